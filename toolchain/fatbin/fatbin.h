@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// Reads what nvcc embeds in a program (the "fat binary") and gives back the PTX text of the best entry in it.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace hpe::fatbin {
+
+struct Ptx {
+    std::string text;
+    int arch = 0;  // compute capability as nvcc writes it: 75, 90, 100; 0: plain text without a .target line
+};
+
+// `image` is what a program passes to __cudaRegisterFatBinary, cuModuleLoadData and their relatives: a wrapper struct
+// (magic 0x466243b1), a bare fat binary (0xba55ed50) or NUL-terminated PTX text. Such a pointer comes without a length,
+// so the lengths that the image itself states are taken as its bounds. False: `why` says in a few words what is wrong.
+bool extract_ptx(const void* image, Ptx& out, std::string& why);
+
+// The same for bytes whose number is known (a file, a fuzzer's input): a bare fat binary or PTX text.
+bool extract_ptx(std::span<const std::byte> image, Ptx& out, std::string& why);
+
+}  // namespace hpe::fatbin
