@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+// Checks what parsing cannot: names that are declared twice or not at all, sizes, and what a function refers to.
+#pragma once
+
+#include <string>
+
+#include "toolchain/ptx/ast.h"
+
+namespace hpe::ptx {
+
+// False: `why` says in one line what is wrong and where.
+bool verify(const Module& module, std::string& why);
+
+}  // namespace hpe::ptx
