@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+// Kernel launches, and the hidden helpers behind kernel<<<grid, block>>>(arguments).
+#include <climits>
+#include <vector>
+
+#include "api.h"
+#include "code.h"
+
+using namespace hpe::soft::cudart;
+
+namespace {
+
+struct Configuration {
+    dim3 grid, block;
+    size_t shared_bytes;
+    cudaStream_t stream;
+};
+// A stack: the arguments of a launch may launch kernels themselves.
+thread_local std::vector<Configuration> configurations;
+
+// The driver calls every wrong argument an invalid value; the runtime says when it is the shape of the launch.
+bool shape_is_invalid(const Driver& d, dim3 grid, dim3 block) {
+    CUdevice device{};
+    if (d.cuCtxGetDevice(&device) != CUDA_SUCCESS) return false;
+    const auto outside = [&](unsigned value, CUdevice_attribute limit) {
+        int most = 0;
+        return d.cuDeviceGetAttribute(&most, limit, device) == CUDA_SUCCESS &&
+               (value == 0 || value > static_cast<unsigned>(most));
+    };
+    const unsigned long long threads = 1ull * block.x * block.y * block.z;
+    return outside(grid.x, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X) || outside(grid.y, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y) ||
+           outside(grid.z, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z) ||
+           outside(block.x, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X) ||
+           outside(block.y, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y) ||
+           outside(block.z, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z) || threads > UINT_MAX ||
+           outside(static_cast<unsigned>(threads), CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+}
+
+cudaError_t launch_error(const Driver& d, CUresult r, dim3 grid, dim3 block) {
+    if (r == CUDA_ERROR_INVALID_VALUE && shape_is_invalid(d, grid, block)) return cudaErrorInvalidConfiguration;
+    return as_error(r);
+}
+
+cudaError_t launch(const Driver& d, CUkernel kernel, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
+                   cudaStream_t stream, bool cooperative) {
+    if (shared_bytes > UINT_MAX) return cudaErrorInvalidValue;
+    // The driver takes a kernel wherever it takes a function, and finds its function in the current context.
+    const auto function = reinterpret_cast<CUfunction>(kernel);
+    const auto bytes = static_cast<unsigned>(shared_bytes);
+    const CUresult r = cooperative ? d.cuLaunchCooperativeKernel(function, grid.x, grid.y, grid.z, block.x, block.y,
+                                                                 block.z, bytes, stream, arguments)
+                                   : d.cuLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                                                      bytes, stream, arguments, nullptr);
+    return launch_error(d, r, grid, block);
+}
+
+cudaError_t launch_symbol(Flavour flavour, const void* symbol, dim3 grid, dim3 block, void** arguments,
+                          size_t shared_bytes, cudaStream_t stream, bool cooperative) {
+    return with_context(flavour, [&](const Driver& d) {
+        CUkernel kernel = nullptr;
+        if (cudaError_t e = find_kernel(d, symbol, kernel)) return e;
+        return launch(d, kernel, grid, block, arguments, shared_bytes, stream, cooperative);
+    });
+}
+
+cudaError_t launch_handle(Flavour flavour, cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
+                          size_t shared_bytes, cudaStream_t stream) {
+    return with_context(flavour, [&](const Driver& d) {
+        if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
+        return launch(d, kernel, grid, block, arguments, shared_bytes, stream, false);
+    });
+}
+
+}  // namespace
+
+extern "C" {
+
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, void* stream);
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, void* stream) {
+    configurations.push_back({grid, block, shared_bytes, static_cast<cudaStream_t>(stream)});
+    return 0;
+}
+
+cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared_bytes, void* stream);
+cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared_bytes, void* stream) {
+    if (configurations.empty()) return record(cudaErrorMissingConfiguration);
+    const Configuration& top = configurations.back();
+    *grid = top.grid;
+    *block = top.block;
+    *shared_bytes = top.shared_bytes;
+    *static_cast<cudaStream_t*>(stream) = top.stream;
+    configurations.pop_back();
+    return cudaSuccess;
+}
+
+// Called once for each place in the program that launches a kernel; the handle serves every device.
+cudaError_t __cudaGetKernel(cudaKernel_t* handle, const void* symbol);
+cudaError_t __cudaGetKernel(cudaKernel_t* handle, const void* symbol) { return cudaGetKernel(handle, symbol); }
+
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
+                               cudaStream_t stream);
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
+                               cudaStream_t stream) {
+    return launch_handle(Flavour::Legacy, kernel, grid, block, arguments, shared_bytes, stream);
+}
+cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
+                                    cudaStream_t stream);
+cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
+                                    cudaStream_t stream) {
+    return launch_handle(Flavour::PerThread, kernel, grid, block, arguments, shared_bytes, stream);
+}
+
+cudaError_t cudaGetKernel(cudaKernel_t* handle, const void* symbol) {
+    return with_context([&](const Driver& d) {
+        if (handle == nullptr) return cudaErrorInvalidValue;
+        return find_kernel(d, symbol, *handle);
+    });
+}
+
+cudaError_t cudaGetFuncBySymbol(cudaFunction_t* function, const void* symbol) {
+    return with_context([&](const Driver& d) {
+        CUkernel kernel = nullptr;
+        if (function == nullptr) return cudaErrorInvalidValue;
+        if (cudaError_t e = find_kernel(d, symbol, kernel)) return e;
+        return as_error(d.cuKernelGetFunction(function, kernel));
+    });
+}
+}
+
+HPE_BOTH_FLAVOURS(cudaLaunchKernel, ptsz,
+                  (const void* symbol, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
+                   cudaStream_t stream),
+                  (symbol, grid, block, arguments, shared_bytes, stream)) {
+    return launch_symbol(flavour, symbol, grid, block, arguments, shared_bytes, stream, false);
+}
+
+HPE_BOTH_FLAVOURS(cudaLaunchCooperativeKernel, ptsz,
+                  (const void* symbol, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
+                   cudaStream_t stream),
+                  (symbol, grid, block, arguments, shared_bytes, stream)) {
+    return launch_symbol(flavour, symbol, grid, block, arguments, shared_bytes, stream, true);
+}
+
+HPE_BOTH_FLAVOURS(cudaLaunchKernelExC, ptsz, (const cudaLaunchConfig_t* config, const void* symbol, void** arguments),
+                  (config, symbol, arguments)) {
+    return with_context(flavour, [&](const Driver& d) {
+        if (config == nullptr || config->dynamicSmemBytes > UINT_MAX) return cudaErrorInvalidValue;
+        CUkernel kernel = nullptr;
+        if (cudaError_t e = find_kernel(d, symbol, kernel)) return e;
+        const dim3 grid = config->gridDim, block = config->blockDim;
+        CUlaunchConfig c{};
+        c.gridDimX = grid.x, c.gridDimY = grid.y, c.gridDimZ = grid.z;
+        c.blockDimX = block.x, c.blockDimY = block.y, c.blockDimZ = block.z;
+        c.sharedMemBytes = static_cast<unsigned>(config->dynamicSmemBytes);
+        c.hStream = config->stream;
+        // cudaLaunchAttribute is CUlaunchAttribute under another name, numbers included.
+        c.attrs = reinterpret_cast<CUlaunchAttribute*>(config->attrs);
+        c.numAttrs = config->numAttrs;
+        return launch_error(d, d.cuLaunchKernelEx(&c, reinterpret_cast<CUfunction>(kernel), arguments, nullptr), grid,
+                            block);
+    });
+}
+
+HPE_BOTH_FLAVOURS(cudaLaunchHostFunc, ptsz, (cudaStream_t stream, cudaHostFn_t function, void* data),
+                  (stream, function, data)) {
+    return with_context(flavour, [&](const Driver& d) { return d.cuLaunchHostFunc(stream, function, data); });
+}

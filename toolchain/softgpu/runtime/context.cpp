@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+// The primary contexts that the runtime retains, and the current device of each thread.
+#include "context.h"
+
+#include <atomic>
+#include <mutex>
+
+namespace hpe::soft::cudart {
+namespace {
+
+constexpr int max_devices = 64;
+
+struct Primary {
+    CUcontext context = nullptr;
+    bool retained = false;
+};
+
+std::mutex mutex;  // guards primaries
+Primary primaries[max_devices];
+// A reset leaves other threads with a dead context current; only then must each call compare.
+std::atomic<bool> any_reset{false};
+
+thread_local int thread_device = 0;
+
+bool was_reset(CUcontext context) {
+    if (!any_reset.load(std::memory_order_acquire)) return false;
+    std::lock_guard lock(mutex);
+    for (const Primary& p : primaries) {
+        if (p.context == context) return !p.retained;
+    }
+    return false;
+}
+
+cudaError_t make_current(const Driver& d, int device) {
+    CUcontext context = nullptr;
+    if (cudaError_t e = primary_context(d, device, context)) return e;
+    return static_cast<cudaError_t>(d.cuCtxSetCurrent(context));
+}
+
+}  // namespace
+
+cudaError_t device_handle(const Driver& d, int device, CUdevice& handle) {
+    if (device < 0 || device >= max_devices || d.cuDeviceGet(&handle, device) != CUDA_SUCCESS) {
+        return cudaErrorInvalidDevice;
+    }
+    return cudaSuccess;
+}
+
+cudaError_t primary_context(const Driver& d, int device, CUcontext& context) {
+    CUdevice handle{};
+    if (cudaError_t e = device_handle(d, device, handle)) return e;
+    std::lock_guard lock(mutex);
+    Primary& p = primaries[device];
+    if (!p.retained) {
+        if (CUresult r = d.cuDevicePrimaryCtxRetain(&p.context, handle)) return static_cast<cudaError_t>(r);
+        p.retained = true;
+    }
+    context = p.context;
+    return cudaSuccess;
+}
+
+cudaError_t ensure_context(const Driver& d) {
+    CUcontext current = nullptr;
+    if (CUresult r = d.cuCtxGetCurrent(&current)) return static_cast<cudaError_t>(r);
+    if (current != nullptr && !was_reset(current)) return cudaSuccess;
+    return make_current(d, thread_device);
+}
+
+cudaError_t current_device(const Driver& d, int& device) {
+    CUcontext current = nullptr;
+    if (CUresult r = d.cuCtxGetCurrent(&current)) return static_cast<cudaError_t>(r);
+    if (current == nullptr || was_reset(current)) {
+        device = thread_device;
+        return cudaSuccess;
+    }
+    // Handles and ordinals of devices are the same numbers.
+    CUdevice handle{};
+    const CUresult r = d.cuCtxGetDevice(&handle);
+    device = handle;
+    return static_cast<cudaError_t>(r);
+}
+
+cudaError_t set_device(const Driver& d, int device) {
+    CUdevice handle{};
+    if (cudaError_t e = device_handle(d, device, handle)) return e;
+    thread_device = device;
+    return make_current(d, device);
+}
+
+cudaError_t reset_device(const Driver& d) {
+    int device = 0;
+    if (cudaError_t e = current_device(d, device)) return e;
+    CUdevice handle{};
+    if (cudaError_t e = device_handle(d, device, handle)) return e;
+    std::lock_guard lock(mutex);
+    Primary& p = primaries[device];
+    CUcontext current = nullptr;
+    d.cuCtxGetCurrent(&current);
+    if (CUresult r = d.cuDevicePrimaryCtxReset(handle)) return static_cast<cudaError_t>(r);
+    p.retained = false;
+    any_reset.store(true, std::memory_order_release);
+    if (current == p.context) d.cuCtxSetCurrent(nullptr);
+    return cudaSuccess;
+}
+
+}  // namespace hpe::soft::cudart
