@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Errors: the last one of each thread, their names and texts; and the versions.
 #include "api.h"
+#include "unsupported.h"
 
 using namespace hpe::soft::cudart;
 
@@ -12,6 +13,8 @@ cudaError_t hpe::soft::cudart::record(cudaError_t error) {
     if (error != cudaSuccess) last_error = error;
     return error;
 }
+
+int hpe::soft::cudart::unsupported(const char* name) { return record(as_error(not_supported(name))); }
 
 extern "C" {
 
