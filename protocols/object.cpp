@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+// Blocks' locks and the objects' life.
+#include "protocols/object.h"
+
+#include <mutex>
+#include <vector>
+
+namespace hpe {
+
+std::string_view name(State s) {
+    constexpr std::string_view names[kStates] = {"DeviceOnly", "Invalid", "ReadOnly", "Dirty"};
+    return names[static_cast<std::size_t>(s)];
+}
+
+std::string_view name(Event e) {
+    constexpr std::string_view names[kEvents] = {"CpuRead",    "CpuWrite",       "Release",         "Acquire",
+                                                 "DeviceRead", "DeviceWriteAll", "DeviceWritePart", "Evict"};
+    return names[static_cast<std::size_t>(e)];
+}
+
+State Block::lock() noexcept {
+    auto word = word_.load(std::memory_order_relaxed);
+    for (;;) {
+        if ((word & kLocked) == 0) {
+            if (word_.compare_exchange_weak(word, word | kLocked, std::memory_order_acquire)) {
+                return static_cast<State>(word & kStateMask);
+            }
+            continue;
+        }
+        // Say that somebody waits, so that unlock() wakes only when it must.
+        if ((word & kAwaited) == 0 && !word_.compare_exchange_weak(word, word | kAwaited, std::memory_order_relaxed)) {
+            continue;
+        }
+        word_.wait(word | kAwaited, std::memory_order_relaxed);
+        word = word_.load(std::memory_order_relaxed);
+    }
+}
+
+void Block::unlock(State next) noexcept {
+    const auto before = word_.exchange(static_cast<std::uint32_t>(next), std::memory_order_release);
+    if ((before & kAwaited) != 0) word_.notify_all();
+}
+
+void Traffic::clear() noexcept {
+    for (auto* counter : {&to_host_bytes, &to_host_transfers, &to_device_bytes, &to_device_transfers, &read_faults,
+                          &write_faults, &evictions}) {
+        counter->store(0, std::memory_order_relaxed);
+    }
+}
+
+void Object::open(std::size_t block_bytes, Block* words) noexcept {
+    words_ = words;
+    block_bytes_ = block_bytes;
+    const auto count = static_cast<std::uint32_t>(block_count(size, block_bytes));
+    for (std::uint32_t i = 0; i < count; ++i) words[i].reset(State::DeviceOnly);
+    blocks_.store(count, std::memory_order_relaxed);
+    shadowed.store(false, std::memory_order_relaxed);
+    valid.store(0, std::memory_order_relaxed);
+    traffic.clear();
+    serial_.fetch_add(1, std::memory_order_release);
+}
+
+void Object::close() noexcept { serial_.fetch_add(1, std::memory_order_release); }
+
+void Object::reopen() noexcept { serial_.fetch_add(1, std::memory_order_release); }
+
+Block* Object::take_words() noexcept {
+    Block* words = words_;
+    words_ = nullptr;
+    return words;
+}
+
+namespace {
+std::mutex pool_mutex;
+std::vector<Object*>& spare() {
+    static auto* list = new std::vector<Object*>;  // never destroyed: threads may still fault while the process exits
+    return *list;
+}
+}  // namespace
+
+Object* ObjectPool::take() {
+    std::scoped_lock lock(pool_mutex);
+    auto& list = spare();
+    if (list.empty()) return new Object;
+    Object* object = list.back();
+    list.pop_back();
+    return object;
+}
+
+void ObjectPool::give_back(Object* object) noexcept {
+    std::scoped_lock lock(pool_mutex);
+    spare().push_back(object);
+}
+
+}  // namespace hpe

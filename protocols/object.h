@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+// An object: one device allocation that the library manages, cut into blocks, each with a state and a lock of its own.
+//
+// Threads: every member function may be called from any thread and inside the fault path; none allocates. Objects are
+// recycled but their memory is never given back (ObjectPool), so that a reader who found one in the table while another
+// thread frees it reads stale words, not freed ones: lock a block, then ask alive(serial).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "protocols/plan.h"
+#include "protocols/state.h"
+
+namespace hpe {
+
+inline constexpr std::size_t kPage = 4096;
+
+// State and lock of a block in one word.
+class Block {
+public:
+    // Waits for the lock; returns the state found.
+    State lock() noexcept;
+    void unlock(State next) noexcept;
+    // Without the lock: may be old by the time it is looked at. A locked block reads as `locked`.
+    struct Peek {
+        State state;
+        bool locked;
+    };
+    Peek peek() const noexcept {
+        const auto word = word_.load(std::memory_order_acquire);
+        return {static_cast<State>(word & kStateMask), (word & kLocked) != 0};
+    }
+    // Only while nobody else can reach the block.
+    void reset(State s) noexcept { word_.store(static_cast<std::uint32_t>(s), std::memory_order_relaxed); }
+
+private:
+    static constexpr std::uint32_t kStateMask = 0xff, kLocked = 0x100, kAwaited = 0x200;
+    std::atomic<std::uint32_t> word_{0};
+};
+
+// What happened to an object, for the report. Counts and bytes; relaxed.
+struct Traffic {
+    std::atomic<std::uint64_t> to_host_bytes{0}, to_host_transfers{0}, to_device_bytes{0}, to_device_transfers{0};
+    std::atomic<std::uint64_t> read_faults{0}, write_faults{0}, evictions{0};
+    void clear() noexcept;
+};
+
+class Object {
+public:
+    // Device addresses; size is padded to whole pages, requested_size is what the program asked for. Bytes.
+    std::uintptr_t base = 0;
+    std::size_t size = 0;
+    std::size_t requested_size = 0;
+    std::byte* view = nullptr;  // the always writable mapping of the shadow; owned by the runtime's arena
+    void* context = nullptr;    // the CUcontext that owns the device memory
+    std::uint64_t birth = 0;    // device work counter at allocation: until it moves, the device copy holds nothing
+    std::uint32_t report_id = 0;
+    std::atomic<bool> shadowed{false};    // the shadow is mapped at `base`
+    std::atomic<std::uint32_t> valid{0};  // blocks that the host may hold a copy of; 0: a launch can skip the object
+    std::atomic<bool> hot{false};         // on the runtime's list of objects with valid blocks
+    Object* next_hot = nullptr;
+    Traffic traffic;
+
+    // Cuts the object into blocks, all DeviceOnly. `words` points to block_count(size, bytes) default Blocks, borrowed.
+    void open(std::size_t block_bytes, Block* words) noexcept;
+    // From here on alive() is false; the blocks may be taken back once the caller holds none of them.
+    void close() noexcept;
+    // Takes close() back: the blocks are as they were.
+    void reopen() noexcept;
+    // Hands the borrowed blocks back to their owner. Closed objects only.
+    Block* take_words() noexcept;
+
+    static std::size_t block_count(std::size_t size, std::size_t block_bytes) noexcept {
+        return (size + block_bytes - 1) / block_bytes;
+    }
+    bool contains(std::uintptr_t address) const noexcept { return address - base < size; }
+    bool alive(std::uint32_t serial) const noexcept { return serial_.load(std::memory_order_acquire) == serial; }
+    std::uint32_t serial() const noexcept { return serial_.load(std::memory_order_acquire); }
+
+    std::uint32_t blocks() const noexcept { return blocks_.load(std::memory_order_acquire); }
+    std::uint32_t block_at(std::uintptr_t address) const noexcept {
+        const auto index = (address - base) / block_bytes_;
+        return coarse() ? 0 : static_cast<std::uint32_t>(index);
+    }
+    Block& block(std::uint32_t index) noexcept { return words_[index]; }
+    std::size_t offset_of(std::uint32_t index) const noexcept { return std::size_t{index} * block_bytes_; }
+    std::size_t bytes_of(std::uint32_t index) const noexcept {
+        if (coarse()) return size;
+        const auto offset = offset_of(index);
+        return size - offset < block_bytes_ ? size - offset : block_bytes_;
+    }
+    std::size_t block_bytes() const noexcept { return coarse() ? size : block_bytes_; }
+
+    // After the mapping limit was met: the whole object is one block from here on. Every block locked by the caller.
+    void coarsen() noexcept { blocks_.store(1, std::memory_order_release); }
+    bool coarse() const noexcept { return blocks_.load(std::memory_order_acquire) == 1; }
+
+private:
+    Block* words_ = nullptr;
+    std::size_t block_bytes_ = kPage;
+    std::atomic<std::uint32_t> blocks_{0};
+    std::atomic<std::uint32_t> serial_{0};  // odd: open
+};
+
+// Gives out objects and keeps their memory for ever.
+class ObjectPool {
+public:
+    Object* take();
+    void give_back(Object*) noexcept;
+};
+
+}  // namespace hpe

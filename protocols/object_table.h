@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+// Which object an address belongs to.
+//
+// A radix tree over the 48-bit address space: 2 MiB chunks, and below a chunk that several objects share, its 512 pages
+// (no two objects share a page). find() takes no lock and may run in a signal handler; insert() and erase() serialise
+// among themselves and allocate. Tree nodes are never freed.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+
+#include "protocols/object.h"
+
+namespace hpe {
+
+class ObjectTable {
+public:
+    // The object that holds the address, or nullptr. It may be freed by another thread at any time: see Object.
+    Object* find(std::uintptr_t address) const noexcept;
+
+    // False when a page of it belongs to another object, or memory for the tree runs out; nothing is changed then.
+    bool insert(Object* object);
+    void erase(Object* object);
+
+    // Calls `visit` for every object that overlaps [begin, begin + bytes), in address order. No lock is held.
+    template <class Visit>
+    void overlapping(std::uintptr_t begin, std::size_t bytes, Visit&& visit) const {
+        if (bytes == 0 || empty()) return;
+        const std::uintptr_t end = begin + bytes;
+        for (std::uintptr_t at = begin; at < end;) {
+            Object* object = find(at);
+            if (object == nullptr) {
+                at = next_boundary(at);
+            } else {
+                visit(*object);
+                at = object->base + object->size;
+                if (at <= begin) return;  // recycled under us: the program races with its own free
+            }
+        }
+    }
+    bool empty() const noexcept { return count_.load(std::memory_order_relaxed) == 0; }
+    std::size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
+
+private:
+    static constexpr unsigned kChunkBits = 21, kLeafBits = 9, kMiddleBits = 13, kTopBits = 14;
+    using Leaf = std::array<std::atomic<Object*>, 1u << kLeafBits>;
+    // A chunk's entry is an Object*, or a Leaf* with bit 0 set, or 0.
+    using Middle = std::array<std::atomic<std::uintptr_t>, 1u << kMiddleBits>;
+
+    std::uintptr_t next_boundary(std::uintptr_t address) const noexcept;
+    std::atomic<std::uintptr_t>* chunk_entry(std::uintptr_t address, bool create);
+    const std::atomic<std::uintptr_t>* chunk_entry(std::uintptr_t address) const noexcept;
+
+    std::array<std::atomic<Middle*>, 1u << kTopBits> top_{};
+    std::atomic<std::size_t> count_{0};
+    std::mutex mutex_;
+};
+
+}  // namespace hpe

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// What a protocol asks for in answer to an event: blocks to flush early. A fixed array, since plans are made in the
+// fault path, which does not allocate.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace hpe {
+
+class Object;
+
+// Names a block without owning it: the object may be gone by the time the plan is carried out, which `serial` tells.
+struct BlockRef {
+    Object* object = nullptr;
+    std::uint32_t serial = 0;
+    std::uint32_t block = 0;
+};
+
+class Plan {
+public:
+    static constexpr std::size_t kCapacity = 4;
+    // False when full: the protocol keeps the block and asks again next time.
+    bool evict(BlockRef block) noexcept {
+        if (count_ == kCapacity) return false;
+        evictions_[count_++] = block;
+        return true;
+    }
+    const BlockRef* begin() const noexcept { return evictions_.data(); }
+    const BlockRef* end() const noexcept { return evictions_.data() + count_; }
+    std::size_t size() const noexcept { return count_; }
+
+private:
+    std::array<BlockRef, kCapacity> evictions_;
+    std::size_t count_ = 0;
+};
+
+}  // namespace hpe

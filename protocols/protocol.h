@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// A coherence protocol: pure logic. It says how a block changes state on an event (one table, data) and, for rolling
+// update, which blocks to flush early. It never calls out: the runtime carries a Plan out, then commits.
+//
+// Threads: transitions() is constant data. dirtied(), released() and the object counters may be called from any thread,
+// also inside the fault path: they take no lock but the protocol's own and do not allocate.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "protocols/object.h"
+#include "protocols/plan.h"
+#include "protocols/state.h"
+
+namespace hpe {
+
+class Protocol {
+public:
+    virtual ~Protocol() = default;
+
+    virtual std::string_view name() const noexcept = 0;
+    virtual const TransitionTable& transitions() const noexcept = 0;
+
+    // The unit of coherence for an object of this size; `configured` is HPE_BLOCK_SIZE. Bytes, a multiple of the page.
+    virtual std::size_t block_bytes(std::size_t object_bytes, std::size_t configured) const noexcept = 0;
+
+    // Whether Acquire moves anything: if not, the runtime skips synchronisation points altogether.
+    virtual bool acts_on_acquire() const noexcept { return false; }
+
+    // An object came or went (rolling update adapts its size, paper section 4.3).
+    virtual void object_added() noexcept {}
+    virtual void object_removed() noexcept {}
+
+    // A block became Dirty. May ask for evictions; the caller flushes what the plan names and calls nothing else.
+    virtual void dirtied(BlockRef, Plan&) noexcept {}
+
+    // Every Dirty block was flushed.
+    virtual void released() noexcept {}
+
+    Transition on(State state, Event event) const noexcept {
+        return transitions()[static_cast<std::size_t>(state)][static_cast<std::size_t>(event)];
+    }
+};
+
+// Names that HPE_PROTOCOL takes. rolling_size 0: adaptive. The protocol lives as long as the process.
+Protocol* make_protocol(std::string_view name, std::size_t rolling_size);
+
+}  // namespace hpe

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// Rolling-update: the queue of Dirty blocks.
+#include "protocols/rolling.h"
+
+#include <algorithm>
+
+namespace hpe {
+
+std::size_t Rolling::block_bytes(std::size_t object_bytes, std::size_t configured) const noexcept {
+    return std::min(object_bytes, configured);
+}
+
+std::size_t Rolling::limit() const noexcept {
+    if (fixed_ != 0) return std::min(fixed_, kRing - 1);
+    const auto adaptive = kBlocksPerObject * objects_.load(std::memory_order_relaxed);
+    return std::clamp<std::size_t>(adaptive, 1, kRing - 1);
+}
+
+void Rolling::dirtied(BlockRef block, Plan& plan) noexcept {
+    lock();
+    if (count_ == kRing) {
+        if (plan.evict(ring_[head_])) {
+            head_ = (head_ + 1) % kRing;
+            --count_;
+        }
+    }
+    if (count_ < kRing) {
+        ring_[(head_ + count_) % kRing] = block;
+        ++count_;
+    }
+    const auto allowed = limit();
+    while (count_ > allowed && plan.evict(ring_[head_])) {
+        head_ = (head_ + 1) % kRing;
+        --count_;
+    }
+    unlock();
+}
+
+void Rolling::released() noexcept {
+    lock();
+    count_ = 0;
+    unlock();
+}
+
+// Held for a few instructions, with all signals blocked by the caller: it cannot be interrupted for long.
+void Rolling::lock() noexcept {
+    while (busy_.test_and_set(std::memory_order_acquire)) busy_.wait(true, std::memory_order_relaxed);
+}
+
+void Rolling::unlock() noexcept {
+    busy_.clear(std::memory_order_release);
+    busy_.notify_one();
+}
+
+}  // namespace hpe

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// Rolling-update (ADSM/GMAC paper section 4.3): fixed-size blocks, and a bound on how many are Dirty. The oldest Dirty
+// block beyond it is flushed in the background while the CPU goes on.
+#pragma once
+
+#include <array>
+#include <atomic>
+
+#include "protocols/protocol.h"
+#include "protocols/transitions.h"
+
+namespace hpe {
+
+class Rolling final : public Protocol {
+public:
+    // rolling_size: Dirty blocks allowed; 0: two more per live object, as in the paper.
+    explicit Rolling(std::size_t rolling_size) noexcept : fixed_(rolling_size) {}
+
+    std::string_view name() const noexcept override { return "rolling"; }
+    const TransitionTable& transitions() const noexcept override { return kWriteInvalidate; }
+    std::size_t block_bytes(std::size_t object_bytes, std::size_t configured) const noexcept override;
+    void object_added() noexcept override { objects_.fetch_add(1, std::memory_order_relaxed); }
+    void object_removed() noexcept override { objects_.fetch_sub(1, std::memory_order_relaxed); }
+    void dirtied(BlockRef block, Plan& plan) noexcept override;
+
+    void released() noexcept override;
+
+    std::size_t limit() const noexcept;
+
+private:
+    void lock() noexcept;
+    void unlock() noexcept;
+
+    // A ring in order of first write. Entries whose block is Dirty no more cost a flush that finds nothing to do.
+    static constexpr std::size_t kRing = 1 << 16;
+    static constexpr std::size_t kBlocksPerObject = 2;
+
+    const std::size_t fixed_;
+    std::atomic<std::size_t> objects_{0};
+    std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
+    std::size_t head_ = 0, count_ = 0;
+    std::array<BlockRef, kRing> ring_{};
+};
+
+}  // namespace hpe

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// The transition tables, as data: the one place where it is written what happens to a block in any state on any event.
+// tests/unit/protocol_test.cpp walks every pair.
+#pragma once
+
+#include "protocols/state.h"
+
+namespace hpe {
+
+namespace detail {
+inline constexpr Transition stay(State s) { return {Action::Nothing, s}; }
+inline constexpr Transition go(State s) { return {Action::Nothing, s}; }
+inline constexpr Transition fetch(State s) { return {Action::Fetch, s}; }
+inline constexpr Transition flush(State s) { return {Action::Flush, s}; }
+}  // namespace detail
+
+// Lazy-update and rolling-update: figure 6(b). They differ in block size and in who evicts, not in the states.
+inline constexpr TransitionTable kWriteInvalidate = [] {
+    using namespace detail;
+    using enum State;
+    // Order of events: CpuRead, CpuWrite, Release, Acquire, DeviceRead, DeviceWriteAll, DeviceWritePart, Evict
+    return TransitionTable{{
+        /* DeviceOnly */ {fetch(ReadOnly), fetch(Dirty), stay(DeviceOnly), stay(DeviceOnly), stay(DeviceOnly),
+                          stay(DeviceOnly), stay(DeviceOnly), stay(DeviceOnly)},
+        /* Invalid    */
+        {fetch(ReadOnly), fetch(Dirty), stay(Invalid), stay(Invalid), stay(Invalid), stay(Invalid), stay(Invalid),
+         stay(Invalid)},
+        /* ReadOnly   */
+        {stay(ReadOnly), go(Dirty), go(Invalid), stay(ReadOnly), stay(ReadOnly), go(Invalid), go(Invalid),
+         stay(ReadOnly)},
+        /* Dirty      */
+        {stay(Dirty), stay(Dirty), flush(Invalid), stay(Dirty), flush(ReadOnly), go(Invalid), flush(Invalid),
+         flush(ReadOnly)},
+    }};
+}();
+
+// Batch-update: figure 6(a), no detection of accesses. A touched object is Dirty whenever the CPU may look at it and is
+// sent whole at every release, modified or not. Unlike the paper's, a block is trapped between release and acquire: a
+// program that reads early gets the kernel's result instead of an old value.
+inline constexpr TransitionTable kBatch = [] {
+    using namespace detail;
+    using enum State;
+    return TransitionTable{{
+        /* DeviceOnly */ {fetch(Dirty), fetch(Dirty), stay(DeviceOnly), stay(DeviceOnly), stay(DeviceOnly),
+                          stay(DeviceOnly), stay(DeviceOnly), stay(DeviceOnly)},
+        /* Invalid    */
+        {fetch(Dirty), fetch(Dirty), stay(Invalid), fetch(Dirty), stay(Invalid), stay(Invalid), stay(Invalid),
+         stay(Invalid)},
+        /* ReadOnly   */
+        {go(Dirty), go(Dirty), go(Invalid), go(Dirty), stay(ReadOnly), go(Invalid), go(Invalid), stay(ReadOnly)},
+        /* Dirty      */
+        {stay(Dirty), stay(Dirty), flush(Invalid), stay(Dirty), flush(Dirty), go(Invalid), flush(Invalid), stay(Dirty)},
+    }};
+}();
+
+// What must hold in any table, whatever the protocol: checked at compile time.
+constexpr bool keeps_data(const TransitionTable& table) {
+    for (std::size_t s = 0; s < kStates; ++s) {
+        for (std::size_t e = 0; e < kEvents; ++e) {
+            const auto state = static_cast<State>(s);
+            const auto event = static_cast<Event>(e);
+            const auto [action, next] = table[s][e];
+            // The only newer copy may vanish only where the device overwrites all of it, or after a flush.
+            if (state == State::Dirty && next != State::Dirty && action != Action::Flush &&
+                event != Event::DeviceWriteAll)
+                return false;
+            // The host may look only at what was fetched or was valid already.
+            if (!valid_on_host(state) && valid_on_host(next) && action != Action::Fetch) return false;
+            if (action == Action::Fetch && valid_on_host(state)) return false;
+            if (action == Action::Flush && state != State::Dirty) return false;
+            // The device must not compute on, nor write beside, a newer host copy.
+            const bool device_acts =
+                event == Event::Release || event == Event::DeviceWriteAll || event == Event::DeviceWritePart;
+            if (device_acts && valid_on_host(next)) return false;
+            if (event == Event::DeviceRead && state == State::Dirty && action != Action::Flush) return false;
+            // A trapped access must be able to go on.
+            if (event == Event::CpuRead && !valid_on_host(next)) return false;
+            if (event == Event::CpuWrite && next != State::Dirty) return false;
+        }
+    }
+    return true;
+}
+static_assert(keeps_data(kWriteInvalidate));
+static_assert(keeps_data(kBatch));
+
+}  // namespace hpe

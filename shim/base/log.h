@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// One line per message on stderr, prefix "hpe:". Allocation-free and async-signal-safe: formats into the stack and
+// writes with one write(2), so that it may be called from the fault path.
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <string_view>
+
+#define FMT_HEADER_ONLY
+#include <fmt/format.h>
+
+namespace hpe::log {
+
+enum class Level : int { Error, Warn, Info, Debug };
+
+inline constinit std::atomic<Level> threshold{Level::Warn};
+
+inline bool enabled(Level level) noexcept { return level <= threshold.load(std::memory_order_relaxed); }
+
+void write_line(std::string_view text) noexcept;
+
+template <class... Args>
+void line(Level level, fmt::format_string<Args...> format, Args&&... args) noexcept {
+    if (!enabled(level)) return;
+    const int saved = errno;
+    char text[512];
+    const auto end = fmt::format_to_n(text, sizeof text, format, std::forward<Args>(args)...);
+    write_line({text, end.size < sizeof text ? end.size : sizeof text});
+    errno = saved;
+}
+
+template <class... Args>
+void error(fmt::format_string<Args...> format, Args&&... args) noexcept {
+    line(Level::Error, format, std::forward<Args>(args)...);
+}
+template <class... Args>
+void warn(fmt::format_string<Args...> format, Args&&... args) noexcept {
+    line(Level::Warn, format, std::forward<Args>(args)...);
+}
+template <class... Args>
+void info(fmt::format_string<Args...> format, Args&&... args) noexcept {
+    line(Level::Info, format, std::forward<Args>(args)...);
+}
+template <class... Args>
+void debug(fmt::format_string<Args...> format, Args&&... args) noexcept {
+    line(Level::Debug, format, std::forward<Args>(args)...);
+}
+
+}  // namespace hpe::log

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// What libhpe knows about the calling thread. Initial-exec TLS: reading it allocates nothing, even in a signal handler.
+#pragma once
+
+#include <csignal>
+#include <pthread.h>
+
+#include <initializer_list>
+
+namespace hpe {
+
+struct ThreadState {
+    unsigned inside = 0;            // depth of calls into the real driver from one of our doors
+    unsigned in_callback = 0;       // running a host function that a stream called
+    bool touched_inside = false;    // a fault was served while inside != 0: the door looks again when it returns
+    bool blocks_sigsegv = false;    // the program asked for SIGSEGV to be blocked; the kernel was not told
+};
+
+inline thread_local constinit ThreadState this_thread __attribute__((tls_model("initial-exec")));
+
+// Scope of a call into the real driver. Calls that libcuda makes to itself through our doors pass through.
+class Inside {
+public:
+    Inside() noexcept { ++this_thread.inside; }
+    ~Inside() { --this_thread.inside; }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+};
+
+// While block locks are held outside the fault path, no signal handler of the program may run on this thread: it could
+// touch the very block and wait for itself.
+class SignalsBlocked {
+public:
+    SignalsBlocked() noexcept {
+        sigset_t all;
+        sigfillset(&all);
+        // A fault of our own must still be fatal in the usual way, not silent.
+        for (int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP}) sigdelset(&all, fault);
+        real_sigmask(SIG_BLOCK, &all, &saved_);
+    }
+    ~SignalsBlocked() { real_sigmask(SIG_SETMASK, &saved_, nullptr); }
+    SignalsBlocked(const SignalsBlocked&) = delete;
+    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+    // The system call itself: pthread_sigmask is one of our doors.
+    static int real_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept;
+
+private:
+    sigset_t saved_;
+};
+
+}  // namespace hpe

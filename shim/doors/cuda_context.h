@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+// Doors of start-up, contexts, streams, capture and waiting.
+#pragma once
+
+#include <memory>
+
+#include "shim/doors/cuda_copy.h"
+#include "shim/runtime/engine.h"
+#include "shim/runtime/arena.h"
+
+namespace hpe::doors {
+
+template <class C>
+CUresult init(const C& call, unsigned flags) {
+    const CUresult result = call(flags);
+    if (result == CUDA_SUCCESS) process::cuda_started();
+    return result;
+}
+
+template <class C>
+CUresult export_table(const C& call, const void** table, const CUuuid* id) {
+    const CUresult result = call(table, id);
+    if (log::enabled(log::Level::Debug) && id != nullptr) {
+        const auto* bytes = reinterpret_cast<const unsigned char*>(id->bytes);
+        log::debug("export table {:02x}{:02x}{:02x}{:02x}-... asked for: result {}", bytes[0], bytes[1], bytes[2], bytes[3],
+                   static_cast<int>(result));
+    }
+    return result;
+}
+
+
+template <class C, class... A>
+CUresult resolve(const C& call, const char* symbol, void** function, A... rest) {
+    const CUresult result = call(symbol, function, rest...);
+    if (result == CUDA_SUCCESS && function != nullptr && *function != nullptr) *function = door_for(*function);
+    return result;
+}
+
+// --- waiting ---------------------------------------------------------------------------------------------------------
+
+template <class C, class... A>
+CUresult synchronize_context(const C& call, A... context) {
+    InFlight::Mark marks[InFlight::kMaxMarks];
+    // The form that names a context waits for that one; then nothing is known of the current one.
+    const unsigned count = sizeof...(context) == 0 ? in_flight.mark_context(marks) : 0;
+    const CUresult result = call(context...);
+    for (unsigned i = 0; result == CUDA_SUCCESS && i < count; ++i) in_flight.finished(marks[i]);
+    return after_wait(result);
+}
+
+template <class C>
+CUresult synchronize_stream(const C& call, CUstream stream) {
+    if (in_flight.capturing(stream, call.flavour)) return call(stream);
+    const auto mark = in_flight.mark(stream, call.flavour);
+    const CUresult result = call(stream);
+    if (result == CUDA_SUCCESS) in_flight.finished(mark);
+    return after_wait(result);
+}
+
+template <class C>
+CUresult synchronize_event(const C& call, CUevent event) {
+    return after_wait(call(event));
+}
+
+// A stream that waits for a captured event joins the capture: its earlier work must be remembered first.
+template <class C>
+CUresult stream_wait_event(const C& call, CUstream stream, CUevent event, unsigned flags) {
+    if (in_flight.capturing_anywhere()) in_flight.snapshot(stream, call.flavour);
+    return call(stream, event, flags);
+}
+
+template <class C, class... A>
+CUresult begin_capture(const C& call, CUstream stream, A... rest) {
+    in_flight.snapshot_all();
+    in_flight.capture_began();
+    const CUresult result = call(stream, rest...);
+    if (result != CUDA_SUCCESS) in_flight.capture_ended();
+    return result;
+}
+
+template <class C>
+CUresult end_capture(const C& call, CUstream stream, CUgraph* graph) {
+    // An invalidated capture ends too; a stream that was not capturing has nothing to end.
+    const bool was = in_flight.capturing(stream, call.flavour);
+    const CUresult result = call(stream, graph);
+    if (was) in_flight.capture_ended();
+    return result;
+}
+
+// --- life cycle ------------------------------------------------------------------------------------------------------
+
+template <class C>
+CUresult destroy_stream(const C& call, CUstream stream) {
+    in_flight.destroyed(stream);
+    return call(stream);
+}
+
+// Everything in a context goes with it. `gone` says, after a successful call, whether it really went.
+template <class True, class Gone>
+CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
+    auto& state = coherence();
+    if (context == nullptr) return true_call();
+    InRoom in_room(state.room(), Room::Group::Launches);
+    // What the CPU wrote must be on the device should the context stay.
+    const CUresult flushed = state.release();
+    if (flushed != CUDA_SUCCESS) log::warn("cannot flush before a context ends: {}", error_name(flushed));
+    const auto kept = state.drop_context(context);
+    const std::unique_ptr<Coherence::Kept[]> owner(kept.data());
+    const CUresult result = true_call();
+    if (result == CUDA_SUCCESS && gone()) {
+        engine.forget(context);
+        in_flight.forget(context);
+        Arena::forget_pins(context);
+    } else {
+        state.restore_context(context, kept);
+    }
+    return result;
+}
+
+template <class C>
+CUresult destroy_context(const C& call, CUcontext context) {
+    return end_context(
+        context, [&] { return call(context); }, [] { return true; });
+}
+
+inline CUcontext primary_context(CUdevice device) {
+    Inside inside;
+    unsigned flags = 0;
+    int active = 0;
+    CUcontext context = nullptr;
+    if (driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active == 0) return nullptr;
+    if (driver.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS) return nullptr;
+    driver.cuDevicePrimaryCtxRelease_v2(device);
+    return context;
+}
+
+template <class C>
+CUresult reset_primary(const C& call, CUdevice device) {
+    return end_context(
+        primary_context(device), [&] { return call(device); }, [] { return true; });
+}
+
+template <class C>
+CUresult release_primary(const C& call, CUdevice device) {
+    return end_context(
+        primary_context(device), [&] { return call(device); },
+        [&] {
+            Inside inside;
+            unsigned flags = 0;
+            int active = 0;
+            return driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active == 0;
+        });
+}
+
+}  // namespace hpe::doors

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT
+// Doors of copies and memsets. Each settles the blocks of its ranges, then lets the program's own call go its way.
+//
+// A copy whose "host" side is an object is a copy on the device: the CPU's view of an object is its device address, and
+// the newest bytes are there once its Dirty blocks are flushed.
+#pragma once
+
+#include "shim/doors/cuda_memory.h"
+
+namespace hpe::doors {
+
+inline std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+inline bool is_object(const void* pointer) {
+    return coherence().table().count() != 0 && coherence().object_of(address(pointer)) != nullptr;
+}
+
+inline CUresult before_copy(DeviceRange to, DeviceRange from) {
+    const CUresult result = coherence().before_device_reads(from);
+    return result == CUDA_SUCCESS ? coherence().before_device_writes(to) : result;
+}
+
+// A call that returns when the device is done is a wait of the program, too.
+inline CUresult after_wait(CUresult result) {
+    if (result == CUDA_SUCCESS && coherence().acts_on_acquire()) coherence().acquire();
+    return result;
+}
+
+template <class Real>
+CUresult copy(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, CUstream stream, Flavour flavour, Real&& real) {
+    return device_work(
+        stream, flavour, [&] { return before_copy({to, bytes}, {from, bytes}); }, real);
+}
+
+inline CUresult unified(Flavour flavour, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+    Inside inside;
+    return (flavour == Flavour::PerThread ? driver.cuMemcpy_ptds : driver.cuMemcpy)(to, from, bytes);
+}
+inline CUresult unified(Flavour flavour, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+    Inside inside;
+    return (flavour == Flavour::PerThread ? driver.cuMemcpyAsync_ptsz : driver.cuMemcpyAsync)(to, from, bytes, stream);
+}
+
+template <class C>
+CUresult copy_unified(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+    return after_wait(copy(to, from, bytes, nullptr, call.flavour, [&] { return call(to, from, bytes); }));
+}
+template <class C>
+CUresult copy_unified_async(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+    return copy(to, from, bytes, stream, call.flavour, [&] { return call(to, from, bytes, stream); });
+}
+
+template <class C>
+CUresult copy_to_device(const C& call, CUdeviceptr to, const void* from, std::size_t bytes) {
+    return after_wait(copy(to, address(from), bytes, nullptr, call.flavour, [&] {
+        return is_object(from) ? unified(call.flavour, to, address(from), bytes) : call(to, from, bytes);
+    }));
+}
+template <class C>
+CUresult copy_to_device_async(const C& call, CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
+    return copy(to, address(from), bytes, stream, call.flavour, [&] {
+        return is_object(from) ? unified(call.flavour, to, address(from), bytes, stream) : call(to, from, bytes, stream);
+    });
+}
+
+template <class C>
+CUresult copy_to_host(const C& call, void* to, CUdeviceptr from, std::size_t bytes) {
+    return after_wait(copy(address(to), from, bytes, nullptr, call.flavour, [&] {
+        return is_object(to) ? unified(call.flavour, address(to), from, bytes) : call(to, from, bytes);
+    }));
+}
+template <class C>
+CUresult copy_to_host_async(const C& call, void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+    return copy(address(to), from, bytes, stream, call.flavour, [&] {
+        return is_object(to) ? unified(call.flavour, address(to), from, bytes, stream) : call(to, from, bytes, stream);
+    });
+}
+
+template <class C>
+CUresult copy_on_device(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+    return copy(to, from, bytes, nullptr, call.flavour, [&] { return call(to, from, bytes); });
+}
+template <class C>
+CUresult copy_on_device_async(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+    return copy(to, from, bytes, stream, call.flavour, [&] { return call(to, from, bytes, stream); });
+}
+
+template <class C>
+CUresult copy_peer(const C& call, CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                   std::size_t bytes) {
+    return copy(to, from, bytes, nullptr, call.flavour,
+                [&] { return call(to, to_context, from, from_context, bytes); });
+}
+template <class C>
+CUresult copy_peer_async(const C& call, CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                         std::size_t bytes, CUstream stream) {
+    return copy(to, from, bytes, stream, call.flavour,
+                [&] { return call(to, to_context, from, from_context, bytes, stream); });
+}
+
+// --- 2D and 3D: the bytes between first and last, of which some between the rows stay as they are ----------------------
+
+// One side of a descriptor: where it begins and ends in memory, and its host pointer turned into a device pointer if that
+// is an object.
+template <class Pointer>
+DeviceRange side(CUmemorytype& type, Pointer& host, CUdeviceptr& device, std::size_t first, std::size_t bytes) {
+    if (type == CU_MEMORYTYPE_HOST && is_object(host)) {
+        device = address(host);
+        type = CU_MEMORYTYPE_DEVICE;
+    }
+    if (type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED) return {};
+    return {address(device) + first, bytes};
+}
+
+struct Sides {
+    DeviceRange to, from;
+};
+
+inline Sides sides_of(CUDA_MEMCPY2D& d) {
+    const auto extent = [&](std::size_t pitch) {
+        return d.Height == 0 || d.WidthInBytes == 0 ? 0 : (d.Height - 1) * pitch + d.WidthInBytes;
+    };
+    const auto from = side(d.srcMemoryType, d.srcHost, d.srcDevice, d.srcY * d.srcPitch + d.srcXInBytes, extent(d.srcPitch));
+    const auto to = side(d.dstMemoryType, d.dstHost, d.dstDevice, d.dstY * d.dstPitch + d.dstXInBytes, extent(d.dstPitch));
+    return {to, from};
+}
+
+// CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER name these fields alike.
+template <class Descriptor>
+Sides sides_of(Descriptor& d) {
+    const auto begin = [](std::size_t x, std::size_t y, std::size_t z, std::size_t pitch, std::size_t height) {
+        return (z * height + y) * pitch + x;
+    };
+    const auto extent = [&](std::size_t pitch, std::size_t height) {
+        return d.Depth == 0 || d.Height == 0 || d.WidthInBytes == 0
+                   ? 0
+                   : ((d.Depth - 1) * height + d.Height - 1) * pitch + d.WidthInBytes;
+    };
+    const auto from = side(d.srcMemoryType, d.srcHost, d.srcDevice,
+                           begin(d.srcXInBytes, d.srcY, d.srcZ, d.srcPitch, d.srcHeight), extent(d.srcPitch, d.srcHeight));
+    const auto to = side(d.dstMemoryType, d.dstHost, d.dstDevice,
+                         begin(d.dstXInBytes, d.dstY, d.dstZ, d.dstPitch, d.dstHeight), extent(d.dstPitch, d.dstHeight));
+    return {to, from};
+}
+
+template <class C, class Descriptor>
+CUresult copy_rows(const C& call, const Descriptor* given, CUstream stream, auto&&... rest) {
+    if (given == nullptr) return call(given, rest...);
+    auto descriptor = *given;
+    const auto sides = sides_of(descriptor);
+    return device_work(
+        stream, call.flavour,
+        [&] {
+            const CUresult result = coherence().before_device_reads(sides.from);
+            return result == CUDA_SUCCESS ? coherence().before_device_writes_within(sides.to) : result;
+        },
+        [&] { return call(&descriptor, rest...); });
+}
+
+template <class C, class Descriptor>
+CUresult copy_2d(const C& call, const Descriptor* descriptor) {
+    return after_wait(copy_rows(call, descriptor, nullptr));
+}
+template <class C, class Descriptor>
+CUresult copy_2d_async(const C& call, const Descriptor* descriptor, CUstream stream) {
+    return copy_rows(call, descriptor, stream, stream);
+}
+template <class C, class Descriptor>
+CUresult copy_3d(const C& call, const Descriptor* descriptor) {
+    return after_wait(copy_rows(call, descriptor, nullptr));
+}
+template <class C, class Descriptor>
+CUresult copy_3d_async(const C& call, const Descriptor* descriptor, CUstream stream) {
+    return copy_rows(call, descriptor, stream, stream);
+}
+
+// --- memset --------------------------------------------------------------------------------------------------------
+
+template <class C, class Value>
+CUresult memset_linear(const C& call, CUdeviceptr to, Value value, std::size_t count) {
+    return device_work(
+        nullptr, call.flavour, [&] { return coherence().before_device_writes({address(to), count * sizeof value}); },
+        [&] { return call(to, value, count); });
+}
+template <class C, class Value>
+CUresult memset_linear_async(const C& call, CUdeviceptr to, Value value, std::size_t count, CUstream stream) {
+    return device_work(
+        stream, call.flavour, [&] { return coherence().before_device_writes({address(to), count * sizeof value}); },
+        [&] { return call(to, value, count, stream); });
+}
+
+inline DeviceRange rows(CUdeviceptr to, std::size_t pitch, std::size_t row_bytes, std::size_t height) {
+    return {address(to), height == 0 ? 0 : (height - 1) * pitch + row_bytes};
+}
+template <class C, class Value>
+CUresult memset_2d(const C& call, CUdeviceptr to, std::size_t pitch, Value value, std::size_t width, std::size_t height) {
+    return device_work(
+        nullptr, call.flavour,
+        [&] { return coherence().before_device_writes_within(rows(to, pitch, width * sizeof value, height)); },
+        [&] { return call(to, pitch, value, width, height); });
+}
+template <class C, class Value>
+CUresult memset_2d_async(const C& call, CUdeviceptr to, std::size_t pitch, Value value, std::size_t width,
+                         std::size_t height, CUstream stream) {
+    return device_work(
+        stream, call.flavour,
+        [&] { return coherence().before_device_writes_within(rows(to, pitch, width * sizeof value, height)); },
+        [&] { return call(to, pitch, value, width, height, stream); });
+}
+
+}  // namespace hpe::doors

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT
+// All treatments of driver functions, for the wrappers that scripts/gen_cuda_doors.py makes.
+#pragma once
+
+#include "shim/doors/cuda_context.h"
+#include "shim/doors/cuda_copy.h"
+#include "shim/doors/cuda_launch.h"
+#include "shim/doors/cuda_memory.h"
+#include "shim/doors/door.h"

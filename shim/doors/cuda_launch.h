@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT
+// Doors of kernel launches, host functions and graphs.
+//
+// A launch releases every object (thesis section 5.2.3): a kernel reaches memory that is none of its arguments. Graphs are
+// settled when launched (cuGraphLaunch is `enqueue` in the catalogue), not when built.
+#pragma once
+
+#include <vector>
+
+#include "shim/doors/cuda_copy.h"
+#include "shim/runtime/callbacks.h"
+
+namespace hpe::doors {
+
+// The driver reads a launch's arguments while no fault can be served: bring those that lie in objects to the stack's side.
+// Only a program with blocks valid on the host can have put any there.
+class Arguments {
+public:
+    Arguments(CUfunction function, void**& parameters, void**& extra);
+
+private:
+    std::vector<void*> pointers_;
+    std::vector<std::vector<std::byte>> values_;
+};
+
+template <class C, class Function, class... Shape>
+CUresult launch_kernel(const C& call, Function function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                       unsigned bz, unsigned shared, CUstream stream, void** parameters, Shape... extra) {
+    if (!coherence().needs_release()) [[likely]] {
+        return enqueue(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra...);
+    }
+    void** more = nullptr;
+    if constexpr (sizeof...(extra) == 1) more = (extra, ...);
+    const Arguments settled(function, parameters, more);
+    if constexpr (sizeof...(extra) == 1) {
+        return enqueue(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, more);
+    } else {
+        return enqueue(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters);
+    }
+}
+
+template <class C>
+CUresult launch_kernel_ex(const C& call, const CUlaunchConfig* config, CUfunction function, void** parameters,
+                          void** extra) {
+    const CUstream stream = config != nullptr ? config->hStream : nullptr;
+    if (coherence().needs_release()) {
+        const Arguments settled(function, parameters, extra);
+        return device_work(
+            stream, call.flavour, [] { return coherence().release(); },
+            [&] { return call(config, function, parameters, extra); });
+    }
+    return device_work(
+        stream, call.flavour, [] { return coherence().release(); },
+        [&] { return call(config, function, parameters, extra); });
+}
+
+template <class C>
+CUresult launch_multi_device(const C& call, CUDA_LAUNCH_PARAMS* launches, unsigned count, unsigned flags) {
+    return device_work(
+        count != 0 && launches != nullptr ? launches[0].hStream : nullptr, call.flavour,
+        [] { return coherence().release(); },
+        [&] {
+            const CUresult launched = call(launches, count, flags);
+            for (unsigned i = 1; launches != nullptr && i < count; ++i) {
+                in_flight.enqueued(launches[i].hStream, call.flavour);
+            }
+            return launched;
+        });
+}
+
+// --- host functions: CUDA calls are forbidden in them, so their faults are served by the helper ------------------------
+
+template <class C>
+CUresult host_function(const C& call, CUstream stream, CUhostFn function, void* data) {
+    if (function == nullptr) return call(stream, function, data);
+    // A captured function runs as often as its graph: its wrapper stays.
+    const bool captured = in_flight.capturing(stream, call.flavour);
+    callbacks::HostCall* wrapped = callbacks::wrap(function, data, captured);
+    const CUresult result = call(stream, callbacks::run_host_function, wrapped);
+    if (result != CUDA_SUCCESS) {
+        callbacks::discard(wrapped);
+    } else if (!captured) {
+        in_flight.enqueued(stream, call.flavour);
+    }
+    return result;
+}
+
+template <class C>
+CUresult stream_callback(const C& call, CUstream stream, CUstreamCallback function, void* data, unsigned flags) {
+    if (function == nullptr) return call(stream, function, data, flags);
+    callbacks::StreamCall* wrapped = callbacks::wrap(function, data);
+    const CUresult result = call(stream, callbacks::run_stream_callback, wrapped, flags);
+    if (result != CUDA_SUCCESS) {
+        callbacks::discard(wrapped);
+    } else {
+        in_flight.enqueued(stream, call.flavour);
+    }
+    return result;
+}
+
+// --- graph nodes ---------------------------------------------------------------------------------------------------
+
+inline CUDA_HOST_NODE_PARAMS_v1 wrapped(const CUDA_HOST_NODE_PARAMS_v1& given) {
+    auto parameters = given;
+    parameters.userData = callbacks::wrap(given.fn, given.userData, true);
+    parameters.fn = callbacks::run_host_function;
+    return parameters;
+}
+
+template <class C>
+CUresult graph_add_host_node(const C& call, CUgraphNode* node, CUgraph graph, const CUgraphNode* before, std::size_t count,
+                             const CUDA_HOST_NODE_PARAMS_v1* given) {
+    if (given == nullptr || given->fn == nullptr) return call(node, graph, before, count, given);
+    const auto parameters = wrapped(*given);
+    return call(node, graph, before, count, &parameters);
+}
+template <class C>
+CUresult graph_set_host_node(const C& call, CUgraphNode node, const CUDA_HOST_NODE_PARAMS_v1* given) {
+    if (given == nullptr || given->fn == nullptr) return call(node, given);
+    const auto parameters = wrapped(*given);
+    return call(node, &parameters);
+}
+template <class C>
+CUresult graph_exec_set_host_node(const C& call, CUgraphExec exec, CUgraphNode node,
+                                  const CUDA_HOST_NODE_PARAMS_v1* given) {
+    if (given == nullptr || given->fn == nullptr) return call(exec, node, given);
+    const auto parameters = wrapped(*given);
+    return call(exec, node, &parameters);
+}
+// The program reads back what it set, not our wrapper.
+template <class C>
+CUresult graph_get_host_node(const C& call, CUgraphNode node, CUDA_HOST_NODE_PARAMS_v1* out) {
+    const CUresult result = call(node, out);
+    if (result == CUDA_SUCCESS && out != nullptr) callbacks::unwrap(out->fn, out->userData);
+    return result;
+}
+
+// Host pointers of copy nodes that are objects become device pointers: the device copy is newest when a graph runs.
+template <class C>
+CUresult graph_add_memcpy_node(const C& call, CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
+                               std::size_t count, const CUDA_MEMCPY3D_v2* given, CUcontext context) {
+    if (given == nullptr) return call(node, graph, before, count, given, context);
+    auto descriptor = *given;
+    sides_of(descriptor);
+    return call(node, graph, before, count, &descriptor, context);
+}
+template <class C>
+CUresult graph_set_memcpy_node(const C& call, CUgraphNode node, const CUDA_MEMCPY3D_v2* given) {
+    if (given == nullptr) return call(node, given);
+    auto descriptor = *given;
+    sides_of(descriptor);
+    return call(node, &descriptor);
+}
+template <class C>
+CUresult graph_exec_set_memcpy_node(const C& call, CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D_v2* given,
+                                    CUcontext context) {
+    if (given == nullptr) return call(exec, node, given, context);
+    auto descriptor = *given;
+    sides_of(descriptor);
+    return call(exec, node, &descriptor, context);
+}
+
+template <class C>
+CUresult graph_add_alloc_node(const C& call, CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
+                              std::size_t count, CUDA_MEM_ALLOC_NODE_PARAMS* parameters) {
+    const CUresult result = call(node, graph, before, count, parameters);
+    if (result == CUDA_SUCCESS) {
+        device_owned::add(address(parameters->dptr), parameters->bytesize, "allocations of graphs are not shared yet");
+    }
+    return result;
+}
+
+// The generic forms carry any of these.
+class NodeParameters {
+public:
+    explicit NodeParameters(CUgraphNodeParams* given) : given_(given) {
+        if (given_ == nullptr) return;
+        settled_ = *given_;
+        if (settled_.type == CU_GRAPH_NODE_TYPE_HOST && settled_.host.fn != nullptr) {
+            settled_.host.userData = callbacks::wrap(settled_.host.fn, settled_.host.userData, true);
+            settled_.host.fn = callbacks::run_host_function;
+        } else if (settled_.type == CU_GRAPH_NODE_TYPE_MEMCPY) {
+            sides_of(settled_.memcpy.copyParams);
+        }
+    }
+    CUgraphNodeParams* get() { return given_ == nullptr ? nullptr : &settled_; }
+    // Out-parameters (the address of a graph's allocation) go back to the program.
+    void finish(CUresult result) {
+        if (result != CUDA_SUCCESS || given_ == nullptr || settled_.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) return;
+        *given_ = settled_;
+        device_owned::add(address(settled_.alloc.dptr), settled_.alloc.bytesize, "allocations of graphs are not shared yet");
+    }
+
+private:
+    CUgraphNodeParams* given_;
+    CUgraphNodeParams settled_{};
+};
+
+template <class Call>
+CUresult with_node_parameters(Call&& call, std::size_t count, CUgraphNodeParams* given) {
+    NodeParameters parameters(given);
+    const CUresult result = call(count, parameters.get());
+    parameters.finish(result);
+    return result;
+}
+template <class Call>
+CUresult with_node_parameters(Call&& call, const CUgraphEdgeData* edges, std::size_t count, CUgraphNodeParams* given) {
+    NodeParameters parameters(given);
+    const CUresult result = call(edges, count, parameters.get());
+    parameters.finish(result);
+    return result;
+}
+
+template <class C, class... A>
+CUresult graph_add_node(const C& call, CUgraphNode* node, CUgraph graph, const CUgraphNode* before, A... rest) {
+    return with_node_parameters([&](auto... arguments) { return call(node, graph, before, arguments...); }, rest...);
+}
+
+template <class C>
+CUresult graph_set_node(const C& call, CUgraphNode node, CUgraphNodeParams* given) {
+    NodeParameters parameters(given);
+    return call(node, parameters.get());
+}
+template <class C>
+CUresult graph_exec_set_node(const C& call, CUgraphExec exec, CUgraphNode node, CUgraphNodeParams* given) {
+    NodeParameters parameters(given);
+    return call(exec, node, parameters.get());
+}
+
+}  // namespace hpe::doors

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT
+// Doors of allocation, free, queries, and of memory that others write: cuMemAlloc and its kin.
+//
+// Handled: linear device memory (an object each). Device-owned, so far: stream-ordered, pool, VMM, IPC, external and
+// graph-allocated memory. Forwarded: host, managed and array memory.
+#pragma once
+
+#include "shim/doors/door.h"
+#include "shim/runtime/device_owned.h"
+
+namespace hpe::doors {
+
+inline std::uintptr_t address(CUdeviceptr pointer) { return static_cast<std::uintptr_t>(pointer); }
+
+template <class C>
+CUresult alloc(const C& call, CUdeviceptr* pointer, std::size_t bytes) {
+    const auto padded = Coherence::padded(bytes);
+    const CUresult result = call(pointer, padded != 0 ? padded : bytes);
+    if (result == CUDA_SUCCESS && padded != 0) {
+        process::objects_exist();
+        coherence().track(address(*pointer), bytes);
+    }
+    return result;
+}
+
+// The driver chooses the pitch; the rows are then allocated as any other object, so that their pages are padded too.
+template <class C>
+CUresult alloc_pitch(const C& call, CUdeviceptr* pointer, std::size_t* pitch, std::size_t width, std::size_t height,
+                     unsigned element) {
+    CUdeviceptr rows = 0;
+    std::size_t row = 0;
+    CUresult result = call(&rows, &row, width, height, element);
+    if (result != CUDA_SUCCESS || pointer == nullptr || pitch == nullptr) return result;
+    const auto bytes = row * height;
+    const auto padded = Coherence::padded(bytes);
+    if (padded != bytes || rows % kPage != 0) {
+        Inside inside;
+        driver.cuMemFree_v2(rows);
+        result = driver.cuMemAlloc_v2(&rows, padded);
+        if (result != CUDA_SUCCESS) return result;
+    }
+    *pointer = rows;
+    *pitch = row;
+    process::objects_exist();
+    coherence().track(address(rows), bytes);
+    return result;
+}
+
+// Untracked before the true free, since the driver hands the address out again at once.
+template <class Free>
+CUresult free_object(CUdeviceptr pointer, Free&& true_free) {
+    auto& state = coherence();
+    if (Object* object = state.object_at(address(pointer))) {
+        InRoom in_room(state.room(), Room::Group::Launches);
+        const CUresult begun = state.begin_free(*object);
+        if (begun == CUDA_ERROR_OUT_OF_MEMORY) return begun;
+        const CUresult result = true_free();
+        if (begun != CUDA_SUCCESS) return result;  // freed by two threads: the driver's answer is the right one
+        if (result == CUDA_SUCCESS) {
+            state.finish_free(*object);
+        } else {
+            state.cancel_free(*object);
+        }
+        return result;
+    }
+    const CUresult result = true_free();
+    if (result == CUDA_SUCCESS) device_owned::remove(address(pointer));
+    return result;
+}
+
+template <class C>
+CUresult free_memory(const C& call, CUdeviceptr pointer) {
+    return free_object(pointer, [&] { return call(pointer); });
+}
+
+// Memory of cudaMalloc may be freed in stream order too (CUDA programming guide, "Stream ordered memory allocator"); the
+// CPU may not touch it after the call in any case.
+template <class C>
+CUresult free_async(const C& call, CUdeviceptr pointer, CUstream stream) {
+    return free_object(pointer, [&] { return call(pointer, stream); });
+}
+
+template <class C, class... A>
+CUresult alloc_async(const C& call, CUdeviceptr* pointer, std::size_t bytes, A... rest) {
+    const CUresult result = call(pointer, bytes, rest...);
+    if (result == CUDA_SUCCESS) {
+        process::objects_exist();
+        device_owned::add(address(*pointer), bytes, "stream-ordered allocations are not shared yet");
+    }
+    return result;
+}
+
+template <class C>
+CUresult map_memory(const C& call, CUdeviceptr pointer, std::size_t bytes, std::size_t offset,
+                    CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    const CUresult result = call(pointer, bytes, offset, handle, flags);
+    if (result == CUDA_SUCCESS) {
+        process::objects_exist();
+        device_owned::add(address(pointer), bytes, "virtual memory management mappings are not shared yet");
+    }
+    return result;
+}
+
+template <class C>
+CUresult unmap_memory(const C& call, CUdeviceptr pointer, std::size_t bytes) {
+    const CUresult result = call(pointer, bytes);
+    if (result == CUDA_SUCCESS) device_owned::remove(address(pointer));
+    return result;
+}
+
+template <class C>
+CUresult import_pointer(const C& call, CUdeviceptr* pointer, CUmemoryPool pool, CUmemPoolPtrExportData* data) {
+    const CUresult result = call(pointer, pool, data);
+    if (result == CUDA_SUCCESS) device_owned::add(address(*pointer), 1, "another process owns it");
+    return result;
+}
+
+// --- queries: the program sees the size it asked for, not the padded one ---------------------------------------------
+
+template <class C>
+CUresult address_range(const C& call, CUdeviceptr* base, std::size_t* bytes, CUdeviceptr pointer) {
+    const CUresult result = call(base, bytes, pointer);
+    if (result == CUDA_SUCCESS && bytes != nullptr) {
+        if (const Object* object = coherence().object_of(address(pointer))) *bytes = object->requested_size;
+    }
+    return result;
+}
+
+inline void make_truthful(CUpointer_attribute attribute, void* data, CUdeviceptr pointer) {
+    if (attribute != CU_POINTER_ATTRIBUTE_RANGE_SIZE || data == nullptr) return;
+    if (const Object* object = coherence().object_of(address(pointer))) {
+        *static_cast<std::size_t*>(data) = object->requested_size;
+    }
+}
+
+template <class C>
+CUresult pointer_attribute(const C& call, void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
+    const CUresult result = call(data, attribute, pointer);
+    if (result == CUDA_SUCCESS) make_truthful(attribute, data, pointer);
+    return result;
+}
+
+template <class C>
+CUresult pointer_attributes(const C& call, unsigned count, CUpointer_attribute* attributes, void** data,
+                            CUdeviceptr pointer) {
+    const CUresult result = call(count, attributes, data, pointer);
+    for (unsigned i = 0; result == CUDA_SUCCESS && i < count; ++i) make_truthful(attributes[i], data[i], pointer);
+    return result;
+}
+
+// --- memory that somebody else is about to write, past the driver ----------------------------------------------------
+
+inline CUresult hand_over(CUdeviceptr pointer, const char* reason) {
+    auto& state = coherence();
+    Object* object = state.object_of(address(pointer));
+    if (object == nullptr) return CUDA_SUCCESS;
+    InRoom in_room(state.room(), Room::Group::Launches);
+    return state.demote(*object, reason);
+}
+
+// SYNC_MEMOPS is what RDMA libraries set on memory that a network card will access.
+template <class C>
+CUresult set_pointer_attribute(const C& call, const void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
+    const CUresult result = call(value, attribute, pointer);
+    if (result != CUDA_SUCCESS || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return result;
+    return hand_over(pointer, "it was prepared for access by other devices (SYNC_MEMOPS)");
+}
+
+template <class C>
+CUresult export_range(const C& call, void* handle, CUdeviceptr pointer, std::size_t bytes, CUmemRangeHandleType type,
+                      unsigned long long flags) {
+    const CUresult result = call(handle, pointer, bytes, type, flags);
+    return result == CUDA_SUCCESS ? hand_over(pointer, "it was exported for access by other devices") : result;
+}
+
+template <class C>
+CUresult export_object(const C& call, CUipcMemHandle* handle, CUdeviceptr pointer) {
+    const CUresult result = call(handle, pointer);
+    return result == CUDA_SUCCESS ? hand_over(pointer, "it was exported to another process") : result;
+}
+
+template <class C>
+CUresult open_ipc(const C& call, CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) {
+    const CUresult result = call(pointer, handle, flags);
+    if (result == CUDA_SUCCESS) device_owned::add(address(*pointer), 1, "another process owns it");
+    return result;
+}
+
+template <class C>
+CUresult close_ipc(const C& call, CUdeviceptr pointer) {
+    const CUresult result = call(pointer);
+    if (result == CUDA_SUCCESS) device_owned::remove(address(pointer));
+    return result;
+}
+
+template <class C>
+CUresult map_external(const C& call, CUdeviceptr* pointer, CUexternalMemory memory,
+                      const CUDA_EXTERNAL_MEMORY_BUFFER_DESC* description) {
+    const CUresult result = call(pointer, memory, description);
+    if (result == CUDA_SUCCESS) device_owned::add(address(*pointer), description->size, "another API owns it");
+    return result;
+}
+
+template <class C>
+CUresult map_graphics(const C& call, CUdeviceptr* pointer, std::size_t* bytes, CUgraphicsResource resource) {
+    const CUresult result = call(pointer, bytes, resource);
+    if (result == CUDA_SUCCESS) {
+        device_owned::add(address(*pointer), bytes != nullptr ? *bytes : 1, "another API owns it");
+    }
+    return result;
+}
+
+}  // namespace hpe::doors

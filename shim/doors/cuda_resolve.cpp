@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// How programs find the driver, and how they find our doors instead: dlsym on a libcuda handle, cuGetProcAddress, and the
+// names that libhpe.so exports itself for programs linked with libcuda.
+//
+// Only an exact name that was really found in libcuda is answered. The pointer that cuGetProcAddress returns is the
+// exported function (FACTS.md), so one table from true pointer to wrapper serves both, in the program's own ABI version
+// and default-stream flavour; an unknown pointer passes through.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "shim/doors/door.h"
+
+namespace hpe::doors {
+
+namespace {
+
+// True pointer to door: open addressing, filled once.
+constexpr std::size_t kSlots = 4096;
+struct Slot {
+    std::atomic<void*> real{nullptr};
+    std::atomic<std::uint32_t> index{0};
+};
+constinit std::array<Slot, kSlots> by_pointer;
+constinit std::atomic<bool> filled{false};
+constinit std::atomic_flag filling = ATOMIC_FLAG_INIT;
+
+std::size_t slot_of(const void* pointer) noexcept {
+    return (reinterpret_cast<std::uintptr_t>(pointer) >> 4) * 0x9E3779B97F4A7C15ull >> (64 - 12);
+}
+
+const DoorEntry* find_by_name(const char* name) noexcept {
+    const auto* end = door_table + door_count;
+    const auto* found = std::lower_bound(door_table, end, name, [](const DoorEntry& door, const char* wanted) {
+        return std::strcmp(door.name, wanted) < 0;
+    });
+    return found != end && std::strcmp(found->name, name) == 0 ? found : nullptr;
+}
+
+// Names the functions that the program called and no row of the catalogue covers.
+void say_passed_through() {
+    if (!log::enabled(log::Level::Debug)) return;
+    for (std::size_t i = 0; i < door_count; ++i) {
+        const auto calls = door_calls[i].load(std::memory_order_relaxed);
+        if (calls != 0) {
+            log::debug("{} passed through {} times{}", door_table[i].name, calls,
+                       door_table[i].catalogued ? "" : " (in no catalogue row)");
+        }
+    }
+}
+
+void fill(void* handle) noexcept {
+    if (filled.load(std::memory_order_acquire)) return;
+    while (filling.test_and_set(std::memory_order_acquire)) filling.wait(true);
+    if (!filled.load(std::memory_order_relaxed)) {
+        for (std::size_t i = 0; i < door_count; ++i) {
+            void* real = real_dlsym(handle, door_table[i].name);
+            // Our own export would be found if the handle were not libcuda's.
+            if (real == nullptr || real == door_table[i].wrapper) continue;
+            door_real[i].store(real, std::memory_order_relaxed);
+            for (auto at = slot_of(real);; at = (at + 1) % kSlots) {
+                void* there = by_pointer[at].real.load(std::memory_order_relaxed);
+                // Two names of one function: the wrapped one counts.
+                if (there != nullptr && there != real) continue;
+                if (there == nullptr || door_table[i].treated) {
+                    by_pointer[at].index.store(static_cast<std::uint32_t>(i), std::memory_order_relaxed);
+                    by_pointer[at].real.store(real, std::memory_order_release);
+                }
+                break;
+            }
+        }
+        process::at_exit(say_passed_through);
+        filled.store(true, std::memory_order_release);
+    }
+    filling.clear(std::memory_order_release);
+    filling.notify_one();
+}
+
+// Adopts the driver behind a handle. False when it is no libcuda, or another one than before.
+bool adopt(void* handle) noexcept {
+    if (!adopt_driver(handle)) return false;
+    fill(libcuda());
+    return true;
+}
+
+}  // namespace
+
+void* find_real(std::size_t index) noexcept {
+    void* handle = libcuda();
+    if (handle == nullptr) return nullptr;
+    fill(handle);
+    return door_real[index].load(std::memory_order_relaxed);
+}
+
+void* door_for(void* real) noexcept {
+    for (auto at = slot_of(real);; at = (at + 1) % kSlots) {
+        void* there = by_pointer[at].real.load(std::memory_order_acquire);
+        if (there == nullptr) return real;
+        if (there != real) continue;
+        const auto& door = door_table[by_pointer[at].index.load(std::memory_order_relaxed)];
+        return door.treated || log::enabled(log::Level::Debug) ? door.wrapper : real;
+    }
+}
+
+void end_touched_inside() noexcept {
+    if (this_thread.inside != 0) return;
+    this_thread.touched_inside = false;
+    coherence().end_unordered();
+}
+
+}  // namespace hpe::doors
+
+using namespace hpe;
+using namespace hpe::doors;
+
+// Called by the stub in dlsym.S with the program's arguments. Returns what dlsym shall return, or nullptr: then the stub
+// jumps to the real one.
+extern "C" __attribute__((visibility("hidden"))) void* hpe_dlsym_answer(void* handle, const char* name) noexcept {
+    prepare_real_dlsym();  // the stub jumps there
+    if (name == nullptr || name[0] != 'c' || name[1] != 'u' || handle == RTLD_NEXT) return nullptr;
+    const DoorEntry* door = find_by_name(name);
+    if (door == nullptr || this_thread.inside != 0) return nullptr;
+    if (handle == RTLD_DEFAULT) {
+        // The search finds our own export first, even where there is no driver. Answer for the driver, if there is one.
+        void* driver_handle = libcuda();
+        if (driver_handle == nullptr) return door->treated ? real_dlsym(RTLD_NEXT, name) : nullptr;
+        handle = driver_handle;
+    }
+    void* real = real_dlsym(handle, name);
+    if (real == nullptr || !adopt(handle) || !process::first_use()) return nullptr;
+    void* answer = door_for(real);
+    return answer == real ? nullptr : answer;
+}

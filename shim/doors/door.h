@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+// What every driver door is made of: the call behind it, and the order of things around a call that makes the device work.
+#pragma once
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "shim/base/log.h"
+#include "shim/base/thread.h"
+#include "shim/runtime/coherence.h"
+#include "shim/runtime/inflight.h"
+#include "shim/runtime/process.h"
+#include "shim/runtime/real.h"
+
+#define HPE_DOOR __attribute__((visibility("default")))
+
+namespace hpe::doors {
+
+// One exported driver function. Sorted by name.
+struct DoorEntry {
+    const char* name;
+    void* wrapper;
+    bool treated;     // wrapped always; otherwise the wrapper only counts
+    bool catalogued;  // stands in cuda_catalog.inc
+};
+extern const DoorEntry door_table[];
+extern const std::size_t door_count;
+extern std::atomic<void*> door_real[];
+extern std::atomic<std::uint64_t> door_calls[];
+
+// The true function of a door, found late for programs that are linked with libcuda; nullptr if there is none.
+void* find_real(std::size_t index) noexcept;
+
+// The answer to dlsym or cuGetProcAddress for a true driver function: its wrapper, or the function itself.
+void* door_for(void* real) noexcept;
+
+// Calls of libcuda to itself, of inert processes, and with HPE_PROTOCOL=off go straight through.
+inline bool passes_through() noexcept {
+    return this_thread.inside != 0 || !process::active.load(std::memory_order_relaxed);
+}
+
+void end_touched_inside() noexcept;
+
+// The true function behind a door, and how it reads stream 0.
+template <class Function>
+class Call;
+template <class Result, class... Parameters>
+class Call<Result (*)(Parameters...)> {
+public:
+    Call(std::size_t index, Flavour reads_zero_as) noexcept : flavour(reads_zero_as), index_(index) {}
+
+    // As the program would have called it.
+    Result straight(Parameters... arguments) const {
+        auto* real = function();
+        return real != nullptr ? real(arguments...) : CUDA_ERROR_NOT_FOUND;
+    }
+    // From within a treatment.
+    Result operator()(Parameters... arguments) const {
+        Result result;
+        {
+            Inside inside;
+            result = straight(arguments...);
+        }
+        if (this_thread.touched_inside) [[unlikely]] {
+            end_touched_inside();
+        }
+        return result;
+    }
+    Result counted(Parameters... arguments) const {
+        door_calls[index_].fetch_add(1, std::memory_order_relaxed);
+        return straight(arguments...);
+    }
+
+    const Flavour flavour;
+
+private:
+    using Pointer = Result (*)(Parameters...);
+    Pointer function() const noexcept {
+        void* real = door_real[index_].load(std::memory_order_relaxed);
+        if (real == nullptr) [[unlikely]] {
+            real = find_real(index_);
+        }
+        return reinterpret_cast<Pointer>(real);
+    }
+    const std::size_t index_;
+};
+
+// The stream among a call's arguments; the default stream if it takes none.
+constexpr CUstream stream_of() { return nullptr; }
+template <class First, class... Rest>
+constexpr CUstream stream_of(const First& first, const Rest&... rest) {
+    if constexpr (std::is_same_v<First, CUstream>) {
+        return first;
+    } else {
+        return stream_of(rest...);
+    }
+}
+
+// Around every call that makes the device read or write memory: `before` settles the blocks it may touch, and no fault is
+// served from there until the work is known to be under way.
+template <class Before, class Real>
+CUresult device_work(CUstream stream, Flavour flavour, Before&& before, Real&& real) {
+    // Captured, not executed: coherence happens when the graph is launched.
+    if (in_flight.capturing(stream, flavour)) return real();
+    auto& state = coherence();
+    InRoom in_room(state.room(), Room::Group::Launches);
+    if (state.needs_release()) {
+        const CUresult result = before();
+        if (result != CUDA_SUCCESS) return result;
+    }
+    const CUresult result = real();
+    in_flight.enqueued(stream, flavour);
+    return result;
+}
+
+// The conservative treatment: everything is released.
+template <class C, class... A>
+CUresult enqueue(const C& call, A... arguments) {
+    return device_work(
+        stream_of(arguments...), call.flavour, [] { return coherence().release(); }, [&] { return call(arguments...); });
+}
+
+}  // namespace hpe::doors

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+// The fault door: a CPU access to an object traps here. Async-signal-safe; runs with all signals blocked.
+#include "shim/runtime/fault.h"
+
+#include <ucontext.h>
+
+#include <cerrno>
+
+#include "shim/base/log.h"
+#include "shim/runtime/coherence.h"
+#include "shim/runtime/device_owned.h"
+#include "shim/runtime/process.h"
+#include "shim/runtime/signals.h"
+
+#ifndef __x86_64__
+#error "the fault door reads the x86-64 page fault error code"
+#endif
+
+namespace hpe {
+
+namespace {
+
+// Page fault error code of the CPU (Intel SDM volume 3, 4.7): what kind of access it was.
+constexpr long long kWrite = 1 << 1, kInstruction = 1 << 4;
+
+bool is_page_fault(const siginfo_t* info) noexcept {
+    return info->si_code == SEGV_MAPERR || info->si_code == SEGV_ACCERR;
+}
+
+void explain(std::uintptr_t address) noexcept {
+    device_owned::Entry entry;
+    if (device_owned::find(address, entry)) {
+        log::error("the CPU accessed {:#x} in the device allocation {:#x} of {} bytes, which stays on the device: {}",
+                   address, entry.base, entry.size, entry.reason);
+    }
+}
+
+}  // namespace
+
+void on_fault(int signal, siginfo_t* info, void* context) {
+    const int saved = errno;
+    if (is_page_fault(info) && process::active.load(std::memory_order_relaxed)) {
+        const auto code = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR];
+        const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
+        if ((code & kInstruction) == 0) {
+            if (coherence().serve_fault(address, (code & kWrite) != 0) == Coherence::Served::Done) {
+                errno = saved;
+                return;
+            }
+            explain(address);
+        }
+    }
+    errno = saved;
+    signals::deliver(signal, info, context);
+}
+
+}  // namespace hpe

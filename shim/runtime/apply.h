@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+// Private to Coherence: the lock under which doors change the states of several blocks at once, so that no object goes
+// while another door holds its blocks. Never taken in the fault path.
+#pragma once
+
+#include <mutex>
+
+namespace hpe {
+
+std::mutex& apply_mutex() noexcept;
+
+}  // namespace hpe

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT
+// Segments of shared memory, cut into page-granular ranges; pinning by chunk.
+#include "shim/runtime/arena.h"
+
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "shim/base/log.h"
+#include "shim/runtime/real.h"
+
+namespace hpe {
+
+namespace {
+
+constexpr std::size_t kSegment = std::size_t{1} << 30;
+constexpr std::size_t kMaxSegments = 4096;
+
+// A chunk's way to being pinned. Used once: most chunks of a program that touches sparsely stay there.
+enum class Pin : std::uint8_t { Unused, UsedOnce, Busy, Pinned, Refused };
+struct Chunk {
+    std::atomic<Pin> pin{Pin::Unused};
+    std::atomic<void*> context{nullptr};
+};
+
+struct Segment {
+    std::atomic<std::byte*> view{nullptr};
+    std::size_t size = 0;
+    std::byte* closed = nullptr;
+    Chunk* chunks = nullptr;
+};
+
+// Read without a lock by closed() and pin(): entries appear in order and never go.
+std::array<Segment, kMaxSegments> segments;
+constinit std::atomic<std::size_t> segment_count{0};
+constinit std::atomic<std::size_t> pinned_bytes{0};
+constinit std::atomic<std::size_t> pin_bound{0};  // bytes; set with the first segment
+
+std::mutex mutex;
+std::size_t idle_touched = 0;  // bytes in free ranges that may still own pages
+
+std::map<std::byte*, std::size_t>& free_ranges() {
+    static auto* ranges = new std::map<std::byte*, std::size_t>;
+    return *ranges;
+}
+
+Segment* segment_of(const std::byte* view) noexcept {
+    const auto count = segment_count.load(std::memory_order_acquire);
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto* begin = segments[i].view.load(std::memory_order_relaxed);
+        if (view >= begin && view < begin + segments[i].size) return &segments[i];
+    }
+    return nullptr;
+}
+
+std::size_t physical_memory() noexcept {
+    struct sysinfo info {};
+    return sysinfo(&info) == 0 ? std::size_t{info.totalram} * info.mem_unit : kSegment;
+}
+std::size_t idle_bound() noexcept { return physical_memory() / 8; }
+
+bool add_segment(std::size_t at_least) {
+    const auto index = segment_count.load(std::memory_order_relaxed);
+    if (index == kMaxSegments) return false;
+    pin_bound.store(physical_memory() / 4, std::memory_order_relaxed);
+    const auto size = std::max(kSegment, (at_least + Arena::kChunk - 1) / Arena::kChunk * Arena::kChunk);
+    // One chunk more, to align: the kernel promises only a page.
+    auto* raw = static_cast<std::byte*>(
+        mmap(nullptr, size + Arena::kChunk, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (raw == MAP_FAILED) return false;
+    const auto misaligned = reinterpret_cast<std::uintptr_t>(raw) % Arena::kChunk;
+    auto* view = misaligned == 0 ? raw : raw + (Arena::kChunk - misaligned);
+    // Inherited by every mapping made from it: a forked child has no device and must not write our copies.
+    madvise(raw, size + Arena::kChunk, MADV_DONTFORK);
+    // A length of 0 duplicates a shared mapping instead of moving it (mremap(2)).
+    auto* closed = static_cast<std::byte*>(mremap(view, 0, size, MREMAP_MAYMOVE));
+    if (closed == MAP_FAILED || mprotect(closed, size, PROT_NONE) != 0) {
+        if (closed != MAP_FAILED) munmap(closed, size);
+        munmap(raw, size + Arena::kChunk);
+        return false;
+    }
+    auto& segment = segments[index];
+    segment.chunks = new Chunk[size / Arena::kChunk];
+    segment.size = size;
+    segment.closed = closed;
+    segment.view.store(view, std::memory_order_relaxed);
+    segment_count.store(index + 1, std::memory_order_release);
+    free_ranges().emplace(view, size);
+    return true;
+}
+
+// Where in a free range an allocation of `size` may start, or nullptr.
+std::byte* place_in(std::byte* begin, std::size_t length, std::size_t size) noexcept {
+    const auto address = reinterpret_cast<std::uintptr_t>(begin);
+    const auto in_chunk = address % Arena::kChunk;
+    const bool align = in_chunk != 0 && (size >= Arena::kChunk || in_chunk + size > Arena::kChunk);
+    auto* start = align ? begin + (Arena::kChunk - in_chunk) : begin;
+    return static_cast<std::size_t>(start - begin) + size <= length ? start : nullptr;
+}
+
+void unpin(Chunk& chunk, std::byte* view) noexcept {
+    if (chunk.pin.load(std::memory_order_acquire) == Pin::Pinned) {
+        ContextScope scope(chunk.context.load(std::memory_order_relaxed));
+        if (scope.result() == CUDA_SUCCESS) driver.cuMemHostUnregister(view);
+        pinned_bytes.fetch_sub(Arena::kChunk, std::memory_order_relaxed);
+    }
+    chunk.pin.store(Pin::Unused, std::memory_order_release);
+}
+
+// Gives the pages of a free range back to the kernel; whole chunks only, since a pinned chunk goes as one.
+void trim(std::byte* view, std::size_t size) noexcept {
+    Segment* segment = segment_of(view);
+    const auto begin = static_cast<std::size_t>(view - segment->view.load(std::memory_order_relaxed));
+    const auto first = (begin + Arena::kChunk - 1) / Arena::kChunk;
+    const auto last = (begin + size) / Arena::kChunk;
+    for (auto i = first; i < last; ++i) {
+        auto* at = segment->view.load(std::memory_order_relaxed) + i * Arena::kChunk;
+        unpin(segment->chunks[i], at);
+        madvise(at, Arena::kChunk, MADV_REMOVE);
+    }
+}
+
+}  // namespace
+
+std::byte* Arena::take(std::size_t size) {
+    std::scoped_lock lock(mutex);
+    auto& ranges = free_ranges();
+    for (int attempt = 0; attempt < 2; ++attempt) {
+        for (auto it = ranges.begin(); it != ranges.end(); ++it) {
+            auto* const begin = it->first;
+            const auto length = it->second;
+            auto* const start = place_in(begin, length, size);
+            if (start == nullptr) continue;
+            ranges.erase(it);
+            if (start != begin) ranges.emplace(begin, static_cast<std::size_t>(start - begin));
+            auto* const end = begin + length;
+            if (start + size != end) ranges.emplace(start + size, static_cast<std::size_t>(end - (start + size)));
+            idle_touched -= std::min(idle_touched, size);
+            return start;
+        }
+        if (!add_segment(size)) break;
+    }
+    return nullptr;
+}
+
+void Arena::give_back(std::byte* view, std::size_t size) {
+    std::scoped_lock lock(mutex);
+    if (idle_touched + size > idle_bound()) {
+        trim(view, size);
+    } else {
+        idle_touched += size;
+    }
+    // Neighbouring ranges of one segment become one again.
+    auto& ranges = free_ranges();
+    auto after = ranges.lower_bound(view);
+    if (after != ranges.end() && view + size == after->first && segment_of(view) == segment_of(after->first)) {
+        size += after->second;
+        after = ranges.erase(after);
+    }
+    if (after != ranges.begin()) {
+        auto before = std::prev(after);
+        if (before->first + before->second == view && segment_of(before->first) == segment_of(view)) {
+            before->second += size;
+            return;
+        }
+    }
+    ranges.emplace(view, size);
+}
+
+std::byte* Arena::closed(std::byte* view) noexcept {
+    const Segment* segment = segment_of(view);
+    return segment->closed + (view - segment->view.load(std::memory_order_relaxed));
+}
+
+void Arena::pin(std::byte* view) noexcept {
+    Segment* segment = segment_of(view);
+    auto* const base = segment->view.load(std::memory_order_relaxed);
+    const auto index = static_cast<std::size_t>(view - base) / kChunk;
+    Chunk& chunk = segment->chunks[index];
+    auto pin = chunk.pin.load(std::memory_order_acquire);
+    if (pin == Pin::Unused) {
+        chunk.pin.compare_exchange_strong(pin, Pin::UsedOnce, std::memory_order_relaxed);
+        return;
+    }
+    if (pin != Pin::UsedOnce || !chunk.pin.compare_exchange_strong(pin, Pin::Busy, std::memory_order_acquire)) return;
+    bool pinned = false;
+    if (pinned_bytes.fetch_add(kChunk, std::memory_order_relaxed) + kChunk <= pin_bound.load(std::memory_order_relaxed)) {
+        CUcontext context = nullptr;
+        driver.cuCtxGetCurrent(&context);
+        chunk.context.store(context, std::memory_order_relaxed);
+        pinned = driver.cuMemHostRegister_v2(base + index * kChunk, kChunk, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
+    }
+    if (!pinned) pinned_bytes.fetch_sub(kChunk, std::memory_order_relaxed);
+    chunk.pin.store(pinned ? Pin::Pinned : Pin::Refused, std::memory_order_release);
+}
+
+void Arena::forget_pins(void* context) noexcept {
+    const auto count = segment_count.load(std::memory_order_acquire);
+    for (std::size_t s = 0; s < count; ++s) {
+        for (std::size_t i = 0; i < segments[s].size / kChunk; ++i) {
+            Chunk& chunk = segments[s].chunks[i];
+            if (chunk.pin.load(std::memory_order_acquire) == Pin::Pinned &&
+                chunk.context.load(std::memory_order_relaxed) == context) {
+                pinned_bytes.fetch_sub(kChunk, std::memory_order_relaxed);
+                chunk.pin.store(Pin::Unused, std::memory_order_release);
+            }
+        }
+    }
+}
+
+}  // namespace hpe

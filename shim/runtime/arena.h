@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// The memory behind all shadows: shared anonymous memory, mapped once writable (the view) and once closed, from which
+// Pager duplicates the mapping at a device address. There is no file descriptor, so a program that closes every
+// descriptor it does not know does no harm.
+//
+// Ranges are recycled with their pages: the first touch of a page costs more than anything that is done with it later
+// (2 GB/s against 11, FACTS.md). At most a bound of idle pages is kept.
+//
+// Threads: take() and give_back() from any thread, outside the fault path (they lock and allocate). pin() also inside it.
+#pragma once
+
+#include <cstddef>
+
+namespace hpe {
+
+class Arena {
+public:
+    // The unit of pinning; a range of this size or more starts on it, a smaller one does not cross it. Bytes.
+    static constexpr std::size_t kChunk = std::size_t{2} << 20;
+
+    // A writable range whose content is undefined, or nullptr when the address space is exhausted. Size in whole pages.
+    std::byte* take(std::size_t size);
+    void give_back(std::byte* view, std::size_t size);
+
+    // The same memory, mapped without access: what Pager duplicates.
+    static std::byte* closed(std::byte* view) noexcept;
+
+    // Called before a transfer to or from [view, view + 1): pins the chunk with the driver when it is used for the
+    // second time, if the bound on pinned memory allows. Whether or not it is pinned, the range may be transferred.
+    static void pin(std::byte* view) noexcept;
+    // The driver forgot everything that was pinned in this context.
+    static void forget_pins(void* context) noexcept;
+};
+
+}  // namespace hpe

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+// Coherence: the life of objects.
+#include "shim/runtime/coherence.h"
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <vector>
+
+#include "shim/base/log.h"
+#include "shim/base/thread.h"
+#include "shim/runtime/apply.h"
+#include "shim/runtime/arena.h"
+#include "shim/runtime/device_owned.h"
+#include "shim/runtime/engine.h"
+#include "shim/runtime/inflight.h"
+#include "shim/runtime/live_objects.h"
+#include "shim/runtime/pager.h"
+#include "shim/runtime/real.h"
+#include "shim/runtime/report.h"
+
+namespace hpe {
+
+Coherence& coherence() noexcept {
+    // Never destroyed: threads may still fault while the process exits.
+    alignas(Coherence) static std::byte storage[sizeof(Coherence)];
+    static Coherence* const instance = new (storage) Coherence;
+    return *instance;
+}
+
+void Coherence::configure(Protocol* protocol, std::size_t block_size) {
+    protocol_ = protocol;
+    block_size_ = block_size;
+}
+
+std::size_t Coherence::padded(std::size_t requested) noexcept {
+    if (requested == 0 || requested > std::numeric_limits<std::size_t>::max() - kPage) return 0;
+    return (requested + kPage - 1) / kPage * kPage;
+}
+
+void Coherence::track(std::uintptr_t base, std::size_t requested) {
+    const auto size = padded(requested);
+    if (base % kPage != 0) {
+        device_owned::add(base, size, "the driver placed it inside a page that others use");
+        return;
+    }
+    CUcontext context = nullptr;
+    driver.cuCtxGetCurrent(&context);
+    const auto block_bytes = protocol_->block_bytes(size, block_size_);
+    auto* words = new (std::nothrow) Block[Object::block_count(size, block_bytes)];
+    auto* view = words != nullptr ? Arena{}.take(size) : nullptr;
+    if (view == nullptr) {
+        delete[] words;
+        static std::once_flag said;
+        std::call_once(said, [] { log::warn("no address space for host copies: further allocations stay on the device"); });
+        device_owned::add(base, size, "there was no address space for its host copy");
+        return;
+    }
+    Object* object = pool_.take();
+    object->base = base;
+    object->size = size;
+    object->requested_size = requested;
+    object->view = view;
+    object->context = context;
+    object->birth = in_flight.work();
+    object->report_id = report::object_added();
+    object->open(block_bytes, words);
+    if (!table_.insert(object)) {
+        log::warn("allocation {:#x} of {} bytes overlaps one that was never freed: it stays on the device", base, requested);
+        object->close();
+        Arena{}.give_back(view, size);
+        delete[] words;
+        pool_.give_back(object);
+        device_owned::add(base, size, "it overlaps another allocation");
+        return;
+    }
+    live_objects::add(object);
+    protocol_->object_added();
+}
+
+Object* Coherence::object_of(std::uintptr_t address) const noexcept {
+    Object* object = table_.find(address);
+    return object != nullptr && object->serial() % 2 == 1 ? object : nullptr;
+}
+
+Object* Coherence::object_at(std::uintptr_t base) const noexcept {
+    Object* object = object_of(base);
+    return object != nullptr && object->base == base ? object : nullptr;
+}
+
+CUresult Coherence::begin_free(Object& object) {
+    SignalsBlocked blocked;
+    std::scoped_lock lock(apply_mutex());
+    if (object.serial() % 2 == 0) return CUDA_ERROR_INVALID_VALUE;
+    // Flushes under way read the shadow that is about to be recycled.
+    engine.drain();
+    const auto count = object.blocks();
+    std::vector<State> states(count);
+    for (std::uint32_t i = 0; i < count; ++i) states[i] = object.block(i).lock();
+    // An accessible page left behind would hide the first touch of the next object at this address.
+    const bool closed = !object.shadowed.load(std::memory_order_acquire) ||
+                        pager::unmap_shadow(object.base, object.size) ||
+                        pager::protect(object.base, object.size, State::Invalid);
+    if (closed) {
+        table_.erase(&object);
+        object.close();
+    }
+    for (std::uint32_t i = 0; i < count; ++i) object.block(i).unlock(states[i]);
+    if (closed) return CUDA_SUCCESS;
+    log::warn("cannot unmap the host copy of object {:#x} (out of mappings): its free fails", object.base);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void Coherence::cancel_free(Object& object) {
+    // The program keeps its object, and what the CPU wrote to it.
+    object.reopen();
+    if (object.shadowed.load(std::memory_order_acquire)) {
+        bool mapped = pager::map_shadow(object.base, object.size, Arena::closed(object.view));
+        for (std::uint32_t i = 0; mapped && i < object.blocks(); ++i) {
+            const auto state = object.block(i).peek().state;
+            if (valid_on_host(state)) {
+                mapped = pager::protect(object.base + object.offset_of(i), object.bytes_of(i), state);
+            }
+        }
+        if (!mapped) log::error("cannot map the host copy of object {:#x} again after its free failed", object.base);
+    }
+    table_.insert(&object);
+}
+
+void Coherence::finish_free(Object& object) {
+    live_objects::remove(&object);
+    protocol_->object_removed();
+    report::object_removed(object);
+    Arena{}.give_back(object.view, object.size);
+    delete[] object.take_words();
+    pool_.give_back(&object);
+}
+
+std::span<Coherence::Kept> Coherence::drop_context(CUcontext context) {
+    const auto objects = live_objects::of(context);
+    auto* kept = new Kept[objects.size() + 1];
+    std::size_t count = 0;
+    for (Object* object : objects) {
+        if (begin_free(*object) != CUDA_SUCCESS) continue;
+        kept[count++] = {object->base, object->requested_size};
+        finish_free(*object);
+    }
+    return {kept, count};
+}
+
+void Coherence::restore_context(CUcontext context, std::span<const Kept> kept) {
+    ContextScope scope(context);
+    for (const auto& old : kept) {
+        track(old.base, old.requested);
+        // Unlike a new allocation it holds data.
+        if (Object* object = object_at(old.base)) object->birth = 0;
+    }
+}
+
+CUresult Coherence::demote(Object& object, const char* reason) {
+    const auto result = release_object(object);
+    if (result != CUDA_SUCCESS) return result;
+    const auto base = object.base;
+    const auto size = object.size;
+    const auto begun = begin_free(object);
+    if (begun != CUDA_SUCCESS) return begun;
+    finish_free(object);
+    device_owned::add(base, size, reason);
+    return CUDA_SUCCESS;
+}
+
+}  // namespace hpe

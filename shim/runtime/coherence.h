@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+// The orchestrator: every door and the fault handler come here; object table, protocol, engine and pager are driven from
+// here and know nothing of each other.
+//
+// Sources: ADSM/GMAC paper section 4.3 (release at launch, acquire at wait, rolling eviction); thesis section 5.2.3 (any
+// thread may fault on any object of any device; a launch releases what all threads wrote).
+//
+// Threads: any. Only serve_fault() may be called in a signal handler. Every function that returns CUresult returns what
+// the program's own call should return; on failure nothing has changed for the program's data.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "protocols/object_table.h"
+#include "protocols/protocol.h"
+#include "shim/base/room.h"
+
+namespace hpe {
+
+// Bytes [begin, begin + bytes) of device memory that a call reads or writes.
+struct DeviceRange {
+    std::uintptr_t begin = 0;
+    std::size_t bytes = 0;
+};
+
+class Coherence {
+public:
+    // Once, before anything else. `block_size` in bytes.
+    void configure(Protocol* protocol, std::size_t block_size);
+
+    // --- objects -----------------------------------------------------------------------------------------------------
+    // Size to ask the driver for, so that the allocation shares no page with another. 0: leave the request alone.
+    static std::size_t padded(std::size_t requested) noexcept;
+    // After the true allocation of `padded(requested)` bytes, in the current context. The allocation is device-owned from
+    // then on if it cannot be managed.
+    void track(std::uintptr_t base, std::size_t requested);
+    // The object that starts at / contains the address, or nullptr.
+    Object* object_at(std::uintptr_t base) const noexcept;
+    Object* object_of(std::uintptr_t address) const noexcept;
+
+    // Around the true free: begin drops the shadow; if it succeeds, exactly one of the two others follows. In the room, as
+    // a launch. CUDA_ERROR_INVALID_VALUE: another thread is freeing it.
+    CUresult begin_free(Object& object);
+    void finish_free(Object& object);
+    void cancel_free(Object& object);
+
+    // All objects of a context are about to go; what comes back is needed should the true call fail.
+    struct Kept {
+        std::uintptr_t base;
+        std::size_t requested;
+    };
+    std::span<Kept> drop_context(CUcontext context);  // allocated with new[], owned by the caller
+    void restore_context(CUcontext context, std::span<const Kept> kept);
+
+    // Brings the device copy up to date and stops sharing the object with the CPU, since somebody else will access it.
+    CUresult demote(Object& object, const char* reason);
+
+    // --- doors -------------------------------------------------------------------------------------------------------
+    Room& room() noexcept { return room_; }
+    // False: no block of any object is valid on the host and no flush is under way, so a launch needs nothing.
+    bool needs_release() const noexcept { return hot_objects_.load(std::memory_order_acquire) != 0; }
+    // Flushes every Dirty block and invalidates every host copy. In the room, as a launch.
+    CUresult release();
+    // The same for what the device is about to read or overwrite. In the room, as a launch.
+    CUresult before_device_reads(DeviceRange range) { return apply_to_range(range, Event::DeviceRead); }
+    CUresult before_device_writes(DeviceRange range) { return apply_to_range(range, Event::DeviceWriteAll); }
+    // Bytes within the range stay as they are: rows with a gap between them.
+    CUresult before_device_writes_within(DeviceRange range) { return apply_to_range(range, Event::DeviceWritePart); }
+    // The program waited for the device. Outside the room.
+    void acquire();
+    bool acts_on_acquire() const noexcept { return protocol_->acts_on_acquire(); }
+
+    // --- faults ------------------------------------------------------------------------------------------------------
+    enum class Served {
+        Done,     // the access may be repeated
+        NotOurs,  // deliver the fault as if we were not here
+    };
+    Served serve_fault(std::uintptr_t address, bool is_write) noexcept;
+
+    // A host callback of a stream ends, or a door whose thread faulted while inside the driver returns: what it made valid
+    // on the host goes back, since the device work behind it is on its way already.
+    void end_unordered() noexcept;
+
+    const ObjectTable& table() const noexcept { return table_; }
+    const Protocol& protocol() const noexcept { return *protocol_; }
+
+private:
+    struct Unordered;
+    bool map_shadow(Object& object) noexcept;
+    bool serve_block(Object& object, std::uint32_t serial, std::uintptr_t address, bool is_write, bool unordered) noexcept;
+    bool coarsen(Object& object, std::uint32_t serial) noexcept;
+    void evict(const BlockRef& ref) noexcept;
+    void became_valid(Object& object) noexcept;
+    void make_hot(Object& object) noexcept;
+    bool remember_unordered(Unordered entry, State next) noexcept;
+    void end_one(Unordered& entry) noexcept;
+    void wait_in_order() noexcept;
+
+    CUresult release_object(Object& object);
+    CUresult apply_to_range(DeviceRange range, Event event);
+    template <class Choose>
+    CUresult apply(std::span<Object* const> objects, Choose&& event_of);
+
+    Protocol* protocol_ = nullptr;
+    std::size_t block_size_ = 0;
+    ObjectTable table_;
+    ObjectPool pool_;
+    Room room_;
+    std::atomic<Object*> hot_{nullptr};           // objects with blocks valid on the host
+    std::atomic<std::uint32_t> hot_objects_{0};
+    std::atomic_flag mapping_ = ATOMIC_FLAG_INIT;  // one shadow is mapped at a time
+};
+
+extern Coherence& coherence() noexcept;
+
+}  // namespace hpe

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+// Coherence: what doors ask before and after a call of the program: release, acquire, ranges of copies.
+#include <algorithm>
+#include <vector>
+
+#include "shim/base/log.h"
+#include "shim/base/thread.h"
+#include "shim/runtime/apply.h"
+#include "shim/runtime/coherence.h"
+#include "shim/runtime/engine.h"
+#include "shim/runtime/inflight.h"
+#include "shim/runtime/live_objects.h"
+#include "shim/runtime/pager.h"
+
+namespace hpe {
+
+std::mutex& apply_mutex() noexcept {
+    static constinit std::mutex mutex;
+    return mutex;
+}
+
+namespace {
+
+// What event_of says of a block outside the range; apply() never handles the program's waits.
+constexpr auto kNotConcerned = Event::Acquire;
+
+// A block that apply() has locked.
+struct Held {
+    Object* object;
+    std::uint32_t index;
+    State before;
+    Transition transition;
+};
+
+bool adjacent(const Held& a, const Held& b) noexcept { return a.object == b.object && a.index + 1 == b.index; }
+
+// Calls run(first, last) for each stretch of neighbouring blocks that `wanted` accepts and `same` joins.
+template <class Wanted, class Same, class Run>
+bool for_runs(const std::vector<Held>& held, Wanted&& wanted, Same&& same, Run&& run) {
+    for (std::size_t i = 0; i < held.size();) {
+        if (!wanted(held[i])) {
+            ++i;
+            continue;
+        }
+        auto last = i;
+        while (last + 1 < held.size() && adjacent(held[last], held[last + 1]) && wanted(held[last + 1]) &&
+               same(held[last], held[last + 1])) {
+            ++last;
+        }
+        if (!run(held[i], held[last])) return false;
+        i = last + 1;
+    }
+    return true;
+}
+
+std::size_t span_bytes(const Held& first, const Held& last) noexcept {
+    return first.object->offset_of(last.index) + last.object->bytes_of(last.index) - first.object->offset_of(first.index);
+}
+
+bool protect_run(const Held& first, const Held& last, State state) noexcept {
+    const auto address = first.object->base + first.object->offset_of(first.index);
+    const auto bytes = span_bytes(first, last);
+    // One more try: at the limit on mappings another thread may just have merged some.
+    return pager::protect(address, bytes, state) || pager::protect(address, bytes, state);
+}
+
+}  // namespace
+
+// The order is what makes it right: first no thread can write a block any more, then its bytes are read through the view,
+// then the device has them, and only then the block counts as Invalid.
+template <class Choose>
+CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of) {
+    static std::vector<Held>& held = *new std::vector<Held>;  // guarded by the mutex that the caller holds
+    held.clear();
+    for (Object* object : objects) {
+        if (object->serial() % 2 == 0 || object->valid.load(std::memory_order_acquire) == 0) continue;
+        for (std::uint32_t i = 0; i < object->blocks(); ++i) {
+            const auto peek = object->block(i).peek();
+            if (!peek.locked && !valid_on_host(peek.state)) continue;
+            const auto event = event_of(*object, i);
+            if (event == kNotConcerned) continue;
+            const auto before = object->block(i).lock();
+            if (!valid_on_host(before) || i >= object->blocks()) {
+                object->block(i).unlock(before);
+                continue;
+            }
+            held.push_back({object, i, before, protocol_->on(before, event)});
+        }
+    }
+
+    auto result = CUDA_SUCCESS;
+    const auto changes = [](const Held& h) { return h.transition.next != h.before; };
+    const auto same_next = [](const Held& a, const Held& b) { return a.transition.next == b.transition.next; };
+    if (!for_runs(held, changes, same_next,
+                  [](const Held& a, const Held& b) { return protect_run(a, b, a.transition.next); })) {
+        log::warn("mprotect failed (too many mappings?): the call returns an error instead of working on old data");
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result == CUDA_SUCCESS) {
+        const auto flushes = [](const Held& h) { return h.transition.action == Action::Flush; };
+        for_runs(held, flushes, [](const Held&, const Held&) { return true; },
+                 [&](const Held& a, const Held& b) {
+                     result = engine.flush(*a.object, a.object->offset_of(a.index), span_bytes(a, b));
+                     return result == CUDA_SUCCESS;
+                 });
+        const auto drained = engine.drain();
+        if (result == CUDA_SUCCESS) result = drained;
+    }
+
+    if (result != CUDA_SUCCESS) {
+        // Roll back: the host copies are still the newest, and the program gets the error.
+        for_runs(held, changes, [](const Held& a, const Held& b) { return a.before == b.before; },
+                 [](const Held& a, const Held& b) { return protect_run(a, b, a.before), true; });
+    }
+    for (const auto& h : held) {
+        const auto next = result == CUDA_SUCCESS ? h.transition.next : h.before;
+        if (!valid_on_host(next)) h.object->valid.fetch_sub(1, std::memory_order_release);
+        h.object->block(h.index).unlock(next);
+    }
+    return result;
+}
+
+CUresult Coherence::release() {
+    SignalsBlocked blocked;
+    // To the end: a second launch that finds the list empty must not go on before the first one's data have arrived, nor
+    // if they could not be sent.
+    std::scoped_lock lock(apply_mutex());
+    std::vector<Object*> objects;
+    for (auto* object = hot_.exchange(nullptr, std::memory_order_acq_rel); object != nullptr;) {
+        Object* const next = object->next_hot;
+        objects.push_back(object);
+        object = next;
+    }
+    // In address order: neighbours in the arena are then neighbours in the stream of flushes.
+    std::sort(objects.begin(), objects.end(), [](const Object* a, const Object* b) { return a->base < b->base; });
+    const auto result = apply(objects, [](const Object&, std::uint32_t) { return Event::Release; });
+    if (result == CUDA_SUCCESS) protocol_->released();
+    for (Object* object : objects) {
+        object->hot.store(false, std::memory_order_seq_cst);
+        if (object->valid.load(std::memory_order_seq_cst) != 0) make_hot(*object);
+        hot_objects_.fetch_sub(1, std::memory_order_release);
+    }
+    return result;
+}
+
+CUresult Coherence::release_object(Object& object) {
+    SignalsBlocked blocked;
+    std::scoped_lock lock(apply_mutex());
+    Object* const one[] = {&object};
+    return apply(one, [](const Object&, std::uint32_t) { return Event::Release; });
+}
+
+void Coherence::became_valid(Object& object) noexcept {
+    object.valid.fetch_add(1, std::memory_order_seq_cst);
+    make_hot(object);
+}
+
+void Coherence::make_hot(Object& object) noexcept {
+    if (object.hot.exchange(true, std::memory_order_seq_cst)) return;
+    hot_objects_.fetch_add(1, std::memory_order_release);
+    auto* head = hot_.load(std::memory_order_relaxed);
+    do {
+        object.next_hot = head;
+    } while (!hot_.compare_exchange_weak(head, &object, std::memory_order_release));
+}
+
+CUresult Coherence::apply_to_range(DeviceRange range, Event event) {
+    if (range.bytes == 0 || table_.empty() || !needs_release()) return CUDA_SUCCESS;
+    std::vector<Object*> objects;
+    table_.overlapping(range.begin, range.bytes, [&](Object& object) { objects.push_back(&object); });
+    SignalsBlocked blocked;
+    std::scoped_lock lock(apply_mutex());
+    const auto end = range.begin + range.bytes;
+    return apply(objects, [&](const Object& object, std::uint32_t index) {
+        const auto first = object.base + object.offset_of(index);
+        const auto last = first + object.bytes_of(index);
+        if (last <= range.begin || first >= end) return kNotConcerned;
+        // The padding behind the program's last byte is nobody's: a copy up to it covers the block.
+        const auto needed = std::min(last, object.base + object.requested_size);
+        const bool whole = first >= range.begin && needed <= end;
+        if (event == Event::DeviceWriteAll && !whole) return Event::DeviceWritePart;
+        return event;
+    });
+}
+
+void Coherence::acquire() {
+    if (!protocol_->acts_on_acquire() || table_.empty()) return;
+    // While other work runs an object may still change: it stays Invalid, and a touch waits for that work.
+    const auto work = in_flight.work();
+    if (!in_flight.idle()) return;
+    InRoom in_room(room_, Room::Group::Faults);
+    if (in_flight.work() != work) return;
+    SignalsBlocked blocked;
+    std::scoped_lock lock(apply_mutex());
+    for (Object* object : live_objects::all()) {
+        if (object->serial() % 2 == 0 || !object->shadowed.load(std::memory_order_acquire)) continue;
+        for (std::uint32_t i = 0; i < object->blocks(); ++i) {
+            const auto before = object->block(i).lock();
+            const auto [action, next] = protocol_->on(before, Event::Acquire);
+            auto after = before;
+            if (action == Action::Fetch &&
+                engine.fetch(*object, object->offset_of(i), object->bytes_of(i)) == CUDA_SUCCESS &&
+                pager::protect(object->base + object->offset_of(i), object->bytes_of(i), next)) {
+                after = next;
+                became_valid(*object);
+            }
+            // What could not be brought now is fetched when it is touched.
+            object->block(i).unlock(after);
+        }
+    }
+}
+
+
+}  // namespace hpe

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: MIT
+// Coherence: the fault path. Class of this file: no allocation, no lock that the program or libcuda can hold, system calls
+// and driver transfers only.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "shim/base/log.h"
+#include "shim/base/thread.h"
+#include "shim/runtime/arena.h"
+#include "shim/runtime/coherence.h"
+#include "shim/runtime/engine.h"
+#include "shim/runtime/helper.h"
+#include "shim/runtime/inflight.h"
+#include "shim/runtime/pager.h"
+#include "shim/runtime/real.h"
+
+namespace hpe {
+
+// A block that became valid while device work around it is under way: in a host callback, or on a thread that is inside a
+// call to the driver. It goes back when that ends (end_unordered). Of a written block only the bytes that changed since
+// `twin` was taken are sent: the device may be writing its neighbours.
+struct Coherence::Unordered {
+    Object* object = nullptr;
+    std::uint32_t serial = 0;
+    std::uint32_t block = 0;
+    std::byte* twin = nullptr;  // nullptr: only read
+    std::size_t bytes = 0;      // of the block when it was touched
+};
+
+namespace {
+
+// Unordered is private to Coherence, and thread-local state must need no constructor: raw storage.
+struct UnorderedList {
+    static constexpr std::size_t kCapacity = 32, kEntry = 32;
+    std::size_t count;
+    alignas(8) std::byte storage[kCapacity * kEntry];
+
+    template <class Entry>
+    Entry* entries() noexcept {
+        static_assert(sizeof(Entry) == kEntry);
+        return reinterpret_cast<Entry*>(storage);
+    }
+};
+thread_local constinit UnorderedList unordered_list __attribute__((tls_model("initial-exec"))){};
+
+bool on_alternate_stack() noexcept {
+    stack_t stack{};
+    return sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) != 0;
+}
+
+// Runs the work here, or on the helper where driver calls are not allowed or the stack is too small for them.
+template <class Work>
+void with_driver(bool elsewhere, Work&& work) noexcept {
+    if (elsewhere && helper::running()) {
+        helper::run(work);
+    } else {
+        work();
+    }
+}
+
+}  // namespace
+
+bool Coherence::map_shadow(Object& object) noexcept {
+    if (object.shadowed.load(std::memory_order_acquire)) return true;
+    while (mapping_.test_and_set(std::memory_order_acquire)) mapping_.wait(true);
+    bool mapped = object.shadowed.load(std::memory_order_relaxed);
+    if (!mapped) {
+        mapped = pager::map_shadow(object.base, object.size, Arena::closed(object.view)) ||
+                 pager::map_shadow(object.base, object.size, Arena::closed(object.view));
+        if (mapped) object.shadowed.store(true, std::memory_order_release);
+    }
+    mapping_.clear(std::memory_order_release);
+    mapping_.notify_one();
+    if (!mapped) {
+        log::error("cannot map a host copy of object {:#x} ({} bytes): {}; it stays on the device", object.base, object.size,
+                   std::strerror(errno));
+    }
+    return mapped;
+}
+
+// Until nothing that the program enqueued before its access is outstanding, and no launch can come between: the room is
+// left only to wait, since a launch of another thread must not wait for a kernel.
+void Coherence::wait_in_order() noexcept {
+    constexpr int kPatience = 8;  // then a thread that launches without pause has to let us in
+    for (int attempt = 0;; ++attempt) {
+        const auto work = in_flight.work();
+        in_flight.wait();
+        room_.enter(Room::Group::Faults);
+        if (in_flight.work() == work) return;
+        if (attempt == kPatience) {
+            in_flight.wait();
+            return;
+        }
+        room_.leave(Room::Group::Faults);
+    }
+}
+
+Coherence::Served Coherence::serve_fault(std::uintptr_t address, bool is_write) noexcept {
+    Object* object = table_.find(address);
+    if (object == nullptr) return Served::NotOurs;
+    const auto serial = object->serial();
+    if (serial % 2 == 0) return Served::NotOurs;
+    // Work that such an access may depend on has finished already, or the program races; and waiting here for a stream
+    // that waits for us would never end.
+    const bool unordered = this_thread.in_callback != 0 || this_thread.inside != 0;
+    const bool elsewhere = unordered || on_alternate_stack();
+    bool served = false;
+    if (unordered) {
+        served = serve_block(*object, serial, address, is_write, true);
+        if (this_thread.inside != 0) this_thread.touched_inside = true;
+    } else {
+        with_driver(elsewhere, [&] {
+            wait_in_order();
+            served = serve_block(*object, serial, address, is_write, false);
+            room_.leave(Room::Group::Faults);
+        });
+    }
+    return served ? Served::Done : Served::NotOurs;
+}
+
+bool Coherence::serve_block(Object& object, std::uint32_t serial, std::uintptr_t address, bool is_write,
+                            bool unordered) noexcept {
+    if (!map_shadow(object)) return false;
+    const auto index = object.block_at(address);
+    Block& block = object.block(index);
+    const auto before = block.lock();
+    if (!object.alive(serial) || index >= object.blocks()) {
+        block.unlock(before);
+        return true;  // freed or coarsened meanwhile: the access is repeated and judged anew
+    }
+    const auto offset = object.offset_of(index);
+    const auto bytes = object.bytes_of(index);
+    const auto [action, next] = protocol_->on(before, is_write ? Event::CpuWrite : Event::CpuRead);
+    if (action == Action::Fetch) {
+        // What was never given to the device holds nothing: no copy of garbage for a first write.
+        const bool fresh = object.birth == in_flight.work() && next == State::Dirty;
+        auto result = CUDA_SUCCESS;
+        if (!fresh) with_driver(unordered, [&] { result = engine.fetch(object, offset, bytes); });
+        if (result != CUDA_SUCCESS) {
+            block.unlock(before);
+            log::error("cannot fetch {} bytes of object {:#x} from the device: {}", bytes, object.base, error_name(result));
+            return false;
+        }
+    }
+    if (unordered && next != before && !remember_unordered({&object, serial, index, nullptr, bytes}, next)) {
+        block.unlock(before);
+        return false;
+    }
+    if (!pager::protect(object.base + offset, bytes, next)) {
+        block.unlock(before);
+        bool whole = false;
+        with_driver(unordered, [&] { whole = coarsen(object, serial); });
+        return whole;
+    }
+    auto& faults = is_write ? object.traffic.write_faults : object.traffic.read_faults;
+    faults.fetch_add(1, std::memory_order_relaxed);
+    if (!valid_on_host(before) && valid_on_host(next)) became_valid(object);
+    block.unlock(next);
+    if (next == State::Dirty && before != State::Dirty && !unordered) {
+        Plan plan;
+        protocol_->dirtied({&object, serial, index}, plan);
+        for (const auto& victim : plan) evict(victim);
+    }
+    return true;
+}
+
+bool Coherence::remember_unordered(Unordered entry, State next) noexcept {
+    auto& list = unordered_list;
+    auto* const entries = list.entries<Unordered>();
+    auto* const end = entries + list.count;
+    auto* known = std::find_if(entries, end, [&](const Unordered& e) {
+        return e.object == entry.object && e.serial == entry.serial && e.block == entry.block;
+    });
+    if (next == State::Dirty) {
+        void* memory = mmap(nullptr, entry.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) return false;
+        entry.twin = static_cast<std::byte*>(memory);
+        std::memcpy(entry.twin, entry.object->view + entry.object->offset_of(entry.block), entry.bytes);
+    }
+    if (known == end && list.count == UnorderedList::kCapacity) {
+        // Make room: the oldest goes back now, and is fetched again should the callback return to it.
+        Unordered oldest = entries[0];
+        std::move(entries + 1, end, entries);
+        --list.count;
+        known = end - 1;
+        with_driver(true, [&] { end_one(oldest); });
+    }
+    if (known == entries + list.count) ++list.count;
+    *known = entry;
+    return true;
+}
+
+void Coherence::evict(const BlockRef& ref) noexcept {
+    Object& object = *ref.object;
+    if (!object.alive(ref.serial) || ref.block >= object.blocks()) return;
+    Block& block = object.block(ref.block);
+    const auto before = block.lock();
+    const auto [action, next] = protocol_->on(before, Event::Evict);
+    auto after = before;
+    if (action == Action::Flush && object.alive(ref.serial) && ref.block < object.blocks()) {
+        const auto address = object.base + object.offset_of(ref.block);
+        const auto bytes = object.bytes_of(ref.block);
+        // A block that cannot be evicted stays Dirty: the next launch flushes it and reports what is wrong.
+        if (pager::protect(address, bytes, next)) {
+            if (engine.flush(object, object.offset_of(ref.block), bytes) == CUDA_SUCCESS) {
+                after = next;
+                object.traffic.evictions.fetch_add(1, std::memory_order_relaxed);
+            } else {
+                pager::protect(address, bytes, before);
+            }
+        }
+    }
+    block.unlock(after);
+}
+
+// The kernel refused to split a mapping: from here on the object is one block, wholly present, and one mapping.
+bool Coherence::coarsen(Object& object, std::uint32_t serial) noexcept {
+    const auto count = object.blocks();
+    bool whole = true, dirty = false;
+    std::uint32_t locked = 0;
+    for (; locked < count; ++locked) {
+        const auto before = object.block(locked).lock();
+        // Remember the state in the block itself: locked and its state still readable.
+        if (!object.alive(serial)) whole = false;
+        dirty |= before == State::Dirty;
+        if (whole && !valid_on_host(before)) {
+            whole = engine.fetch(object, object.offset_of(locked), object.bytes_of(locked)) == CUDA_SUCCESS;
+        }
+    }
+    // Writable at once: one mapping with one protection cannot be refused for lack of mappings.
+    whole = whole && pager::protect(object.base, object.size, State::Dirty);
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const auto before = object.block(i).peek().state;
+        if (!whole) {
+            object.block(i).unlock(before);
+            continue;
+        }
+        const bool was_valid = valid_on_host(before);
+        if (i == 0) {
+            if (!was_valid) became_valid(object);
+        } else if (was_valid) {
+            object.valid.fetch_sub(1, std::memory_order_release);
+        }
+    }
+    if (!whole) {
+        log::error("mprotect on object {:#x} failed ({}) and it cannot be brought whole", object.base, std::strerror(errno));
+        return false;
+    }
+    object.coarsen();
+    for (std::uint32_t i = 1; i < count; ++i) object.block(i).unlock(State::Invalid);
+    object.block(0).unlock(State::Dirty);
+    log::warn("mprotect on object {:#x} failed (the limit on mappings?): it is one block of {} bytes from here on",
+              object.base, object.size);
+    return true;
+}
+
+void Coherence::end_unordered() noexcept {
+    auto& list = unordered_list;
+    if (list.count == 0) return;
+    const int saved = errno;
+    SignalsBlocked blocked;
+    with_driver(this_thread.in_callback != 0 || this_thread.inside != 0, [this, &list] {
+        for (std::size_t i = 0; i < list.count; ++i) end_one(list.entries<Unordered>()[i]);
+    });
+    list.count = 0;
+    errno = saved;
+}
+
+// Sends back what was written and makes the block Invalid. Where driver calls are allowed.
+void Coherence::end_one(Unordered& entry) noexcept {
+    Object& object = *entry.object;
+    if (!object.alive(entry.serial)) {
+        if (entry.twin != nullptr) munmap(entry.twin, entry.bytes);
+        return;
+    }
+    Block& block = object.block(entry.block);
+    const auto before = block.lock();
+    auto after = before;
+    const auto offset = object.offset_of(entry.block);
+    const auto bytes = object.bytes_of(entry.block);
+    if (object.alive(entry.serial) && entry.block < object.blocks() && valid_on_host(before) &&
+        pager::protect(object.base + offset, bytes, State::Invalid)) {
+        auto result = CUDA_SUCCESS;
+        if (before == State::Dirty) {
+            const auto* now = object.view + offset;
+            // A coarsened object is sent whole: its twin covers only a part.
+            const bool compare = entry.twin != nullptr && bytes == entry.bytes;
+            for (std::size_t at = 0; compare && at < bytes && result == CUDA_SUCCESS;) {
+                if (now[at] == entry.twin[at]) {
+                    ++at;
+                    continue;
+                }
+                const auto begin = at;
+                while (at < bytes && now[at] != entry.twin[at]) ++at;
+                result = engine.flush(object, offset + begin, at - begin);
+            }
+            if (!compare) result = engine.flush(object, offset, bytes);
+            const auto drained = engine.drain();
+            if (result == CUDA_SUCCESS) result = drained;
+        }
+        if (result == CUDA_SUCCESS) {
+            after = State::Invalid;
+            object.valid.fetch_sub(1, std::memory_order_release);
+        } else {
+            pager::protect(object.base + offset, bytes, before);
+            log::error("cannot send what a callback wrote to object {:#x}: {}", object.base, error_name(result));
+        }
+    }
+    block.unlock(after);
+    if (entry.twin != nullptr) munmap(entry.twin, entry.bytes);
+}
+
+}  // namespace hpe

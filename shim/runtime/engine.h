@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// The part that moves bytes between a shadow's view and the device. One stream per direction and context, non-blocking,
+// so that it waits for no work of the program: whoever asks for a transfer has waited for that already (InFlight).
+//
+// Errors: a driver call that fails is tried once more another way; only if that fails too is the error returned.
+// Threads: any, also inside the fault path, but never in a host callback (Helper does it there).
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+
+#include "protocols/object.h"
+
+namespace hpe {
+
+class Engine {
+public:
+    // Device to host; the bytes are in the view on return. [offset, offset + bytes) lies in the object.
+    CUresult fetch(Object& object, std::size_t offset, std::size_t bytes) noexcept;
+
+    // Host to device, enqueued. The view may be changed at once only if what then gets lost is flushed again later.
+    CUresult flush(Object& object, std::size_t offset, std::size_t bytes) noexcept;
+
+    // Waits for every flush of every context. With nothing outstanding it costs one load.
+    CUresult drain() noexcept;
+
+    // The context's streams died with it.
+    void forget(CUcontext context) noexcept;
+};
+
+extern constinit Engine engine;
+
+}  // namespace hpe

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT
+// The signal handler, for whoever installs it. It stands in shim/doors/fault.cpp: a door like any other.
+#pragma once
+
+#include <csignal>
+
+namespace hpe {
+
+void on_fault(int signal, siginfo_t* info, void* context);
+
+}  // namespace hpe

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: MIT
+// One record per stream that ever had work; looked up by a cache per thread, then by a list.
+#include "shim/runtime/inflight.h"
+
+#include <mutex>
+#include <new>
+
+#include "shim/base/log.h"
+#include "shim/runtime/real.h"
+
+namespace hpe {
+
+constinit InFlight in_flight;
+
+namespace {
+
+struct Record {
+    CUcontext context = nullptr;
+    std::atomic<CUstream> stream{nullptr};  // kGone once destroyed
+    std::atomic<std::uint64_t> enqueued{0}, finished{0};
+    Record* next = nullptr;
+
+    // Guards what follows and the event.
+    std::atomic_flag busy = ATOMIC_FLAG_INIT;
+    CUevent event = nullptr;
+    std::uint64_t recorded = 0;  // the event covers this much of `enqueued`
+
+    bool outstanding() const noexcept {
+        return finished.load(std::memory_order_acquire) < enqueued.load(std::memory_order_acquire);
+    }
+    void settle(std::uint64_t count) noexcept {
+        auto seen = finished.load(std::memory_order_relaxed);
+        while (seen < count && !finished.compare_exchange_weak(seen, count, std::memory_order_release)) {
+        }
+    }
+};
+
+class Locked {
+public:
+    explicit Locked(Record& record) noexcept : record_(record) {
+        while (record_.busy.test_and_set(std::memory_order_acquire)) record_.busy.wait(true);
+    }
+    ~Locked() {
+        record_.busy.clear(std::memory_order_release);
+        record_.busy.notify_one();
+    }
+    Locked(const Locked&) = delete;
+    Locked& operator=(const Locked&) = delete;
+
+private:
+    Record& record_;
+};
+
+const CUstream kGone = reinterpret_cast<CUstream>(~std::uintptr_t{0});
+
+constinit std::atomic<Record*> records{nullptr};
+constinit std::mutex records_mutex;                    // adding and reusing records
+constinit std::atomic<std::uint64_t> cache_epoch{1};  // moves when a record stops meaning what it meant
+
+struct Cache {
+    std::uint64_t epoch;
+    CUcontext context;
+    CUstream stream;
+    Record* record;
+};
+thread_local constinit Cache cache __attribute__((tls_model("initial-exec"))){0, nullptr, nullptr, nullptr};
+
+// Default streams of all flavours are one record per context: an event on the legacy stream follows the blocking streams
+// of its context, which every thread's own default stream is, whichever thread asks (CUDA programming guide, "Default
+// stream"); a per-thread handle would mean the asking thread's.
+CUstream normal(CUstream stream) noexcept {
+    return stream == CU_STREAM_PER_THREAD || stream == nullptr ? CU_STREAM_LEGACY : stream;
+}
+
+Record* find(CUcontext context, CUstream stream) noexcept {
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+        if (r->stream.load(std::memory_order_acquire) == stream && r->context == context) return r;
+    }
+    return nullptr;
+}
+
+Record* record_for(CUstream given) noexcept {
+    const auto stream = normal(given);
+    CUcontext context = nullptr;
+    if (stream == CU_STREAM_LEGACY && driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS) return nullptr;
+    const auto epoch = cache_epoch.load(std::memory_order_acquire);
+    if (cache.epoch == epoch && cache.stream == stream && (stream != CU_STREAM_LEGACY || cache.context == context)) {
+        return cache.record;
+    }
+    if (stream != CU_STREAM_LEGACY && driver.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS) return nullptr;
+    if (context == nullptr) return nullptr;
+    Record* record = find(context, stream);
+    if (record == nullptr) {
+        std::scoped_lock lock(records_mutex);
+        record = find(context, stream);
+        if (record == nullptr) {
+            // A record of a stream that is gone and has nothing outstanding can serve again.
+            for (auto* r = records.load(std::memory_order_relaxed); r != nullptr; r = r->next) {
+                if (r->stream.load(std::memory_order_relaxed) == kGone && !r->outstanding() && r->context == context) {
+                    record = r;
+                    break;
+                }
+            }
+            if (record == nullptr) {
+                record = new (std::nothrow) Record;
+                if (record == nullptr) return nullptr;
+                record->context = context;
+                record->stream.store(stream, std::memory_order_relaxed);
+                record->next = records.load(std::memory_order_relaxed);
+                records.store(record, std::memory_order_release);
+            } else {
+                record->stream.store(stream, std::memory_order_release);
+            }
+        }
+    }
+    cache = {epoch, context, stream, record};
+    return record;
+}
+
+// Records the event so that it covers everything enqueued by now. The record is locked, its context current.
+CUresult cover(Record& r) noexcept {
+    const auto stream = r.stream.load(std::memory_order_acquire);
+    const auto target = r.enqueued.load(std::memory_order_acquire);
+    if (r.recorded >= target || stream == kGone) return CUDA_SUCCESS;
+    if (in_flight.capturing_anywhere()) {
+        // A captured stream would take the event into the graph; for the legacy stream the driver says so by an error.
+        auto status = CU_STREAM_CAPTURE_STATUS_NONE;
+        if (driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE) {
+            return CUDA_SUCCESS;
+        }
+    }
+    if (r.event == nullptr) {
+        const auto made = driver.cuEventCreate(&r.event, CU_EVENT_DISABLE_TIMING);
+        if (made != CUDA_SUCCESS && driver.cuEventCreate(&r.event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+            r.event = nullptr;
+            return made;
+        }
+    }
+    auto result = driver.cuEventRecord(r.event, stream);
+    if (result != CUDA_SUCCESS) result = driver.cuEventRecord(r.event, stream);
+    if (result == CUDA_SUCCESS) r.recorded = target;
+    return result;
+}
+
+CUresult wait_for(Record& r) noexcept {
+    Locked lock(r);
+    if (!r.outstanding()) return CUDA_SUCCESS;
+    ContextScope scope(r.context);
+    if (scope.result() != CUDA_SUCCESS) return scope.result();
+    CaptureRelaxed relaxed;
+    auto result = cover(r);
+    const auto covered = r.recorded;
+    if (result == CUDA_SUCCESS && r.event != nullptr && covered > r.finished.load(std::memory_order_relaxed)) {
+        result = driver.cuEventSynchronize(r.event);
+        if (result != CUDA_SUCCESS) result = driver.cuEventSynchronize(r.event);
+    }
+    if (result == CUDA_SUCCESS) {
+        r.settle(covered);
+        return result;
+    }
+    // The event could not be had: the stream itself can still be asked.
+    const auto stream = r.stream.load(std::memory_order_acquire);
+    const auto target = r.enqueued.load(std::memory_order_acquire);
+    if (stream != kGone && driver.cuStreamSynchronize(stream) == CUDA_SUCCESS) {
+        r.settle(target);
+        return CUDA_SUCCESS;
+    }
+    return result;
+}
+
+}  // namespace
+
+void InFlight::enqueued(CUstream stream, Flavour) noexcept {
+    work_.fetch_add(1, std::memory_order_acq_rel);
+    if (Record* r = record_for(stream)) r->enqueued.fetch_add(1, std::memory_order_release);
+}
+
+CUresult InFlight::wait() noexcept {
+    auto first = CUDA_SUCCESS;
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+        if (!r->outstanding()) continue;
+        const auto result = wait_for(*r);
+        if (first == CUDA_SUCCESS) first = result;
+    }
+    return first;
+}
+
+bool InFlight::idle() noexcept {
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+        if (!r->outstanding()) continue;
+        Locked lock(*r);
+        ContextScope scope(r->context);
+        CaptureRelaxed relaxed;
+        const auto target = r->enqueued.load(std::memory_order_acquire);
+        if (scope.result() != CUDA_SUCCESS || cover(*r) != CUDA_SUCCESS || r->recorded < target ||
+            driver.cuEventQuery(r->event) != CUDA_SUCCESS) {
+            return false;
+        }
+        r->settle(target);
+    }
+    return true;
+}
+
+InFlight::Mark InFlight::mark(CUstream stream, Flavour flavour) noexcept {
+    // The legacy record also stands for every thread's own default stream: waiting for one of those ends nothing else.
+    const bool own = stream == CU_STREAM_PER_THREAD || (stream == nullptr && flavour == Flavour::PerThread);
+    Record* r = own ? nullptr : record_for(stream);
+    return {r, r == nullptr ? 0 : r->enqueued.load(std::memory_order_acquire)};
+}
+
+void InFlight::finished(const Mark& mark) noexcept {
+    if (mark.record != nullptr) static_cast<Record*>(mark.record)->settle(mark.count);
+}
+
+unsigned InFlight::mark_context(Mark* marks) noexcept {
+    CUcontext context = nullptr;
+    if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) return 0;
+    unsigned count = 0;
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr && count < kMaxMarks; r = r->next) {
+        if (r->context == context) marks[count++] = {r, r->enqueued.load(std::memory_order_acquire)};
+    }
+    return count;
+}
+
+void InFlight::snapshot(CUstream stream, Flavour) noexcept {
+    Record* r = record_for(stream);
+    if (r == nullptr || !r->outstanding()) return;
+    Locked lock(*r);
+    ContextScope scope(r->context);
+    CaptureRelaxed relaxed;
+    if (scope.result() == CUDA_SUCCESS) cover(*r);
+}
+
+void InFlight::snapshot_all() noexcept {
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+        if (!r->outstanding()) continue;
+        Locked lock(*r);
+        ContextScope scope(r->context);
+        CaptureRelaxed relaxed;
+        if (scope.result() == CUDA_SUCCESS) cover(*r);
+    }
+}
+
+void InFlight::destroyed(CUstream stream) noexcept {
+    CUcontext context = nullptr;
+    if (driver.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS) return;
+    Record* r = find(context, stream);
+    if (r == nullptr) return;
+    snapshot(stream, Flavour::Legacy);
+    {
+        Locked lock(*r);
+        r->stream.store(kGone, std::memory_order_release);
+    }
+    cache_epoch.fetch_add(1, std::memory_order_release);
+}
+
+void InFlight::forget(CUcontext context) noexcept {
+    std::scoped_lock lock(records_mutex);
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+        if (r->context != context) continue;
+        Locked hold(*r);
+        r->stream.store(kGone, std::memory_order_release);
+        r->settle(r->enqueued.load(std::memory_order_acquire));
+        r->event = nullptr;  // went with the context
+        r->recorded = r->enqueued.load(std::memory_order_relaxed);
+    }
+    cache_epoch.fetch_add(1, std::memory_order_release);
+}
+
+bool InFlight::capturing(CUstream stream, Flavour flavour) const noexcept {
+    if (!capturing_anywhere()) return false;
+    if (stream == nullptr) stream = flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+    auto status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+CaptureRelaxed::CaptureRelaxed() noexcept {
+    if (in_flight.capturing_anywhere()) {
+        exchanged_ = driver.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
+    }
+}
+
+CaptureRelaxed::~CaptureRelaxed() {
+    if (exchanged_) driver.cuThreadExchangeStreamCaptureMode(&mode_);
+}
+
+}  // namespace hpe

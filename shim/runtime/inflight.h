@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// Which streams hold device work that the program has not been seen to wait for.
+//
+// A launch costs two counters here. Events are recorded only when a CPU access has to wait: on each stream with work
+// outstanding, and waited for one by one on the host, so that no stream is held up.
+//
+// Threads: any. wait() may run inside the fault path; it takes only locks of its own.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace hpe {
+
+// How the program's entry point reads stream 0 (cuda.h: CUDA_API_PER_THREAD_DEFAULT_STREAM).
+enum class Flavour : std::uint8_t { Legacy, PerThread };
+
+class InFlight {
+public:
+    // The program put work into the stream (after the true call, or before it: what matters is before the room is left).
+    void enqueued(CUstream stream, Flavour flavour) noexcept;
+
+    // Work of any kind enqueued so far, by any thread: moves with every enqueued().
+    std::uint64_t work() const noexcept { return work_.load(std::memory_order_acquire); }
+
+    // Waits until everything enqueued before the call has finished. The first error is returned, all the same after
+    // trying every stream. Called without block locks, outside host callbacks.
+    CUresult wait() noexcept;
+    // Whether nothing is outstanding, as far as events tell without waiting.
+    bool idle() noexcept;
+
+    // The program waited for a stream, or for a whole context: what was enqueued before `before` has finished.
+    // Take the mark before the true call.
+    struct Mark {
+        void* record;
+        std::uint64_t count;
+    };
+    Mark mark(CUstream stream, Flavour flavour) noexcept;
+    void finished(const Mark& mark) noexcept;
+    static constexpr unsigned kMaxMarks = 64;
+    // All streams of the current context. Returns how many were written (never more than kMaxMarks).
+    unsigned mark_context(Mark* marks) noexcept;
+
+    // The stream is about to be destroyed or captured: remember its work in an event, since it can't be asked later.
+    void snapshot(CUstream stream, Flavour flavour) noexcept;
+    void snapshot_all() noexcept;
+    void destroyed(CUstream stream) noexcept;
+    // A context and all that is in it is gone.
+    void forget(CUcontext context) noexcept;
+
+    // Streams under capture, so that nothing of ours enters them.
+    void capture_began() noexcept { captures_.fetch_add(1, std::memory_order_relaxed); }
+    void capture_ended() noexcept { captures_.fetch_sub(1, std::memory_order_relaxed); }
+    bool capturing_anywhere() const noexcept { return captures_.load(std::memory_order_relaxed) > 0; }
+    bool capturing(CUstream stream, Flavour flavour) const noexcept;
+
+private:
+    std::atomic<std::uint64_t> work_{1};
+    std::atomic<int> captures_{0};
+};
+
+extern constinit InFlight in_flight;
+
+// While any stream is captured, the library's own driver calls must not count as the program's (cuda.h:
+// cuThreadExchangeStreamCaptureMode).
+class CaptureRelaxed {
+public:
+    CaptureRelaxed() noexcept;
+    ~CaptureRelaxed();
+    CaptureRelaxed(const CaptureRelaxed&) = delete;
+    CaptureRelaxed& operator=(const CaptureRelaxed&) = delete;
+
+private:
+    bool exchanged_ = false;
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+}  // namespace hpe

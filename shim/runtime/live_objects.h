@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT
+// Every object there is, for the operations that go through all of them. Outside the fault path; any thread.
+#pragma once
+
+#include <cuda.h>
+
+#include <vector>
+
+#include "protocols/object.h"
+
+namespace hpe::live_objects {
+
+void add(Object* object);
+void remove(Object* object);
+std::vector<Object*> all();
+std::vector<Object*> of(CUcontext context);
+
+}  // namespace hpe::live_objects

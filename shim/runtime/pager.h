@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+// The mappings at device addresses. Every function returns false on failure with errno set, and says nothing.
+// Threads: any, also inside the fault path (system calls only).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "protocols/state.h"
+
+namespace hpe::pager {
+
+// Maps the memory of `closed` (Arena::closed) at `address`, without access, in place of the driver's reservation.
+bool map_shadow(std::uintptr_t address, std::size_t size, std::byte* closed) noexcept;
+
+// Puts back what the driver had there: an inaccessible reservation.
+bool unmap_shadow(std::uintptr_t address, std::size_t size) noexcept;
+
+// Gives a range of a shadow the protection that its state demands. Fails with ENOMEM at the limit on mappings.
+bool protect(std::uintptr_t address, std::size_t size, State state) noexcept;
+
+}  // namespace hpe::pager

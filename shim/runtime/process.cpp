@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+// First use, fork, exit.
+#include "shim/runtime/process.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+
+#include "shim/base/log.h"
+#include "shim/runtime/coherence.h"
+#include "shim/runtime/helper.h"
+#include "shim/runtime/options.h"
+#include "shim/runtime/report.h"
+#include "shim/runtime/signals.h"
+
+namespace hpe::process {
+
+namespace {
+
+enum class Phase : int { Unknown, Reading, On, Off };
+constinit std::atomic<Phase> phase{Phase::Unknown};
+constinit std::atomic<bool> started{false};
+constinit std::atomic<void (*)()> say_at_exit{nullptr};
+
+void finish() {
+    if (!active.load(std::memory_order_relaxed)) return;
+    report::write();
+    if (auto* say = say_at_exit.load(std::memory_order_acquire)) say();
+}
+
+void in_child() {
+    if (!started.load(std::memory_order_relaxed)) return;
+    active.store(false, std::memory_order_relaxed);
+    helper::forget();
+}
+
+bool read_options() {
+    Options options;
+    std::string problem;
+    if (!parse_options(options, problem)) {
+        log::write_line(problem);
+        // Not exit(): this may be inside a lock of the CUDA runtime, whose own exit handlers would wait for it.
+        std::fflush(nullptr);
+        _exit(2);
+    }
+    log::threshold.store(options.log, std::memory_order_relaxed);
+    if (options.protocol == "off") return false;
+    coherence().configure(make_protocol(options.protocol, options.rolling_size), options.block_size);
+    report::configure(options.report, options.protocol);
+    pthread_atfork(nullptr, nullptr, in_child);
+    std::atexit(finish);
+    return true;
+}
+
+}  // namespace
+
+bool first_use() noexcept {
+    for (;;) {
+        auto seen = phase.load(std::memory_order_acquire);
+        if (seen == Phase::On) return true;
+        if (seen == Phase::Off) return false;
+        if (seen == Phase::Unknown && phase.compare_exchange_strong(seen, Phase::Reading)) break;
+        phase.wait(Phase::Reading, std::memory_order_acquire);
+    }
+    const bool on = read_options();
+    if (on) active.store(true, std::memory_order_release);
+    phase.store(on ? Phase::On : Phase::Off, std::memory_order_release);
+    phase.notify_all();
+    return on;
+}
+
+void cuda_started() noexcept { started.store(true, std::memory_order_relaxed); }
+
+void objects_exist() noexcept {
+    static std::once_flag once;
+    std::call_once(once, [] {
+        if (!helper::start()) log::warn("no helper thread: host callbacks that touch objects may hang");
+        signals::install();
+    });
+}
+
+void at_exit(void (*say)()) noexcept { say_at_exit.store(say, std::memory_order_release); }
+
+}  // namespace hpe::process

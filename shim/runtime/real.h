@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+// The real functions behind our doors: libc's dlsym, and the driver's entry points that the runtime itself calls.
+// Everything here bypasses the doors.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstddef>
+
+namespace hpe {
+
+// libc's dlsym or the next preload's. Usable before any constructor ran; allocates nothing of its own.
+void* real_dlsym(void* handle, const char* name) noexcept;
+// Finds it, for the stub that jumps there.
+void prepare_real_dlsym() noexcept;
+
+// The driver functions that the runtime calls. Filled once by adopt_driver(), constant afterwards.
+struct Driver {
+#define HPE_DRIVER_FUNCTIONS(F)                                                                                      \
+    F(cuCtxGetCurrent)                                                                                               \
+    F(cuCtxPushCurrent_v2)                                                                                           \
+    F(cuCtxPopCurrent_v2)                                                                                            \
+    F(cuStreamCreate)                                                                                                \
+    F(cuStreamGetCtx)                                                                                                \
+    F(cuStreamSynchronize)                                                                                           \
+    F(cuStreamIsCapturing)                                                                                           \
+    F(cuStreamQuery)                                                                                                 \
+    F(cuThreadExchangeStreamCaptureMode)                                                                             \
+    F(cuEventCreate)                                                                                                 \
+    F(cuEventRecord)                                                                                                 \
+    F(cuEventSynchronize)                                                                                            \
+    F(cuEventQuery)                                                                                                  \
+    F(cuEventDestroy_v2)                                                                                             \
+    F(cuMemAlloc_v2)                                                                                                 \
+    F(cuMemFree_v2)                                                                                                  \
+    F(cuMemcpyHtoD_v2)                                                                                               \
+    F(cuMemcpyDtoH_v2)                                                                                               \
+    F(cuMemcpyHtoDAsync_v2)                                                                                          \
+    F(cuMemcpyDtoHAsync_v2)                                                                                          \
+    F(cuMemcpy)                                                                                                      \
+    F(cuMemcpy_ptds)                                                                                                 \
+    F(cuMemcpyAsync)                                                                                                 \
+    F(cuMemcpyAsync_ptsz)                                                                                            \
+    F(cuMemHostRegister_v2)                                                                                          \
+    F(cuMemHostUnregister)                                                                                           \
+    F(cuFuncGetParamInfo)                                                                                            \
+    F(cuDevicePrimaryCtxGetState)                                                                                    \
+    F(cuDevicePrimaryCtxRetain)                                                                                      \
+    F(cuDevicePrimaryCtxRelease_v2)                                                                                  \
+    F(cuGetErrorName)
+#define HPE_MEMBER(symbol) decltype(&::symbol) symbol = nullptr;
+    HPE_DRIVER_FUNCTIONS(HPE_MEMBER)
+#undef HPE_MEMBER
+};
+extern constinit Driver driver;
+
+// Remembers the libcuda that the program opened and fills `driver` from it. The first one wins: false when `handle` is
+// another library. Any thread.
+bool adopt_driver(void* handle) noexcept;
+// The adopted libcuda, or one that the program is linked with, or nullptr.
+void* libcuda() noexcept;
+
+// "CUDA_ERROR_OUT_OF_MEMORY"; never nullptr.
+const char* error_name(CUresult result) noexcept;
+
+// Makes a context current for a scope, whatever the thread had. ok() is false when the driver refuses.
+class ContextScope {
+public:
+    explicit ContextScope(void* context) noexcept
+        : result_(driver.cuCtxPushCurrent_v2(static_cast<CUcontext>(context))) {}
+    ~ContextScope() {
+        CUcontext popped = nullptr;
+        if (result_ == CUDA_SUCCESS) driver.cuCtxPopCurrent_v2(&popped);
+    }
+    ContextScope(const ContextScope&) = delete;
+    ContextScope& operator=(const ContextScope&) = delete;
+    CUresult result() const noexcept { return result_; }
+
+private:
+    const CUresult result_;
+};
+
+}  // namespace hpe
