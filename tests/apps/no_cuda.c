@@ -19,15 +19,16 @@ static uint64_t checksum(const void* data, size_t bytes) {
     return value;
 }
 
-static unsigned char* page;
+static unsigned char* volatile page;  // read by the handler
+static size_t page_size;
 static volatile sig_atomic_t faults;
 
 static void on_fault(int number, siginfo_t* info, void* context) {
     (void)number;
     (void)context;
-    if ((unsigned char*)info->si_addr != page + 5) _exit(3);
+    if (info->si_addr != page + 5) _exit(3);
     ++faults;
-    mprotect(page, 4096, PROT_READ | PROT_WRITE);
+    mprotect(page, page_size, PROT_READ | PROT_WRITE);
 }
 
 static void* work(void* argument) {
@@ -51,7 +52,8 @@ int main(void) {
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO;
     sigaction(SIGSEGV, &action, NULL);
-    page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    page_size = (size_t)sysconf(_SC_PAGESIZE);
+    page = mmap(NULL, page_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     page[5] = 42;
 
     fflush(stdout);

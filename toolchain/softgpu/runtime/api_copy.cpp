@@ -10,8 +10,8 @@ namespace {
 
 cudaError_t copy(const Driver& d, void* to, const void* from, size_t size, cudaMemcpyKind kind) {
     CUmemorytype source{}, destination{};
-    if (!memory_types(kind, source, destination)) return cudaErrorInvalidMemcpyDirection;
     if (size == 0) return cudaSuccess;
+    if (!memory_types(kind, source, destination)) return cudaErrorInvalidMemcpyDirection;
     switch (kind) {
         case cudaMemcpyHostToDevice: return as_error(d.cuMemcpyHtoD(device_pointer(to), from, size));
         case cudaMemcpyDeviceToHost: return as_error(d.cuMemcpyDtoH(to, device_pointer(from), size));
@@ -23,8 +23,8 @@ cudaError_t copy(const Driver& d, void* to, const void* from, size_t size, cudaM
 cudaError_t copy_async(const Driver& d, void* to, const void* from, size_t size, cudaMemcpyKind kind,
                        cudaStream_t stream) {
     CUmemorytype source{}, destination{};
-    if (!memory_types(kind, source, destination)) return cudaErrorInvalidMemcpyDirection;
     if (size == 0) return cudaSuccess;
+    if (!memory_types(kind, source, destination)) return cudaErrorInvalidMemcpyDirection;
     switch (kind) {
         case cudaMemcpyHostToDevice: return as_error(d.cuMemcpyHtoDAsync(device_pointer(to), from, size, stream));
         case cudaMemcpyDeviceToHost: return as_error(d.cuMemcpyDtoHAsync(to, device_pointer(from), size, stream));
@@ -72,8 +72,9 @@ HPE_BOTH_FLAVOURS(cudaMemcpy2D, ptds,
                   (to, to_pitch, from, from_pitch, width, height, kind)) {
     return with_context(flavour, [&](const Driver& d) {
         CUDA_MEMCPY2D c;
+        if (width == 0 || height == 0) return cudaSuccess;
         if (cudaError_t e = describe_2d(c, to, to_pitch, from, from_pitch, width, height, kind)) return e;
-        return width == 0 || height == 0 ? cudaSuccess : as_error(d.cuMemcpy2DUnaligned(&c));
+        return as_error(d.cuMemcpy2DUnaligned(&c));
     });
 }
 
@@ -83,8 +84,9 @@ HPE_BOTH_FLAVOURS(cudaMemcpy2DAsync, ptsz,
                   (to, to_pitch, from, from_pitch, width, height, kind, stream)) {
     return with_context(flavour, [&](const Driver& d) {
         CUDA_MEMCPY2D c;
+        if (width == 0 || height == 0) return cudaSuccess;
         if (cudaError_t e = describe_2d(c, to, to_pitch, from, from_pitch, width, height, kind)) return e;
-        return width == 0 || height == 0 ? cudaSuccess : as_error(d.cuMemcpy2DAsync(&c, stream));
+        return as_error(d.cuMemcpy2DAsync(&c, stream));
     });
 }
 

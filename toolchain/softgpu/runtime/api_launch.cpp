@@ -121,7 +121,9 @@ cudaError_t cudaGetFuncBySymbol(cudaFunction_t* function, const void* symbol) {
     return with_context([&](const Driver& d) {
         CUkernel kernel = nullptr;
         if (function == nullptr) return cudaErrorInvalidValue;
-        if (cudaError_t e = find_kernel(d, symbol, kernel)) return e;
+        if (cudaError_t e = find_kernel(d, symbol, kernel)) {
+            return e == cudaErrorInvalidResourceHandle ? cudaErrorInvalidDeviceFunction : e;
+        }
         return as_error(d.cuKernelGetFunction(function, kernel));
     });
 }

@@ -41,8 +41,9 @@ cudaError_t cudaMalloc3D(cudaPitchedPtr* pitched, cudaExtent extent) {
 
 cudaError_t cudaMallocManaged(void** pointer, size_t size, unsigned flags) {
     return with_context([&](const Driver& d) {
-        if (pointer == nullptr || size == 0) return CUDA_ERROR_INVALID_VALUE;
-        return d.cuMemAllocManaged(device_pointer(pointer), size, flags);
+        if (pointer == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *pointer = nullptr;
+        return size == 0 ? CUDA_SUCCESS : d.cuMemAllocManaged(device_pointer(pointer), size, flags);
     });
 }
 

@@ -12,7 +12,7 @@ unsigned char byte(int value) { return static_cast<unsigned char>(value); }
 template <class Fill>
 cudaError_t fill_box(const cudaPitchedPtr& box, const cudaExtent& extent, Fill&& fill) {
     if (extent.width == 0 || extent.height == 0 || extent.depth == 0) return cudaSuccess;
-    if (extent.height * extent.depth > 1 && box.pitch < extent.width) return cudaErrorInvalidPitchValue;
+    if (extent.height * extent.depth > 1 && box.pitch < extent.width) return cudaErrorInvalidValue;
     if (extent.depth > 1 && box.ysize < extent.height) return cudaErrorInvalidValue;
     // Slices without rows between them are one run.
     const bool one_run = extent.depth == 1 || box.ysize == extent.height;
@@ -44,7 +44,7 @@ HPE_BOTH_FLAVOURS(cudaMemset2D, ptds, (void* pointer, size_t pitch, int value, s
                   (pointer, pitch, value, width, height)) {
     return with_context(flavour, [&](const Driver& d) {
         if (width == 0 || height == 0) return cudaSuccess;
-        if (height > 1 && pitch < width) return cudaErrorInvalidPitchValue;
+        if (height > 1 && pitch < width) return cudaErrorInvalidValue;
         return as_error(d.cuMemsetD2D8(device_pointer(pointer), pitch, byte(value), width, height));
     });
 }
@@ -54,7 +54,7 @@ HPE_BOTH_FLAVOURS(cudaMemset2DAsync, ptsz,
                   (pointer, pitch, value, width, height, stream)) {
     return with_context(flavour, [&](const Driver& d) {
         if (width == 0 || height == 0) return cudaSuccess;
-        if (height > 1 && pitch < width) return cudaErrorInvalidPitchValue;
+        if (height > 1 && pitch < width) return cudaErrorInvalidValue;
         return as_error(d.cuMemsetD2D8Async(device_pointer(pointer), pitch, byte(value), width, height, stream));
     });
 }

@@ -83,11 +83,12 @@ cudaError_t find_kernel(const Driver& d, const void* function, CUkernel& kernel)
     std::lock_guard lock(r.mutex);
     const auto found = r.kernels.find(function);
     if (found == r.kernels.end()) {
+        if (function == nullptr) return cudaErrorInvalidDeviceFunction;
         // Not a stub: a handle that cudaGetKernel or cudaLibraryGetKernel gave, which the driver can tell from rubbish.
         kernel = reinterpret_cast<CUkernel>(const_cast<void*>(function));
         CUfunction ignored = nullptr;
-        if (function != nullptr && d.cuKernelGetFunction(&ignored, kernel) == CUDA_SUCCESS) return cudaSuccess;
-        return cudaErrorInvalidDeviceFunction;
+        const CUresult e = d.cuKernelGetFunction(&ignored, kernel);
+        return e == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidResourceHandle;
     }
     Kernel& k = found->second;
     if (k.handle == nullptr) {

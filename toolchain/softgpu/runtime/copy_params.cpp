@@ -62,7 +62,9 @@ cudaError_t describe(const Driver& d, Copy& c, const Params& p, CUmemorytype sou
     c.dstHost = p.dstPtr.ptr;
     c.dstDevice = reinterpret_cast<CUdeviceptr>(p.dstPtr.ptr);
 
-    const bool rows = c.Height > 1 || c.Depth > 1;
+    const bool rows = c.Height > 1 || c.Depth > 1, slices = c.Depth > 1;
+    if (slices && p.srcArray == nullptr && c.srcHeight < c.Height) return cudaErrorInvalidPitchValue;
+    if (slices && p.dstArray == nullptr && c.dstHeight < c.Height) return cudaErrorInvalidPitchValue;
     if (rows && p.srcArray == nullptr && c.srcPitch < c.srcXInBytes + c.WidthInBytes) return cudaErrorInvalidPitchValue;
     if (rows && p.dstArray == nullptr && c.dstPitch < c.dstXInBytes + c.WidthInBytes) return cudaErrorInvalidPitchValue;
     return cudaSuccess;
