@@ -18,29 +18,6 @@ struct Configuration {
 // A stack: the arguments of a launch may launch kernels themselves.
 thread_local std::vector<Configuration> configurations;
 
-// The driver calls every wrong argument an invalid value; the runtime says when it is the shape of the launch.
-bool shape_is_invalid(const Driver& d, dim3 grid, dim3 block) {
-    CUdevice device{};
-    if (d.cuCtxGetDevice(&device) != CUDA_SUCCESS) return false;
-    const auto outside = [&](unsigned value, CUdevice_attribute limit) {
-        int most = 0;
-        return d.cuDeviceGetAttribute(&most, limit, device) == CUDA_SUCCESS &&
-               (value == 0 || value > static_cast<unsigned>(most));
-    };
-    const unsigned long long threads = 1ull * block.x * block.y * block.z;
-    return outside(grid.x, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X) || outside(grid.y, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y) ||
-           outside(grid.z, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z) ||
-           outside(block.x, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X) ||
-           outside(block.y, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y) ||
-           outside(block.z, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z) || threads > UINT_MAX ||
-           outside(static_cast<unsigned>(threads), CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
-}
-
-cudaError_t launch_error(const Driver& d, CUresult r, dim3 grid, dim3 block) {
-    if (r == CUDA_ERROR_INVALID_VALUE && shape_is_invalid(d, grid, block)) return cudaErrorInvalidConfiguration;
-    return as_error(r);
-}
-
 cudaError_t launch(const Driver& d, CUkernel kernel, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
                    cudaStream_t stream, bool cooperative) {
     if (shared_bytes > UINT_MAX) return cudaErrorInvalidValue;
@@ -51,7 +28,7 @@ cudaError_t launch(const Driver& d, CUkernel kernel, dim3 grid, dim3 block, void
                                                                  block.z, bytes, stream, arguments)
                                    : d.cuLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
                                                       bytes, stream, arguments, nullptr);
-    return launch_error(d, r, grid, block);
+    return as_error(r);
 }
 
 cudaError_t launch_symbol(Flavour flavour, const void* symbol, dim3 grid, dim3 block, void** arguments,
@@ -158,8 +135,7 @@ HPE_BOTH_FLAVOURS(cudaLaunchKernelExC, ptsz, (const cudaLaunchConfig_t* config, 
         // cudaLaunchAttribute is CUlaunchAttribute under another name, numbers included.
         c.attrs = reinterpret_cast<CUlaunchAttribute*>(config->attrs);
         c.numAttrs = config->numAttrs;
-        return launch_error(d, d.cuLaunchKernelEx(&c, reinterpret_cast<CUfunction>(kernel), arguments, nullptr), grid,
-                            block);
+        return as_error(d.cuLaunchKernelEx(&c, reinterpret_cast<CUfunction>(kernel), arguments, nullptr));
     });
 }
 
