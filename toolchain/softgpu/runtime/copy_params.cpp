@@ -116,12 +116,8 @@ cudaError_t describe_1d(CUDA_MEMCPY3D& c, void* to, const void* from, size_t siz
     if (!memory_types(kind, c.srcMemoryType, c.dstMemoryType)) return cudaErrorInvalidMemcpyDirection;
     c.srcHost = from;
     c.srcDevice = reinterpret_cast<CUdeviceptr>(from);
-    c.srcPitch = size;
-    c.srcHeight = 1;
     c.dstHost = to;
     c.dstDevice = reinterpret_cast<CUdeviceptr>(to);
-    c.dstPitch = size;
-    c.dstHeight = 1;
     c.WidthInBytes = size;
     c.Height = c.Depth = 1;
     return cudaSuccess;
