@@ -28,6 +28,7 @@ struct Checked {
     unsigned char* gpu(std::size_t offset = 0) const { return object.gpu + offset; }
 
     void cpu_write(std::size_t first, std::size_t n, unsigned seed) {
+        CHECK(cudaDeviceSynchronize());
         for (std::size_t i = first; i < first + n; ++i) {
             object[i] = model[i] = static_cast<unsigned char>(seed + i * (seed | 1));
         }
@@ -42,7 +43,7 @@ struct Checked {
         }
     }
     void cpu_read(std::size_t first, std::size_t n) {
-        if (explicit_copies) CHECK(cudaDeviceSynchronize());
+        CHECK(cudaDeviceSynchronize());
         to_cpu(object, first, n);
         for (std::size_t i = first; i < first + n; ++i) wrong += object[i] != model[i];
         checksum.add(object.cpu + first, n);
