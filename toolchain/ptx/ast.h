@@ -12,9 +12,9 @@
 
 namespace hpe::ptx {
 
-enum class Space { None, Reg, Const, Global, Local, Param, Shared };
+enum class Space : std::uint8_t { None, Reg, Const, Global, Local, Param, Shared };
 
-enum class Type {
+enum class Type : std::uint8_t {
     None,
     Pred,
     B8,

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// From the addresses of 32 lanes to bytes of this process, with every check on the way.
+#pragma once
+
+#include "toolchain/softgpu/exec/machine.h"
+
+namespace hpe::soft::exec {
+
+struct Access {
+    Memory memory;
+    std::uint32_t bytes;  // of one lane, a power of two: also the alignment
+    bool write;
+};
+
+// True: bytes [address, address + bytes) are one device allocation; `host` is where they are.
+bool find_global(Worker& worker, std::uint64_t address, std::uint64_t bytes, bool write, std::byte*& host);
+
+// Any kind of memory for one lane; nullptr: out of range.
+std::byte* find_lane(Warp& w, std::uint32_t lane, std::uint64_t address, const Access& access);
+
+// Local memory keeps the 32 threads of a warp side by side in granules, so that equal offsets are near each other.
+constexpr std::uint32_t local_granule = 16;
+[[gnu::always_inline]] inline std::size_t local_offset(std::uint64_t at, std::uint32_t lane) {
+    return static_cast<std::size_t>((at / local_granule * lanes + lane) * local_granule + at % local_granule);
+}
+
+// Fills host[] for the lanes of the mask, one by one: the slow way that finds the guilty lane. False: the launch
+// failed.
+bool find_lanes(Warp& w, const Instr* i, const std::uint64_t* address, std::uint32_t mask, const Access& access,
+                std::byte** host);
+
+}  // namespace hpe::soft::exec

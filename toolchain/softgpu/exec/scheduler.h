@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+// Runs the warps of a block in turns.
+#pragma once
+
+#include "toolchain/softgpu/exec/machine.h"
+
+namespace hpe::soft::exec {
+
+Frame* take_frame(Warp& w, const Code& code);
+void give_frame(Warp& w, Frame* frame);
+void copy_local(Warp& w, std::uint32_t mask, std::uint32_t from, std::uint32_t to, std::uint32_t bytes);
+
+// Lets groups that wait at warp-wide instructions go on where all the lanes they name are there. False: none could.
+bool run_waiting_collectives(Warp& w);
+
+// Makes the block ready to run as number `linear` of the grid. False: out of memory.
+bool start_block(Block& block, Worker& worker, LaunchState& launch, std::uint64_t linear);
+
+enum class Turn { Done, Progress, Failed };
+Turn run_block(Block& block);
+
+}  // namespace hpe::soft::exec
