@@ -6,8 +6,16 @@
 using namespace hpe::soft::cudart;
 
 namespace {
+
 thread_local cudaError_t last_error = cudaSuccess;
+
+// Asking for the last error counts as a use of CUDA: on a machine without a driver it is what says so.
+void find_driver() {
+    cudaError_t error = cudaSuccess;
+    if (!forked() && driver(Flavour::Legacy, error) == nullptr) record(error);
 }
+
+}  // namespace
 
 cudaError_t hpe::soft::cudart::record(cudaError_t error) {
     if (error != cudaSuccess) last_error = error;
@@ -19,12 +27,16 @@ int hpe::soft::cudart::unsupported(const char* name) { return record(as_error(no
 extern "C" {
 
 cudaError_t cudaGetLastError() {
+    find_driver();
     const cudaError_t error = last_error;
     last_error = cudaSuccess;
     return error;
 }
 
-cudaError_t cudaPeekAtLastError() { return last_error; }
+cudaError_t cudaPeekAtLastError() {
+    find_driver();
+    return last_error;
+}
 
 const char* cudaGetErrorName(cudaError_t error) {
     switch (error) {
