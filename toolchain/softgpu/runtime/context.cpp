@@ -2,8 +2,10 @@
 // The primary contexts that the runtime retains, and the current device of each thread.
 #include "context.h"
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <vector>
 
 namespace hpe::soft::cudart {
 namespace {
@@ -15,9 +17,11 @@ struct Primary {
     bool retained = false;
 };
 
-std::mutex mutex;  // guards primaries
+std::mutex mutex;  // guards primaries and dead
 Primary primaries[max_devices];
-// A reset leaves other threads with a dead context current; only then must each call compare.
+// A reset leaves other threads with a dead context current; only then must each call compare. The driver may bring a
+// context back under the same handle.
+std::vector<CUcontext> dead;
 std::atomic<bool> any_reset{false};
 
 thread_local int thread_device = 0;
@@ -25,10 +29,7 @@ thread_local int thread_device = 0;
 bool was_reset(CUcontext context) {
     if (!any_reset.load(std::memory_order_acquire)) return false;
     std::lock_guard lock(mutex);
-    for (const Primary& p : primaries) {
-        if (p.context == context) return !p.retained;
-    }
-    return false;
+    return std::find(dead.begin(), dead.end(), context) != dead.end();
 }
 
 cudaError_t make_current(const Driver& d, int device) {
@@ -54,6 +55,7 @@ cudaError_t primary_context(const Driver& d, int device, CUcontext& context) {
     if (!p.retained) {
         if (CUresult r = d.cuDevicePrimaryCtxRetain(&p.context, handle)) return static_cast<cudaError_t>(r);
         p.retained = true;
+        std::erase(dead, p.context);
     }
     context = p.context;
     return cudaSuccess;
@@ -97,6 +99,7 @@ cudaError_t reset_device(const Driver& d) {
     CUcontext current = nullptr;
     d.cuCtxGetCurrent(&current);
     if (CUresult r = d.cuDevicePrimaryCtxReset(handle)) return static_cast<cudaError_t>(r);
+    if (p.retained) dead.push_back(p.context);
     p.retained = false;
     any_reset.store(true, std::memory_order_release);
     if (current == p.context) d.cuCtxSetCurrent(nullptr);
