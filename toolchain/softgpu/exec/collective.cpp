@@ -186,6 +186,7 @@ const Instr* run(Warp& w, const Instr* i, std::uint32_t mask) {
         rest.pc = i + 1;
         rest.frame = w.frame;
         rest.mask = w.mask & ~mask;
+        rest.last_run = w.clock;
         w.mask = mask;
     }
     return w.leave(Stop::Sync, i);
@@ -231,6 +232,7 @@ bool run_waiting_collectives(Warp& w) {
             stays.mask &= ~ready;
             group.mask &= ready;
             group.state = State::Runnable;
+            group.last_run = w.clock;
             group.pc++;
             w.groups[n] = group;
             if (stays.mask != 0) w.groups.push_back(stays);

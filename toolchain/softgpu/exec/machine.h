@@ -122,6 +122,7 @@ struct Warp {
     const Instr* pc = nullptr;  // where the group stopped
     std::uint32_t exited = 0;   // lanes that have exited or never existed
     std::uint32_t index = 0;    // within the block
+    std::uint32_t barrier = 0;  // at which the group stopped
     std::uint32_t extensions = 0;
     std::uint64_t executed = 0;  // thread instructions
     std::uint64_t clock = 0;     // scheduling decisions

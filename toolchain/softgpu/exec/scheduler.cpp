@@ -19,9 +19,13 @@ namespace {
 constexpr std::int32_t alone_budget = 4096, shared_budget = 16;
 constexpr unsigned turns_per_slice = 256;
 constexpr std::size_t none = ~std::size_t{0};
+// Decisions after which a group that was passed over has its turn: loops with calls never use up a budget.
+constexpr std::uint64_t longest_wait = 512;
 
 std::size_t choose(const Warp& w, bool oldest) {
     std::size_t best = none;
+    for (const Group& g : w.groups)
+        oldest = oldest || (g.state == State::Runnable && w.clock - g.last_run > longest_wait);
     for (std::size_t n = 0; n < w.groups.size(); n++) {
         const Group& g = w.groups[n];
         if (g.state != State::Runnable) continue;
@@ -110,6 +114,7 @@ void release(Block& block, std::uint32_t id) {
                 d = (d & ~g.mask) | (yes ? g.mask : 0);
             }
             g.state = State::Runnable;
+            g.last_run = w.clock;
             g.pc++;
         }
     }
@@ -148,7 +153,7 @@ bool run_warp(Warp& w) {
                 if (w.mask != 0) park_current(w, State::Runnable);
                 if (w.expired && w.groups.size() == 1) return true;  // alone and busy: let other warps run
                 break;
-            case Stop::Barrier: park_current(w, State::AtBarrier, static_cast<std::uint32_t>(w.pc->imm)); break;
+            case Stop::Barrier: park_current(w, State::AtBarrier, w.barrier); break;
             case Stop::Sync:
                 park_current(w, State::AtSync);
                 run_waiting_collectives(w);
@@ -165,14 +170,33 @@ bool run_warp(Warp& w) {
 
 const Instr* run_barrier(Warp& w, const Instr* i, std::uint32_t mask) {
     Block& block = *w.block;
+    // Lanes that name other barriers come to this instruction again on their own.
+    const auto* number = w.at<const std::uint32_t>(i->src[0]);
+    const std::uint32_t id = number[__builtin_ctz(mask)];
+    if (id >= named_barriers)
+        return fail(w, i, Fault::IllegalInstruction, static_cast<unsigned>(__builtin_ctz(mask)), "a barrier beyond 15");
+    std::uint32_t same = 0;
+    for (unsigned l = 0; l < lanes; l++)
+        if (((mask >> l) & 1) != 0 && number[l] == id) same |= 1u << l;
+    const auto put_aside = [&](const Instr* pc, std::uint32_t which) {
+        Group& rest = w.groups.emplace_back();
+        rest.pc = pc;
+        rest.frame = w.frame;
+        rest.mask = which;
+        rest.last_run = w.clock;
+        w.mask &= ~which;
+    };
+    if (same != mask) put_aside(i, mask & ~same);
+    mask = same;
+    w.barrier = id;
     const std::uint32_t expected = i->src[1] != 0 ? w.at<const std::uint32_t>(i->src[1])[__builtin_ctz(mask)] : 0;
-    Barrier& b = block.barriers[i->imm];
+    Barrier& b = block.barriers[id];
     auto count = static_cast<std::uint32_t>(__builtin_popcount(mask));
     if (expected != 0) {
         // Counts are in whole warps: the lanes that are gone count with the last that arrive.
         std::uint32_t there = mask;
         for (const Group& g : w.groups)
-            if (g.state == State::AtBarrier && g.barrier == i->imm) there |= g.mask;
+            if (g.state == State::AtBarrier && g.barrier == id) there |= g.mask;
         if ((there | w.exited) == all_lanes) count += static_cast<std::uint32_t>(__builtin_popcount(w.exited));
         b.expected = expected;
     }
@@ -186,13 +210,7 @@ const Instr* run_barrier(Warp& w, const Instr* i, std::uint32_t mask) {
         b.voters += static_cast<std::uint32_t>(__builtin_popcount(mask));
     }
     b.waiting += count;
-    if (w.mask != mask) {
-        Group& rest = w.groups.emplace_back();
-        rest.pc = i + 1;
-        rest.frame = w.frame;
-        rest.mask = w.mask & ~mask;
-        w.mask = mask;
-    }
+    if (w.mask != mask) put_aside(i + 1, w.mask & ~mask);
     return w.leave(Stop::Barrier, i);
 }
 
@@ -282,6 +300,7 @@ bool start_block(Block& block, Worker& worker, LaunchState& launch, std::uint64_
             w.exited = ~mask;
             w.root.live = mask;
             w.groups.clear();
+            w.clock = 0;
             Group& g = w.groups.emplace_back();
             g.pc = launch.code->instructions.data();
             g.frame = &w.root;

@@ -147,8 +147,7 @@ bool Translator::barrier() {
     if (!all_taken() || (sync ? 1 : 0) + (arrive ? 1 : 0) + (red ? 1 : 0) != 1) return refuse("");
     const std::size_t first = red ? 1 : 0, last = red ? o.size() - 1 : o.size();
     if (o.size() < first + 1 || last < first + 1) return wrong("a wrong number of operands");
-    if (o[first].kind != Operand::Kind::Integer || o[first].value < 0 || o[first].value >= named_barriers)
-        return refuse("a barrier whose number is no constant");
+    const std::uint32_t number = source(o[first], 4);
     const std::uint32_t expected = last > first + 1 ? source(o[first + 1], 4) : 0;
     if (arrive && expected == 0) return wrong("bar.arrive without a number of threads");
     bool negated = false;
@@ -156,13 +155,14 @@ bool Translator::barrier() {
     const std::uint32_t dst = !red ? 0 : popc ? destination(o[0], 4) : predicate_destination(o[0]);
     if (red && !popc && !all && !any) return refuse("");
     Draft& d = emit(run_barrier);
-    d.i.imm = static_cast<std::uint64_t>(o[first].value);
+    d.i.src[0] = number;
     d.i.src[1] = expected;
     d.i.src[2] = p;
     d.i.dst = dst;
     d.i.mode = arrive ? barrier_arrive : !red ? barrier_sync : popc ? barrier_popc : all ? barrier_and : barrier_or;
     d.i.flags = negated ? flag_negated : 0;
-    d.roles = static_cast<std::uint16_t>((expected != 0 ? role_src1 : 0) | (red ? role_src2 | role_dst : 0));
+    d.roles =
+        static_cast<std::uint16_t>(role_src0 | (expected != 0 ? role_src1 : 0) | (red ? role_src2 | role_dst : 0));
     drafts_.leader();
     return ok_;
 }
