@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// Blocks: lock, state and geometry.
+#include <thread>
+#include <vector>
+
+#include "protocols/object.h"
+#include "tests/unit/catch.h"
+
+using namespace hpe;
+
+TEST_CASE("a block's lock excludes, and carries the state across") {
+    Block block;
+    block.reset(State::Invalid);
+    long counter = 0;  // unprotected but for the block's lock
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&] {
+            for (int i = 0; i < 20000; ++i) {
+                const auto state = block.lock();
+                ++counter;
+                block.unlock(state == State::Dirty ? State::ReadOnly : State::Dirty);
+            }
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    CHECK(counter == 80000);
+    CHECK_FALSE(block.peek().locked);
+    CHECK(block.peek().state == State::ReadOnly);
+}
+
+TEST_CASE("the last block of an object is as short as the object") {
+    Object object;
+    object.base = 0x100000;
+    object.size = 10 * kPage;
+    std::vector<Block> words(Object::block_count(object.size, 4 * kPage));
+    REQUIRE(words.size() == 3);
+    object.open(4 * kPage, words.data());
+    CHECK(object.blocks() == 3);
+    CHECK(object.bytes_of(0) == 4 * kPage);
+    CHECK(object.bytes_of(2) == 2 * kPage);
+    CHECK(object.block_at(object.base + 8 * kPage - 1) == 1);
+    CHECK(object.block_at(object.base + 8 * kPage) == 2);
+    const auto serial = object.serial();
+    CHECK(object.alive(serial));
+    object.coarsen();
+    CHECK(object.blocks() == 1);
+    CHECK(object.block_at(object.base + 9 * kPage) == 0);
+    CHECK(object.bytes_of(0) == object.size);
+    object.close();
+    CHECK_FALSE(object.alive(serial));
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+// The object table against a plain map, with readers that take no lock while objects come and go.
+#include "protocols/object_table.h"
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "tests/unit/catch.h"
+
+using namespace hpe;
+
+namespace {
+
+std::unique_ptr<ObjectTable> new_table() { return std::make_unique<ObjectTable>(); }
+
+Object* make(std::uintptr_t base, std::size_t size) {
+    auto* object = new Object;
+    object->base = base;
+    object->size = size;
+    return object;
+}
+
+constexpr std::uintptr_t kBase = 0x7f0000000000;
+
+}  // namespace
+
+TEST_CASE("an object is found at its first and last byte and not beside them") {
+    auto table = new_table();
+    for (const std::size_t size : {kPage, 3 * kPage, std::size_t{2} << 20, (std::size_t{5} << 30) + kPage}) {
+        Object* object = make(kBase + kPage, size);
+        REQUIRE(table->insert(object));
+        CHECK(table->find(object->base) == object);
+        CHECK(table->find(object->base + size - 1) == object);
+        CHECK(table->find(object->base - 1) == nullptr);
+        CHECK(table->find(object->base + size) == nullptr);
+        table->erase(object);
+        CHECK(table->find(object->base) == nullptr);
+        CHECK(table->empty());
+    }
+}
+
+TEST_CASE("addresses outside the table's reach are nobody's") {
+    auto table = new_table();
+    CHECK(table->find(0) == nullptr);
+    CHECK(table->find(~std::uintptr_t{0}) == nullptr);
+    CHECK(table->find(std::uintptr_t{1} << 60) == nullptr);
+}
+
+TEST_CASE("two objects may share a chunk but never a page") {
+    auto table = new_table();
+    Object* first = make(kBase, kPage);
+    Object* second = make(kBase + kPage, 600 * kPage);
+    Object* third = make(kBase + 601 * kPage, kPage);
+    REQUIRE(table->insert(first));
+    REQUIRE(table->insert(second));
+    REQUIRE(table->insert(third));
+    CHECK(table->find(kBase + kPage - 1) == first);
+    CHECK(table->find(kBase + kPage) == second);
+    CHECK(table->find(kBase + 601 * kPage) == third);
+    Object* overlapping = make(kBase + 300 * kPage, 1000 * kPage);
+    CHECK_FALSE(table->insert(overlapping));
+    CHECK(table->find(kBase + 1000 * kPage) == nullptr);
+    table->erase(second);
+    CHECK(table->find(kBase) == first);
+    CHECK(table->find(kBase + 2 * kPage) == nullptr);
+    CHECK(table->find(kBase + 601 * kPage) == third);
+}
+
+TEST_CASE("overlapping() visits what a range touches, in order") {
+    auto table = new_table();
+    std::vector<Object*> objects;
+    for (int i = 0; i < 5; ++i) {
+        objects.push_back(make(kBase + static_cast<std::uintptr_t>(i) * (std::uintptr_t{3} << 20), std::size_t{1} << 20));
+        REQUIRE(table->insert(objects.back()));
+    }
+    const auto visited = [&](std::uintptr_t begin, std::size_t bytes) {
+        std::vector<Object*> seen;
+        table->overlapping(begin, bytes, [&](Object& o) { seen.push_back(&o); });
+        return seen;
+    };
+    CHECK(visited(kBase, std::size_t{15} << 20) == objects);
+    CHECK(visited(kBase + (1 << 20), 1).empty());
+    CHECK(visited(kBase + (1 << 20) - 1, 1) == std::vector<Object*>{objects[0]});
+    CHECK(visited(kBase + (1 << 20), (std::size_t{2} << 20) + 1) == std::vector<Object*>{objects[1]});
+    CHECK(visited(kBase, 0).empty());
+}
+
+TEST_CASE("random inserts and erases agree with a map") {
+    auto table = new_table();
+    std::map<std::uintptr_t, Object*> model;
+    std::mt19937_64 random(7);
+    for (int step = 0; step < 50000; ++step) {
+        if (model.size() < 50 || random() % 2 == 0) {
+            const auto base = kBase + random() % 4096 * kPage;
+            const auto size = (1 + random() % (random() % 8 == 0 ? 1200 : 20)) * kPage;
+            const auto after = model.lower_bound(base);
+            const bool clash = (after != model.end() && after->first < base + size) ||
+                               (after != model.begin() && std::prev(after)->first + std::prev(after)->second->size > base);
+            Object* object = make(base, size);
+            REQUIRE(table->insert(object) == !clash);
+            if (clash) {
+                delete object;
+            } else {
+                model.emplace(base, object);
+            }
+        } else {
+            auto victim = model.begin();
+            std::advance(victim, static_cast<long>(random() % model.size()));
+            table->erase(victim->second);
+            delete victim->second;
+            model.erase(victim);
+        }
+        const auto probe = kBase + random() % (std::uintptr_t{6000} * kPage);
+        const auto after = model.upper_bound(probe);
+        Object* expected = nullptr;
+        if (after != model.begin() && std::prev(after)->second->contains(probe)) expected = std::prev(after)->second;
+        REQUIRE(table->find(probe) == expected);
+    }
+}
+
+TEST_CASE("readers without a lock see an object or nothing, never half of one") {
+    auto table = new_table();
+    Object* fixed = make(kBase + 512 * kPage, kPage);
+    REQUIRE(table->insert(fixed));
+    Object* moving = make(kBase + 513 * kPage, 700 * kPage);
+    std::atomic<bool> stop{false};
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> readers;
+    for (int i = 0; i < 2; ++i) {
+        readers.emplace_back([&] {
+            while (!stop) {
+                if (table->find(fixed->base) != fixed) ++wrong;
+                Object* seen = table->find(moving->base + 5 * kPage);
+                if (seen != nullptr && seen != moving) ++wrong;
+            }
+        });
+    }
+    for (int i = 0; i < 20000; ++i) {
+        table->insert(moving);
+        table->erase(moving);
+    }
+    stop = true;
+    for (auto& reader : readers) reader.join();
+    CHECK(wrong == 0);
+}
