@@ -32,12 +32,21 @@ public:
         const auto word = word_.load(std::memory_order_acquire);
         return {static_cast<State>(word & kStateMask), (word & kLocked) != 0};
     }
+    // A host callback is using the block while device work around it is under way: doors leave it alone, and it goes
+    // back when the callback ends. Set and cleared by whoever holds the lock.
+    void lend() noexcept { lent_.store(true, std::memory_order_relaxed); }
+    void take_back() noexcept { lent_.store(false, std::memory_order_relaxed); }
+    bool lent() const noexcept { return lent_.load(std::memory_order_relaxed); }
     // Only while nobody else can reach the block.
-    void reset(State s) noexcept { word_.store(static_cast<std::uint32_t>(s), std::memory_order_relaxed); }
+    void reset(State s) noexcept {
+        word_.store(static_cast<std::uint32_t>(s), std::memory_order_relaxed);
+        take_back();
+    }
 
 private:
     static constexpr std::uint32_t kStateMask = 0xff, kLocked = 0x100, kAwaited = 0x200;
     std::atomic<std::uint32_t> word_{0};
+    std::atomic<bool> lent_{false};
 };
 
 // What happened to an object, for the report. Counts and bytes; relaxed.

@@ -2,18 +2,18 @@
 // What libhpe knows about the calling thread. Initial-exec TLS: reading it allocates nothing, even in a signal handler.
 #pragma once
 
-#include <csignal>
 #include <pthread.h>
+#include <csignal>
 
 #include <initializer_list>
 
 namespace hpe {
 
 struct ThreadState {
-    unsigned inside = 0;            // depth of calls into the real driver from one of our doors
-    unsigned in_callback = 0;       // running a host function that a stream called
-    bool touched_inside = false;    // a fault was served while inside != 0: the door looks again when it returns
-    bool blocks_sigsegv = false;    // the program asked for SIGSEGV to be blocked; the kernel was not told
+    unsigned inside = 0;          // depth of calls into the real driver from one of our doors
+    unsigned in_callback = 0;     // running a host function that a stream called
+    bool touched_inside = false;  // a fault was served while inside != 0: the door looks again when it returns
+    bool blocks_sigsegv = false;  // the program asked for SIGSEGV to be blocked; the kernel was not told
 };
 
 inline thread_local constinit ThreadState this_thread __attribute__((tls_model("initial-exec")));

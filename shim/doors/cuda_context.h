@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "shim/doors/cuda_copy.h"
-#include "shim/runtime/engine.h"
 #include "shim/runtime/arena.h"
+#include "shim/runtime/engine.h"
 
 namespace hpe::doors {
 
@@ -22,12 +22,11 @@ CUresult export_table(const C& call, const void** table, const CUuuid* id) {
     const CUresult result = call(table, id);
     if (log::enabled(log::Level::Debug) && id != nullptr) {
         const auto* bytes = reinterpret_cast<const unsigned char*>(id->bytes);
-        log::debug("export table {:02x}{:02x}{:02x}{:02x}-... asked for: result {}", bytes[0], bytes[1], bytes[2], bytes[3],
-                   static_cast<int>(result));
+        log::debug("export table {:02x}{:02x}{:02x}{:02x}-... asked for: result {}", bytes[0], bytes[1], bytes[2],
+                   bytes[3], static_cast<int>(result));
     }
     return result;
 }
-
 
 template <class C, class... A>
 CUresult resolve(const C& call, const char* symbol, void** function, A... rest) {

@@ -26,9 +26,14 @@ inline CUresult after_wait(CUresult result) {
 }
 
 template <class Real>
-CUresult copy(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, CUstream stream, Flavour flavour, Real&& real) {
+CUresult copy(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, CUstream stream, Flavour flavour,
+              Real&& real) {
     return device_work(
-        stream, flavour, [&] { return before_copy({to, bytes}, {from, bytes}); }, real);
+        stream, flavour,
+        [&] {
+            return before_copy({to, bytes}, {from, bytes});
+        },
+        real);
 }
 
 inline CUresult unified(Flavour flavour, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
@@ -58,7 +63,8 @@ CUresult copy_to_device(const C& call, CUdeviceptr to, const void* from, std::si
 template <class C>
 CUresult copy_to_device_async(const C& call, CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
     return copy(to, address(from), bytes, stream, call.flavour, [&] {
-        return is_object(from) ? unified(call.flavour, to, address(from), bytes, stream) : call(to, from, bytes, stream);
+        return is_object(from) ? unified(call.flavour, to, address(from), bytes, stream)
+                               : call(to, from, bytes, stream);
     });
 }
 
@@ -97,10 +103,11 @@ CUresult copy_peer_async(const C& call, CUdeviceptr to, CUcontext to_context, CU
                 [&] { return call(to, to_context, from, from_context, bytes, stream); });
 }
 
-// --- 2D and 3D: the bytes between first and last, of which some between the rows stay as they are ----------------------
+// --- 2D and 3D: the bytes between first and last, of which some between the rows stay as they are
+// ----------------------
 
-// One side of a descriptor: where it begins and ends in memory, and its host pointer turned into a device pointer if that
-// is an object.
+// One side of a descriptor: where it begins and ends in memory, and its host pointer turned into a device pointer if
+// that is an object.
 template <class Pointer>
 DeviceRange side(CUmemorytype& type, Pointer& host, CUdeviceptr& device, std::size_t first, std::size_t bytes) {
     if (type == CU_MEMORYTYPE_HOST && is_object(host)) {
@@ -119,8 +126,10 @@ inline Sides sides_of(CUDA_MEMCPY2D& d) {
     const auto extent = [&](std::size_t pitch) {
         return d.Height == 0 || d.WidthInBytes == 0 ? 0 : (d.Height - 1) * pitch + d.WidthInBytes;
     };
-    const auto from = side(d.srcMemoryType, d.srcHost, d.srcDevice, d.srcY * d.srcPitch + d.srcXInBytes, extent(d.srcPitch));
-    const auto to = side(d.dstMemoryType, d.dstHost, d.dstDevice, d.dstY * d.dstPitch + d.dstXInBytes, extent(d.dstPitch));
+    const auto from =
+        side(d.srcMemoryType, d.srcHost, d.srcDevice, d.srcY * d.srcPitch + d.srcXInBytes, extent(d.srcPitch));
+    const auto to =
+        side(d.dstMemoryType, d.dstHost, d.dstDevice, d.dstY * d.dstPitch + d.dstXInBytes, extent(d.dstPitch));
     return {to, from};
 }
 
@@ -135,10 +144,12 @@ Sides sides_of(Descriptor& d) {
                    ? 0
                    : ((d.Depth - 1) * height + d.Height - 1) * pitch + d.WidthInBytes;
     };
-    const auto from = side(d.srcMemoryType, d.srcHost, d.srcDevice,
-                           begin(d.srcXInBytes, d.srcY, d.srcZ, d.srcPitch, d.srcHeight), extent(d.srcPitch, d.srcHeight));
-    const auto to = side(d.dstMemoryType, d.dstHost, d.dstDevice,
-                         begin(d.dstXInBytes, d.dstY, d.dstZ, d.dstPitch, d.dstHeight), extent(d.dstPitch, d.dstHeight));
+    const auto from =
+        side(d.srcMemoryType, d.srcHost, d.srcDevice, begin(d.srcXInBytes, d.srcY, d.srcZ, d.srcPitch, d.srcHeight),
+             extent(d.srcPitch, d.srcHeight));
+    const auto to =
+        side(d.dstMemoryType, d.dstHost, d.dstDevice, begin(d.dstXInBytes, d.dstY, d.dstZ, d.dstPitch, d.dstHeight),
+             extent(d.dstPitch, d.dstHeight));
     return {to, from};
 }
 
@@ -178,13 +189,19 @@ CUresult copy_3d_async(const C& call, const Descriptor* descriptor, CUstream str
 template <class C, class Value>
 CUresult memset_linear(const C& call, CUdeviceptr to, Value value, std::size_t count) {
     return device_work(
-        nullptr, call.flavour, [&] { return coherence().before_device_writes({address(to), count * sizeof value}); },
+        nullptr, call.flavour,
+        [&] {
+            return coherence().before_device_writes({address(to), count * sizeof value});
+        },
         [&] { return call(to, value, count); });
 }
 template <class C, class Value>
 CUresult memset_linear_async(const C& call, CUdeviceptr to, Value value, std::size_t count, CUstream stream) {
     return device_work(
-        stream, call.flavour, [&] { return coherence().before_device_writes({address(to), count * sizeof value}); },
+        stream, call.flavour,
+        [&] {
+            return coherence().before_device_writes({address(to), count * sizeof value});
+        },
         [&] { return call(to, value, count, stream); });
 }
 
@@ -192,7 +209,8 @@ inline DeviceRange rows(CUdeviceptr to, std::size_t pitch, std::size_t row_bytes
     return {address(to), height == 0 ? 0 : (height - 1) * pitch + row_bytes};
 }
 template <class C, class Value>
-CUresult memset_2d(const C& call, CUdeviceptr to, std::size_t pitch, Value value, std::size_t width, std::size_t height) {
+CUresult memset_2d(const C& call, CUdeviceptr to, std::size_t pitch, Value value, std::size_t width,
+                   std::size_t height) {
     return device_work(
         nullptr, call.flavour,
         [&] { return coherence().before_device_writes_within(rows(to, pitch, width * sizeof value, height)); },

@@ -7,7 +7,8 @@
 namespace hpe::doors {
 
 Arguments::Arguments(CUfunction function, void**& parameters, void**& extra) {
-    // Everything here is read on this thread, before the room is entered, so that a fault on the way is served as usual.
+    // Everything here is read on this thread, before the room is entered, so that a fault on the way is served as
+    // usual.
     if (extra != nullptr) {
         void* buffer = nullptr;
         std::size_t bytes = 0;

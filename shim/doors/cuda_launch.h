@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Doors of kernel launches, host functions and graphs.
 //
-// A launch releases every object (thesis section 5.2.3): a kernel reaches memory that is none of its arguments. Graphs are
-// settled when launched (cuGraphLaunch is `enqueue` in the catalogue), not when built.
+// A launch releases every object (thesis section 5.2.3): a kernel reaches memory that is none of its arguments. Graphs
+// are settled when launched (cuGraphLaunch is `enqueue` in the catalogue), not when built.
 #pragma once
 
 #include <vector>
@@ -12,8 +12,8 @@
 
 namespace hpe::doors {
 
-// The driver reads a launch's arguments while no fault can be served: bring those that lie in objects to the stack's side.
-// Only a program with blocks valid on the host can have put any there.
+// The driver reads a launch's arguments while no fault can be served: bring those that lie in objects to the stack's
+// side. Only a program with blocks valid on the host can have put any there.
 class Arguments {
 public:
     Arguments(CUfunction function, void**& parameters, void**& extra);
@@ -24,8 +24,8 @@ private:
 };
 
 template <class C, class Function, class... Shape>
-CUresult launch_kernel(const C& call, Function function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                       unsigned bz, unsigned shared, CUstream stream, void** parameters, Shape... extra) {
+CUresult launch_kernel(const C& call, Function function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                       unsigned by, unsigned bz, unsigned shared, CUstream stream, void** parameters, Shape... extra) {
     if (!coherence().needs_release()) [[likely]] {
         return enqueue(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra...);
     }
@@ -68,11 +68,13 @@ CUresult launch_multi_device(const C& call, CUDA_LAUNCH_PARAMS* launches, unsign
         });
 }
 
-// --- host functions: CUDA calls are forbidden in them, so their faults are served by the helper ------------------------
+// --- host functions: CUDA calls are forbidden in them, so their faults are served by the helper
+// ------------------------
 
 template <class C>
 CUresult host_function(const C& call, CUstream stream, CUhostFn function, void* data) {
     if (function == nullptr) return call(stream, function, data);
+    coherence().expect_callbacks();
     // A captured function runs as often as its graph: its wrapper stays.
     const bool captured = in_flight.capturing(stream, call.flavour);
     callbacks::HostCall* wrapped = callbacks::wrap(function, data, captured);
@@ -88,6 +90,7 @@ CUresult host_function(const C& call, CUstream stream, CUhostFn function, void* 
 template <class C>
 CUresult stream_callback(const C& call, CUstream stream, CUstreamCallback function, void* data, unsigned flags) {
     if (function == nullptr) return call(stream, function, data, flags);
+    coherence().expect_callbacks();
     callbacks::StreamCall* wrapped = callbacks::wrap(function, data);
     const CUresult result = call(stream, callbacks::run_stream_callback, wrapped, flags);
     if (result != CUDA_SUCCESS) {
@@ -101,6 +104,7 @@ CUresult stream_callback(const C& call, CUstream stream, CUstreamCallback functi
 // --- graph nodes ---------------------------------------------------------------------------------------------------
 
 inline CUDA_HOST_NODE_PARAMS_v1 wrapped(const CUDA_HOST_NODE_PARAMS_v1& given) {
+    coherence().expect_callbacks();
     auto parameters = given;
     parameters.userData = callbacks::wrap(given.fn, given.userData, true);
     parameters.fn = callbacks::run_host_function;
@@ -108,8 +112,8 @@ inline CUDA_HOST_NODE_PARAMS_v1 wrapped(const CUDA_HOST_NODE_PARAMS_v1& given) {
 }
 
 template <class C>
-CUresult graph_add_host_node(const C& call, CUgraphNode* node, CUgraph graph, const CUgraphNode* before, std::size_t count,
-                             const CUDA_HOST_NODE_PARAMS_v1* given) {
+CUresult graph_add_host_node(const C& call, CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
+                             std::size_t count, const CUDA_HOST_NODE_PARAMS_v1* given) {
     if (given == nullptr || given->fn == nullptr) return call(node, graph, before, count, given);
     const auto parameters = wrapped(*given);
     return call(node, graph, before, count, &parameters);
@@ -177,6 +181,7 @@ public:
         if (given_ == nullptr) return;
         settled_ = *given_;
         if (settled_.type == CU_GRAPH_NODE_TYPE_HOST && settled_.host.fn != nullptr) {
+            coherence().expect_callbacks();
             settled_.host.userData = callbacks::wrap(settled_.host.fn, settled_.host.userData, true);
             settled_.host.fn = callbacks::run_host_function;
         } else if (settled_.type == CU_GRAPH_NODE_TYPE_MEMCPY) {
@@ -188,7 +193,8 @@ public:
     void finish(CUresult result) {
         if (result != CUDA_SUCCESS || given_ == nullptr || settled_.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) return;
         *given_ = settled_;
-        device_owned::add(address(settled_.alloc.dptr), settled_.alloc.bytesize, "allocations of graphs are not shared yet");
+        device_owned::add(address(settled_.alloc.dptr), settled_.alloc.bytesize,
+                          "allocations of graphs are not shared yet");
     }
 
 private:

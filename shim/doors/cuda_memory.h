@@ -73,8 +73,8 @@ CUresult free_memory(const C& call, CUdeviceptr pointer) {
     return free_object(pointer, [&] { return call(pointer); });
 }
 
-// Memory of cudaMalloc may be freed in stream order too (CUDA programming guide, "Stream ordered memory allocator"); the
-// CPU may not touch it after the call in any case.
+// Memory of cudaMalloc may be freed in stream order too (CUDA programming guide, "Stream ordered memory allocator");
+// the CPU may not touch it after the call in any case.
 template <class C>
 CUresult free_async(const C& call, CUdeviceptr pointer, CUstream stream) {
     return free_object(pointer, [&] { return call(pointer, stream); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How programs find the driver, and how they find our doors instead: dlsym on a libcuda handle, cuGetProcAddress, and the
-// names that libhpe.so exports itself for programs linked with libcuda.
+// How programs find the driver, and how they find our doors instead: dlsym on a libcuda handle, cuGetProcAddress, and
+// the names that libhpe.so exports itself for programs linked with libcuda.
 //
 // Only an exact name that was really found in libcuda is answered. The pointer that cuGetProcAddress returns is the
 // exported function (FACTS.md), so one table from true pointer to wrapper serves both, in the program's own ABI version
@@ -104,6 +104,8 @@ void* door_for(void* real) noexcept {
     }
 }
 
+bool linked_first_use() noexcept { return process::undecided() && libcuda() != nullptr && process::first_use(); }
+
 void end_touched_inside() noexcept {
     if (this_thread.inside != 0) return;
     this_thread.touched_inside = false;
@@ -115,8 +117,8 @@ void end_touched_inside() noexcept {
 using namespace hpe;
 using namespace hpe::doors;
 
-// Called by the stub in dlsym.S with the program's arguments. Returns what dlsym shall return, or nullptr: then the stub
-// jumps to the real one.
+// Called by the stub in dlsym.S with the program's arguments. Returns what dlsym shall return, or nullptr: then the
+// stub jumps to the real one.
 extern "C" __attribute__((visibility("hidden"))) void* hpe_dlsym_answer(void* handle, const char* name) noexcept {
     prepare_real_dlsym();  // the stub jumps there
     if (name == nullptr || name[0] != 'c' || name[1] != 'u' || handle == RTLD_NEXT) return nullptr;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What every driver door is made of: the call behind it, and the order of things around a call that makes the device work.
+// What every driver door is made of: the call behind it, and the order of things around a call that makes the device
+// work.
 #pragma once
 
 #include <cuda.h>
@@ -39,9 +40,12 @@ void* find_real(std::size_t index) noexcept;
 // The answer to dlsym or cuGetProcAddress for a true driver function: its wrapper, or the function itself.
 void* door_for(void* real) noexcept;
 
+// A program linked with libcuda looks nothing up: its first call is its first use.
+bool linked_first_use() noexcept;
+
 // Calls of libcuda to itself, of inert processes, and with HPE_PROTOCOL=off go straight through.
 inline bool passes_through() noexcept {
-    return this_thread.inside != 0 || !process::active.load(std::memory_order_relaxed);
+    return this_thread.inside != 0 || !(process::active.load(std::memory_order_relaxed) || linked_first_use());
 }
 
 void end_touched_inside() noexcept;
@@ -101,8 +105,8 @@ constexpr CUstream stream_of(const First& first, const Rest&... rest) {
     }
 }
 
-// Around every call that makes the device read or write memory: `before` settles the blocks it may touch, and no fault is
-// served from there until the work is known to be under way.
+// Around every call that makes the device read or write memory: `before` settles the blocks it may touch, and no fault
+// is served from there until the work is known to be under way.
 template <class Before, class Real>
 CUresult device_work(CUstream stream, Flavour flavour, Before&& before, Real&& real) {
     // Captured, not executed: coherence happens when the graph is launched.
@@ -122,7 +126,8 @@ CUresult device_work(CUstream stream, Flavour flavour, Before&& before, Real&& r
 template <class C, class... A>
 CUresult enqueue(const C& call, A... arguments) {
     return device_work(
-        stream_of(arguments...), call.flavour, [] { return coherence().release(); }, [&] { return call(arguments...); });
+        stream_of(arguments...), call.flavour, [] { return coherence().release(); },
+        [&] { return call(arguments...); });
 }
 
 }  // namespace hpe::doors

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Doors of signal dispositions and masks, so that our SIGSEGV handler stays on top and no thread is killed for touching an
-// object with SIGSEGV blocked.
+// Doors of signal dispositions and masks, so that our SIGSEGV handler stays on top and no thread is killed for touching
+// an object with SIGSEGV blocked.
 //
 // Handled: sigaction, signal and its relatives, sigprocmask, pthread_sigmask and the BSD and System V mask calls.
 // Forwarded as they are until the first allocation, and for every signal but SIGSEGV.
 // Left out: sigvec (gone from glibc), siginterrupt (no effect on a handler that does not return into a system call),
-// masks of ppoll, pselect, epoll_pwait and sigsuspend (the thread touches no object while it sleeps there; a handler that
-// does, runs with its own mask), raw system calls (cannot be interposed).
+// masks of ppoll, pselect, epoll_pwait and sigsuspend (the thread touches no object while it sleeps there; a handler
+// that does, runs with its own mask), raw system calls (cannot be interposed).
 #include <cerrno>
 #include <csignal>
 
@@ -19,7 +19,8 @@ using hpe::signals::program_sigmask;
 namespace {
 
 sighandler_t set_handler(int signal, sighandler_t handler, int flags) noexcept {
-    struct sigaction action {}, old{};
+    struct sigaction action {
+    }, old{};
     action.sa_handler = handler;
     action.sa_flags = flags;
     sigemptyset(&action.sa_mask);
@@ -71,7 +72,9 @@ HPE_DOOR int sigaction(int signal, const struct sigaction* action, struct sigact
 }
 
 // glibc's signal() has BSD semantics: the handler stays, and interrupted calls restart.
-HPE_DOOR sighandler_t signal(int signal, sighandler_t handler) noexcept { return set_handler(signal, handler, SA_RESTART); }
+HPE_DOOR sighandler_t signal(int signal, sighandler_t handler) noexcept {
+    return set_handler(signal, handler, SA_RESTART);
+}
 HPE_DOOR sighandler_t bsd_signal(int signal, sighandler_t handler) noexcept {
     return set_handler(signal, handler, SA_RESTART);
 }
@@ -106,7 +109,9 @@ HPE_DOOR sighandler_t sigset(int signal, sighandler_t handler) noexcept {
 
 HPE_DOOR int sigignore(int signal) noexcept { return set_handler(signal, SIG_IGN, 0) == SIG_ERR ? -1 : 0; }
 
-HPE_DOOR int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept { return change_mask(how, set, old); }
+HPE_DOOR int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
+    return change_mask(how, set, old);
+}
 
 HPE_DOOR int sigprocmask(int how, const sigset_t* set, sigset_t* old) noexcept {
     const int error = change_mask(how, set, old);

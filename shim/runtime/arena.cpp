@@ -178,26 +178,31 @@ std::byte* Arena::closed(std::byte* view) noexcept {
     return segment->closed + (view - segment->view.load(std::memory_order_relaxed));
 }
 
-void Arena::pin(std::byte* view) noexcept {
+bool Arena::pinned(std::byte* view, bool may_pin) noexcept {
     Segment* segment = segment_of(view);
     auto* const base = segment->view.load(std::memory_order_relaxed);
     const auto index = static_cast<std::size_t>(view - base) / kChunk;
     Chunk& chunk = segment->chunks[index];
     auto pin = chunk.pin.load(std::memory_order_acquire);
+    if (pin == Pin::Pinned || !may_pin) return pin == Pin::Pinned;
     if (pin == Pin::Unused) {
         chunk.pin.compare_exchange_strong(pin, Pin::UsedOnce, std::memory_order_relaxed);
-        return;
+        return false;
     }
-    if (pin != Pin::UsedOnce || !chunk.pin.compare_exchange_strong(pin, Pin::Busy, std::memory_order_acquire)) return;
-    bool pinned = false;
-    if (pinned_bytes.fetch_add(kChunk, std::memory_order_relaxed) + kChunk <= pin_bound.load(std::memory_order_relaxed)) {
+    if (pin != Pin::UsedOnce || !chunk.pin.compare_exchange_strong(pin, Pin::Busy, std::memory_order_acquire)) {
+        return false;
+    }
+    bool done = false;
+    if (pinned_bytes.fetch_add(kChunk, std::memory_order_relaxed) + kChunk <=
+        pin_bound.load(std::memory_order_relaxed)) {
         CUcontext context = nullptr;
         driver.cuCtxGetCurrent(&context);
         chunk.context.store(context, std::memory_order_relaxed);
-        pinned = driver.cuMemHostRegister_v2(base + index * kChunk, kChunk, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
+        done = driver.cuMemHostRegister_v2(base + index * kChunk, kChunk, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
     }
-    if (!pinned) pinned_bytes.fetch_sub(kChunk, std::memory_order_relaxed);
-    chunk.pin.store(pinned ? Pin::Pinned : Pin::Refused, std::memory_order_release);
+    if (!done) pinned_bytes.fetch_sub(kChunk, std::memory_order_relaxed);
+    chunk.pin.store(done ? Pin::Pinned : Pin::Refused, std::memory_order_release);
+    return done;
 }
 
 void Arena::forget_pins(void* context) noexcept {

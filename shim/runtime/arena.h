@@ -6,7 +6,8 @@
 // Ranges are recycled with their pages: the first touch of a page costs more than anything that is done with it later
 // (2 GB/s against 11, FACTS.md). At most a bound of idle pages is kept.
 //
-// Threads: take() and give_back() from any thread, outside the fault path (they lock and allocate). pin() also inside it.
+// Threads: take() and give_back() from any thread, outside the fault path (they lock and allocate). pin() also inside
+// it.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +26,9 @@ public:
     // The same memory, mapped without access: what Pager duplicates.
     static std::byte* closed(std::byte* view) noexcept;
 
-    // Called before a transfer to or from [view, view + 1): pins the chunk with the driver when it is used for the
-    // second time, if the bound on pinned memory allows. Whether or not it is pinned, the range may be transferred.
-    static void pin(std::byte* view) noexcept;
+    // Whether the chunk that holds `view` is pinned. With `may_pin` it is pinned when it is used for the second time,
+    // if the bound on pinned memory allows; that waits for the device.
+    static bool pinned(std::byte* view, bool may_pin) noexcept;
     // The driver forgot everything that was pinned in this context.
     static void forget_pins(void* context) noexcept;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The program's host functions, wrapped so that the library knows when one runs: CUDA calls are forbidden on that thread
-// meanwhile, and what it writes to objects must reach the device before the stream goes on.
+// The program's host functions, wrapped so that the library knows when one runs: CUDA calls are forbidden on that
+// thread meanwhile, and what it writes to objects must reach the device before the stream goes on.
 //
 // Threads: any. wrap() allocates; the run_ functions are called by the driver.
 #pragma once
@@ -12,8 +12,8 @@ namespace hpe::callbacks {
 struct HostCall;
 struct StreamCall;
 
-// `repeats`: the function belongs to a graph and may run any number of times; equal pairs then share one wrapper, which is
-// never freed. Otherwise the wrapper frees itself when it has run.
+// `repeats`: the function belongs to a graph and may run any number of times; equal pairs then share one wrapper, which
+// is never freed. Otherwise the wrapper frees itself when it has run.
 HostCall* wrap(CUhostFn function, void* data, bool repeats);
 StreamCall* wrap(CUstreamCallback function, void* data);
 // The driver refused it and will not call it.

@@ -52,7 +52,8 @@ void Coherence::track(std::uintptr_t base, std::size_t requested) {
     if (view == nullptr) {
         delete[] words;
         static std::once_flag said;
-        std::call_once(said, [] { log::warn("no address space for host copies: further allocations stay on the device"); });
+        std::call_once(said,
+                       [] { log::warn("no address space for host copies: further allocations stay on the device"); });
         device_owned::add(base, size, "there was no address space for its host copy");
         return;
     }
@@ -66,7 +67,8 @@ void Coherence::track(std::uintptr_t base, std::size_t requested) {
     object->report_id = report::object_added();
     object->open(block_bytes, words);
     if (!table_.insert(object)) {
-        log::warn("allocation {:#x} of {} bytes overlaps one that was never freed: it stays on the device", base, requested);
+        log::warn("allocation {:#x} of {} bytes overlaps one that was never freed: it stays on the device", base,
+                  requested);
         object->close();
         Arena{}.give_back(view, size);
         delete[] words;
@@ -76,6 +78,12 @@ void Coherence::track(std::uintptr_t base, std::size_t requested) {
     }
     live_objects::add(object);
     protocol_->object_added();
+    if (callbacks_.load(std::memory_order_relaxed)) engine.prepare(context);
+}
+
+void Coherence::expect_callbacks() {
+    if (callbacks_.exchange(true, std::memory_order_relaxed)) return;
+    for (const Object* object : live_objects::all()) engine.prepare(static_cast<CUcontext>(object->context));
 }
 
 Object* Coherence::object_of(std::uintptr_t address) const noexcept {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The orchestrator: every door and the fault handler come here; object table, protocol, engine and pager are driven from
-// here and know nothing of each other.
+// The orchestrator: every door and the fault handler come here; object table, protocol, engine and pager are driven
+// from here and know nothing of each other.
 //
-// Sources: ADSM/GMAC paper section 4.3 (release at launch, acquire at wait, rolling eviction); thesis section 5.2.3 (any
-// thread may fault on any object of any device; a launch releases what all threads wrote).
+// Sources: ADSM/GMAC paper section 4.3 (release at launch, acquire at wait, rolling eviction); thesis section 5.2.3
+// (any thread may fault on any object of any device; a launch releases what all threads wrote).
 //
 // Threads: any. Only serve_fault() may be called in a signal handler. Every function that returns CUresult returns what
 // the program's own call should return; on failure nothing has changed for the program's data.
@@ -35,15 +35,15 @@ public:
     // --- objects -----------------------------------------------------------------------------------------------------
     // Size to ask the driver for, so that the allocation shares no page with another. 0: leave the request alone.
     static std::size_t padded(std::size_t requested) noexcept;
-    // After the true allocation of `padded(requested)` bytes, in the current context. The allocation is device-owned from
-    // then on if it cannot be managed.
+    // After the true allocation of `padded(requested)` bytes, in the current context. The allocation is device-owned
+    // from then on if it cannot be managed.
     void track(std::uintptr_t base, std::size_t requested);
     // The object that starts at / contains the address, or nullptr.
     Object* object_at(std::uintptr_t base) const noexcept;
     Object* object_of(std::uintptr_t address) const noexcept;
 
-    // Around the true free: begin drops the shadow; if it succeeds, exactly one of the two others follows. In the room, as
-    // a launch. CUDA_ERROR_INVALID_VALUE: another thread is freeing it.
+    // Around the true free: begin drops the shadow; if it succeeds, exactly one of the two others follows. In the room,
+    // as a launch. CUDA_ERROR_INVALID_VALUE: another thread is freeing it.
     CUresult begin_free(Object& object);
     void finish_free(Object& object);
     void cancel_free(Object& object);
@@ -81,8 +81,12 @@ public:
     };
     Served serve_fault(std::uintptr_t address, bool is_write) noexcept;
 
-    // A host callback of a stream ends, or a door whose thread faulted while inside the driver returns: what it made valid
-    // on the host goes back, since the device work behind it is on its way already.
+    // Host callbacks will run: what serving their faults needs is made now, since some driver calls wait for the
+    // device.
+    void expect_callbacks();
+
+    // A host callback of a stream ends, or a door whose thread faulted while inside the driver returns: what it made
+    // valid on the host goes back, since the device work behind it is on its way already.
     void end_unordered() noexcept;
 
     const ObjectTable& table() const noexcept { return table_; }
@@ -91,7 +95,8 @@ public:
 private:
     struct Unordered;
     bool map_shadow(Object& object) noexcept;
-    bool serve_block(Object& object, std::uint32_t serial, std::uintptr_t address, bool is_write, bool unordered) noexcept;
+    bool serve_block(Object& object, std::uint32_t serial, std::uintptr_t address, bool is_write,
+                     bool unordered) noexcept;
     bool coarsen(Object& object, std::uint32_t serial) noexcept;
     void evict(const BlockRef& ref) noexcept;
     void became_valid(Object& object) noexcept;
@@ -110,7 +115,8 @@ private:
     ObjectTable table_;
     ObjectPool pool_;
     Room room_;
-    std::atomic<Object*> hot_{nullptr};           // objects with blocks valid on the host
+    std::atomic<bool> callbacks_{false};
+    std::atomic<Object*> hot_{nullptr};  // objects with blocks valid on the host
     std::atomic<std::uint32_t> hot_objects_{0};
     std::atomic_flag mapping_ = ATOMIC_FLAG_INIT;  // one shadow is mapped at a time
 };

@@ -54,7 +54,8 @@ bool for_runs(const std::vector<Held>& held, Wanted&& wanted, Same&& same, Run&&
 }
 
 std::size_t span_bytes(const Held& first, const Held& last) noexcept {
-    return first.object->offset_of(last.index) + last.object->bytes_of(last.index) - first.object->offset_of(first.index);
+    return first.object->offset_of(last.index) + last.object->bytes_of(last.index) -
+           first.object->offset_of(first.index);
 }
 
 bool protect_run(const Held& first, const Held& last, State state) noexcept {
@@ -66,8 +67,8 @@ bool protect_run(const Held& first, const Held& last, State state) noexcept {
 
 }  // namespace
 
-// The order is what makes it right: first no thread can write a block any more, then its bytes are read through the view,
-// then the device has them, and only then the block counts as Invalid.
+// The order is what makes it right: first no thread can write a block any more, then its bytes are read through the
+// view, then the device has them, and only then the block counts as Invalid.
 template <class Choose>
 CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of) {
     static std::vector<Held>& held = *new std::vector<Held>;  // guarded by the mutex that the caller holds
@@ -80,7 +81,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of) {
             const auto event = event_of(*object, i);
             if (event == kNotConcerned) continue;
             const auto before = object->block(i).lock();
-            if (!valid_on_host(before) || i >= object->blocks()) {
+            if (!valid_on_host(before) || object->block(i).lent() || i >= object->blocks()) {
                 object->block(i).unlock(before);
                 continue;
             }
@@ -98,19 +99,22 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of) {
     }
     if (result == CUDA_SUCCESS) {
         const auto flushes = [](const Held& h) { return h.transition.action == Action::Flush; };
-        for_runs(held, flushes, [](const Held&, const Held&) { return true; },
-                 [&](const Held& a, const Held& b) {
-                     result = engine.flush(*a.object, a.object->offset_of(a.index), span_bytes(a, b));
-                     return result == CUDA_SUCCESS;
-                 });
+        for_runs(
+            held, flushes, [](const Held&, const Held&) { return true; },
+            [&](const Held& a, const Held& b) {
+                result =
+                    engine.flush(*a.object, a.object->offset_of(a.index), span_bytes(a, b), Engine::Order::Launching);
+                return result == CUDA_SUCCESS;
+            });
         const auto drained = engine.drain();
         if (result == CUDA_SUCCESS) result = drained;
     }
 
     if (result != CUDA_SUCCESS) {
         // Roll back: the host copies are still the newest, and the program gets the error.
-        for_runs(held, changes, [](const Held& a, const Held& b) { return a.before == b.before; },
-                 [](const Held& a, const Held& b) { return protect_run(a, b, a.before), true; });
+        for_runs(
+            held, changes, [](const Held& a, const Held& b) { return a.before == b.before; },
+            [](const Held& a, const Held& b) { return protect_run(a, b, a.before), true; });
     }
     for (const auto& h : held) {
         const auto next = result == CUDA_SUCCESS ? h.transition.next : h.before;
@@ -122,8 +126,8 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of) {
 
 CUresult Coherence::release() {
     SignalsBlocked blocked;
-    // To the end: a second launch that finds the list empty must not go on before the first one's data have arrived, nor
-    // if they could not be sent.
+    // To the end: a second launch that finds the list empty must not go on before the first one's data have arrived,
+    // nor if they could not be sent.
     std::scoped_lock lock(apply_mutex());
     std::vector<Object*> objects;
     for (auto* object = hot_.exchange(nullptr, std::memory_order_acq_rel); object != nullptr;) {
@@ -199,7 +203,8 @@ void Coherence::acquire() {
             const auto [action, next] = protocol_->on(before, Event::Acquire);
             auto after = before;
             if (action == Action::Fetch &&
-                engine.fetch(*object, object->offset_of(i), object->bytes_of(i)) == CUDA_SUCCESS &&
+                engine.fetch(*object, object->offset_of(i), object->bytes_of(i), Engine::Order::Ordered) ==
+                    CUDA_SUCCESS &&
                 pager::protect(object->base + object->offset_of(i), object->bytes_of(i), next)) {
                 after = next;
                 became_valid(*object);
@@ -209,6 +214,5 @@ void Coherence::acquire() {
         }
     }
 }
-
 
 }  // namespace hpe

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Coherence: the fault path. Class of this file: no allocation, no lock that the program or libcuda can hold, system calls
-// and driver transfers only.
+// Coherence: the fault path. Class of this file: no allocation, no lock that the program or libcuda can hold, system
+// calls and driver transfers only.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -18,9 +18,9 @@
 
 namespace hpe {
 
-// A block that became valid while device work around it is under way: in a host callback, or on a thread that is inside a
-// call to the driver. It goes back when that ends (end_unordered). Of a written block only the bytes that changed since
-// `twin` was taken are sent: the device may be writing its neighbours.
+// A block that became valid while device work around it is under way: in a host callback, or on a thread that is inside
+// a call to the driver. It goes back when that ends (end_unordered). Of a written block only the bytes that changed
+// since `twin` was taken are sent: the device may be writing its neighbours.
 struct Coherence::Unordered {
     Object* object = nullptr;
     std::uint32_t serial = 0;
@@ -74,8 +74,8 @@ bool Coherence::map_shadow(Object& object) noexcept {
     mapping_.clear(std::memory_order_release);
     mapping_.notify_one();
     if (!mapped) {
-        log::error("cannot map a host copy of object {:#x} ({} bytes): {}; it stays on the device", object.base, object.size,
-                   std::strerror(errno));
+        log::error("cannot map a host copy of object {:#x} ({} bytes): {}; it stays on the device", object.base,
+                   object.size, std::strerror(errno));
     }
     return mapped;
 }
@@ -136,11 +136,13 @@ bool Coherence::serve_block(Object& object, std::uint32_t serial, std::uintptr_t
     if (action == Action::Fetch) {
         // What was never given to the device holds nothing: no copy of garbage for a first write.
         const bool fresh = object.birth == in_flight.work() && next == State::Dirty;
+        const auto order = unordered ? Engine::Order::Unordered : Engine::Order::Ordered;
         auto result = CUDA_SUCCESS;
-        if (!fresh) with_driver(unordered, [&] { result = engine.fetch(object, offset, bytes); });
+        if (!fresh) with_driver(unordered, [&] { result = engine.fetch(object, offset, bytes, order); });
         if (result != CUDA_SUCCESS) {
             block.unlock(before);
-            log::error("cannot fetch {} bytes of object {:#x} from the device: {}", bytes, object.base, error_name(result));
+            log::error("cannot fetch {} bytes of object {:#x} from the device: {}", bytes, object.base,
+                       error_name(result));
             return false;
         }
     }
@@ -157,6 +159,7 @@ bool Coherence::serve_block(Object& object, std::uint32_t serial, std::uintptr_t
     auto& faults = is_write ? object.traffic.write_faults : object.traffic.read_faults;
     faults.fetch_add(1, std::memory_order_relaxed);
     if (!valid_on_host(before) && valid_on_host(next)) became_valid(object);
+    if (unordered) block.lend();
     block.unlock(next);
     if (next == State::Dirty && before != State::Dirty && !unordered) {
         Plan plan;
@@ -199,12 +202,12 @@ void Coherence::evict(const BlockRef& ref) noexcept {
     const auto before = block.lock();
     const auto [action, next] = protocol_->on(before, Event::Evict);
     auto after = before;
-    if (action == Action::Flush && object.alive(ref.serial) && ref.block < object.blocks()) {
+    if (action == Action::Flush && !block.lent() && object.alive(ref.serial) && ref.block < object.blocks()) {
         const auto address = object.base + object.offset_of(ref.block);
         const auto bytes = object.bytes_of(ref.block);
         // A block that cannot be evicted stays Dirty: the next launch flushes it and reports what is wrong.
         if (pager::protect(address, bytes, next)) {
-            if (engine.flush(object, object.offset_of(ref.block), bytes) == CUDA_SUCCESS) {
+            if (engine.flush(object, object.offset_of(ref.block), bytes, Engine::Order::Ordered) == CUDA_SUCCESS) {
                 after = next;
                 object.traffic.evictions.fetch_add(1, std::memory_order_relaxed);
             } else {
@@ -226,7 +229,8 @@ bool Coherence::coarsen(Object& object, std::uint32_t serial) noexcept {
         if (!object.alive(serial)) whole = false;
         dirty |= before == State::Dirty;
         if (whole && !valid_on_host(before)) {
-            whole = engine.fetch(object, object.offset_of(locked), object.bytes_of(locked)) == CUDA_SUCCESS;
+            whole = engine.fetch(object, object.offset_of(locked), object.bytes_of(locked), Engine::Order::Launching) ==
+                    CUDA_SUCCESS;
         }
     }
     // Writable at once: one mapping with one protection cannot be refused for lack of mappings.
@@ -245,7 +249,8 @@ bool Coherence::coarsen(Object& object, std::uint32_t serial) noexcept {
         }
     }
     if (!whole) {
-        log::error("mprotect on object {:#x} failed ({}) and it cannot be brought whole", object.base, std::strerror(errno));
+        log::error("mprotect on object {:#x} failed ({}) and it cannot be brought whole", object.base,
+                   std::strerror(errno));
         return false;
     }
     object.coarsen();
@@ -278,6 +283,7 @@ void Coherence::end_one(Unordered& entry) noexcept {
     Block& block = object.block(entry.block);
     const auto before = block.lock();
     auto after = before;
+    block.take_back();
     const auto offset = object.offset_of(entry.block);
     const auto bytes = object.bytes_of(entry.block);
     if (object.alive(entry.serial) && entry.block < object.blocks() && valid_on_host(before) &&
@@ -294,9 +300,9 @@ void Coherence::end_one(Unordered& entry) noexcept {
                 }
                 const auto begin = at;
                 while (at < bytes && now[at] != entry.twin[at]) ++at;
-                result = engine.flush(object, offset + begin, at - begin);
+                result = engine.flush(object, offset + begin, at - begin, Engine::Order::Unordered);
             }
-            if (!compare) result = engine.flush(object, offset, bytes);
+            if (!compare) result = engine.flush(object, offset, bytes, Engine::Order::Unordered);
             const auto drained = engine.drain();
             if (result == CUDA_SUCCESS) result = drained;
         }

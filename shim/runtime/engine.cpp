@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Transfers, cut at the arena's chunks: a copy that spans two pinned ranges is not one the driver promises to take.
+// Transfers, cut at the arena's chunks: a copy that spans two pinned ranges is not one the driver promises to take. A
+// chunk that is not pinned goes through the channel's pinned staging memory.
 #include "shim/runtime/engine.h"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
 
 #include "shim/base/log.h"
 #include "shim/runtime/arena.h"
@@ -24,11 +26,15 @@ struct Sent {
     std::size_t bytes;
 };
 
+// The engine's part of one context.
 struct Channel {
-    std::atomic<CUcontext> context{nullptr};
-    std::atomic_flag busy = ATOMIC_FLAG_INIT;
-    CUstream to_host = nullptr, to_device = nullptr;
     static constexpr std::size_t kSent = 256;
+    static constexpr std::size_t kStaging = std::size_t{1} << 20;
+
+    std::atomic<CUcontext> context{nullptr};
+    std::atomic_flag busy = ATOMIC_FLAG_INIT;  // guards what follows
+    CUstream to_host = nullptr, to_device = nullptr;
+    std::byte* staging = nullptr;  // pinned, kStaging bytes
     std::array<Sent, kSent> sent{};
     std::atomic<std::size_t> sent_count{0};
 };
@@ -64,24 +70,48 @@ Channel* channel_of(void* context) noexcept {
     return nullptr;  // more contexts than a process can have devices for
 }
 
-// The stream of one direction, made at first use; nullptr when the driver refuses, and then copies are synchronous.
-CUstream open(CUstream& stream) noexcept {
-    if (stream == nullptr && driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS &&
-        driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
-        stream = nullptr;
-    }
-    return stream;
+// Every step is tried twice: a driver call of ours that fails once must not cost the program its data.
+template <class Step>
+CUresult twice(Step&& step) noexcept {
+    const CUresult first = step();
+    return first == CUDA_SUCCESS ? first : step();
 }
 
-// Calls piece(device, view, bytes) for each part of the range that lies in one chunk of the arena.
+// Of the highest priority: a fetch holds up a CPU thread, and streams of other priorities do not queue in front of it.
+CUstream new_stream() noexcept {
+    int lowest = 0, highest = 0;
+    driver.cuCtxGetStreamPriorityRange(&lowest, &highest);
+    CUstream stream = nullptr;
+    const auto made =
+        twice([&] { return driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, highest); });
+    return made == CUDA_SUCCESS ? stream : nullptr;
+}
+
+// Streams and staging memory of a channel, made at first use. The channel is locked and its context current. False when
+// the driver refuses: copies are then synchronous and ordered behind the program's own work.
+bool open(Channel& channel) noexcept {
+    if (channel.staging != nullptr) return true;
+    if (channel.to_host == nullptr) channel.to_host = new_stream();
+    if (channel.to_device == nullptr) channel.to_device = new_stream();
+    if (channel.to_host == nullptr || channel.to_device == nullptr) return false;
+    void* memory = nullptr;
+    if (twice([&] { return driver.cuMemHostAlloc(&memory, Channel::kStaging, CU_MEMHOSTALLOC_PORTABLE); }) !=
+        CUDA_SUCCESS) {
+        return false;
+    }
+    channel.staging = static_cast<std::byte*>(memory);
+    return true;
+}
+
+// Calls piece(device, view, bytes, pinned) for each part of the range that lies in one chunk of the arena.
 template <class Piece>
-CUresult by_chunk(Object& object, std::size_t offset, std::size_t bytes, Piece&& piece) noexcept {
+CUresult by_chunk(Object& object, std::size_t offset, std::size_t bytes, Engine::Order order, Piece&& piece) noexcept {
     while (bytes != 0) {
         auto* view = object.view + offset;
         const auto room = Arena::kChunk - reinterpret_cast<std::uintptr_t>(view) % Arena::kChunk;
         const auto part = std::min(bytes, room);
-        Arena::pin(view);
-        const auto result = piece(static_cast<CUdeviceptr>(object.base + offset), view, part);
+        const bool pinned = Arena::pinned(view, order == Engine::Order::Ordered);
+        const auto result = piece(static_cast<CUdeviceptr>(object.base + offset), view, part, pinned);
         if (result != CUDA_SUCCESS) return result;
         offset += part;
         bytes -= part;
@@ -89,11 +119,42 @@ CUresult by_chunk(Object& object, std::size_t offset, std::size_t bytes, Piece&&
     return CUDA_SUCCESS;
 }
 
-// The way without streams. The driver may return with the last bytes still on their way (cuda.h: cuMemcpyHtoD from
+// One piece at a time through the staging memory, done on return. The channel is locked and open.
+CUresult stage_to_host(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes) noexcept {
+    for (std::size_t at = 0; at < bytes; at += Channel::kStaging) {
+        const auto part = std::min(bytes - at, Channel::kStaging);
+        const auto result = twice([&] {
+            const auto sent = driver.cuMemcpyDtoHAsync_v2(channel.staging, device + at, part, channel.to_host);
+            const auto waited = driver.cuStreamSynchronize(channel.to_host);
+            return sent != CUDA_SUCCESS ? sent : waited;
+        });
+        if (result != CUDA_SUCCESS) return result;
+        std::memcpy(view + at, channel.staging, part);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult stage_to_device(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes) noexcept {
+    for (std::size_t at = 0; at < bytes; at += Channel::kStaging) {
+        const auto part = std::min(bytes - at, Channel::kStaging);
+        std::memcpy(channel.staging, view + at, part);
+        const auto result = twice([&] {
+            const auto sent = driver.cuMemcpyHtoDAsync_v2(device + at, channel.staging, part, channel.to_device);
+            const auto waited = driver.cuStreamSynchronize(channel.to_device);
+            return sent != CUDA_SUCCESS ? sent : waited;
+        });
+        if (result != CUDA_SUCCESS) return result;
+    }
+    return CUDA_SUCCESS;
+}
+
+// The way without a channel. The driver may return with the last bytes still on their way (cuda.h: cuMemcpyHtoD from
 // pageable memory), hence the wait.
 CUresult send_now(CUdeviceptr device, const std::byte* view, std::size_t bytes) noexcept {
-    const auto result = driver.cuMemcpyHtoD_v2(device, view, bytes);
-    return result == CUDA_SUCCESS ? driver.cuStreamSynchronize(CU_STREAM_LEGACY) : result;
+    return twice([&] {
+        const auto result = driver.cuMemcpyHtoD_v2(device, view, bytes);
+        return result == CUDA_SUCCESS ? driver.cuStreamSynchronize(CU_STREAM_LEGACY) : result;
+    });
 }
 
 // The channel is locked and its context current.
@@ -113,39 +174,55 @@ CUresult drain_channel(Channel& channel) noexcept {
     return result;
 }
 
-}  // namespace
-
-CUresult Engine::fetch(Object& object, std::size_t offset, std::size_t bytes) noexcept {
-    Channel* channel = channel_of(object.context);
-    ContextScope scope(object.context);
-    if (scope.result() != CUDA_SUCCESS) return scope.result();
-    CaptureRelaxed relaxed;
-    CUstream stream = nullptr;
-    if (channel != nullptr) {
-        Locked lock(*channel);
-        stream = open(channel->to_host);
+// The channel is locked and open; the view is pinned.
+CUresult send_pinned(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes) noexcept {
+    if (channel.sent_count.load(std::memory_order_relaxed) == Channel::kSent) {
+        const auto drained = drain_channel(channel);
+        if (drained != CUDA_SUCCESS) return drained;
     }
-    auto result = CUDA_ERROR_NOT_SUPPORTED;
-    if (stream != nullptr) {
-        result = by_chunk(object, offset, bytes, [&](CUdeviceptr device, std::byte* view, std::size_t part) {
-            return driver.cuMemcpyDtoHAsync_v2(view, device, part, stream);
-        });
-        const auto waited = driver.cuStreamSynchronize(stream);
-        if (result == CUDA_SUCCESS) result = waited;
-    }
-    if (result != CUDA_SUCCESS) {
-        result = by_chunk(object, offset, bytes, [&](CUdeviceptr device, std::byte* view, std::size_t part) {
-            return driver.cuMemcpyDtoH_v2(view, device, part);
-        });
-    }
+    const auto result = twice([&] { return driver.cuMemcpyHtoDAsync_v2(device, view, bytes, channel.to_device); });
     if (result == CUDA_SUCCESS) {
-        object.traffic.to_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
-        object.traffic.to_host_transfers.fetch_add(1, std::memory_order_relaxed);
+        channel.sent[channel.sent_count.load(std::memory_order_relaxed)] = {device, view, bytes};
+        channel.sent_count.fetch_add(1, std::memory_order_release);
+        outstanding.fetch_add(1, std::memory_order_release);
     }
     return result;
 }
 
-CUresult Engine::flush(Object& object, std::size_t offset, std::size_t bytes) noexcept {
+}  // namespace
+
+CUresult Engine::fetch(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept {
+    Channel* channel = channel_of(object.context);
+    ContextScope scope(object.context);
+    if (scope.result() != CUDA_SUCCESS) return scope.result();
+    CaptureRelaxed relaxed;
+    bool ready = channel != nullptr;
+    if (ready) {
+        Locked lock(*channel);
+        ready = open(*channel);
+    }
+    const auto result =
+        by_chunk(object, offset, bytes, order, [&](CUdeviceptr device, std::byte* view, std::size_t part, bool pinned) {
+            if (!ready) return twice([&] { return driver.cuMemcpyDtoH_v2(view, device, part); });
+            if (pinned) {
+                return twice([&] { return driver.cuMemcpyDtoHAsync_v2(view, device, part, channel->to_host); });
+            }
+            Locked lock(*channel);
+            return stage_to_host(*channel, device, view, part);
+        });
+    if (result != CUDA_SUCCESS) return result;
+    if (ready && driver.cuStreamSynchronize(channel->to_host) != CUDA_SUCCESS) {
+        // What of it arrived is not known: everything again, one after the other.
+        const auto again =
+            twice([&] { return driver.cuMemcpyDtoH_v2(object.view + offset, object.base + offset, bytes); });
+        if (again != CUDA_SUCCESS) return again;
+    }
+    object.traffic.to_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    object.traffic.to_host_transfers.fetch_add(1, std::memory_order_relaxed);
+    return CUDA_SUCCESS;
+}
+
+CUresult Engine::flush(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept {
     Channel* channel = channel_of(object.context);
     ContextScope scope(object.context);
     if (scope.result() != CUDA_SUCCESS) return scope.result();
@@ -155,30 +232,27 @@ CUresult Engine::flush(Object& object, std::size_t offset, std::size_t bytes) no
         result = send_now(object.base + offset, object.view + offset, bytes);
     } else {
         Locked lock(*channel);
-        CUstream stream = open(channel->to_device);
-        result = by_chunk(object, offset, bytes, [&](CUdeviceptr device, std::byte* view, std::size_t part) {
-            if (stream != nullptr) {
-                if (channel->sent_count.load(std::memory_order_relaxed) == Channel::kSent) {
-                    const auto drained = drain_channel(*channel);
-                    if (drained != CUDA_SUCCESS) return drained;
-                }
-                if (driver.cuMemcpyHtoDAsync_v2(device, view, part, stream) == CUDA_SUCCESS) {
-                    channel->sent[channel->sent_count.load(std::memory_order_relaxed)] = {device, view, part};
-                    channel->sent_count.fetch_add(1, std::memory_order_release);
-                    outstanding.fetch_add(1, std::memory_order_release);
-                    return CUDA_SUCCESS;
-                }
-            }
-            // Behind what is on its way to the same place.
-            const auto drained = drain_channel(*channel);
-            return drained != CUDA_SUCCESS ? drained : send_now(device, view, part);
-        });
+        const bool ready = open(*channel);
+        result = by_chunk(object, offset, bytes, order,
+                          [&](CUdeviceptr device, std::byte* view, std::size_t part, bool pinned) {
+                              if (!ready) return send_now(device, view, part);
+                              return pinned ? send_pinned(*channel, device, view, part)
+                                            : stage_to_device(*channel, device, view, part);
+                          });
     }
-    if (result == CUDA_SUCCESS) {
-        object.traffic.to_device_bytes.fetch_add(bytes, std::memory_order_relaxed);
-        object.traffic.to_device_transfers.fetch_add(1, std::memory_order_relaxed);
-    }
-    return result;
+    if (result != CUDA_SUCCESS) return result;
+    object.traffic.to_device_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    object.traffic.to_device_transfers.fetch_add(1, std::memory_order_relaxed);
+    return CUDA_SUCCESS;
+}
+
+void Engine::prepare(CUcontext context) noexcept {
+    Channel* channel = channel_of(context);
+    ContextScope scope(context);
+    if (channel == nullptr || scope.result() != CUDA_SUCCESS) return;
+    CaptureRelaxed relaxed;
+    Locked lock(*channel);
+    open(*channel);
 }
 
 CUresult Engine::drain() noexcept {
@@ -205,6 +279,7 @@ void Engine::forget(CUcontext context) noexcept {
         // The slot stays with the handle: a primary context comes back under the same one.
         channel.to_host = nullptr;
         channel.to_device = nullptr;
+        channel.staging = nullptr;
     }
 }
 

@@ -16,11 +16,20 @@ namespace hpe {
 
 class Engine {
 public:
+    // Who waits for whom. Pinning memory waits for the device (so does a copy to or from memory that is not pinned,
+    // hence the staging), so only Ordered transfers do it: they know that the device waits for nobody. With a host
+    // callback under way both would wait for ever (seen on an H200). Ordered: after InFlight::wait(), in the room.
+    // Launching: on the way to a launch. Unordered: during a host callback.
+    enum class Order { Ordered, Launching, Unordered };
+
     // Device to host; the bytes are in the view on return. [offset, offset + bytes) lies in the object.
-    CUresult fetch(Object& object, std::size_t offset, std::size_t bytes) noexcept;
+    CUresult fetch(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept;
 
     // Host to device, enqueued. The view may be changed at once only if what then gets lost is flushed again later.
-    CUresult flush(Object& object, std::size_t offset, std::size_t bytes) noexcept;
+    CUresult flush(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept;
+
+    // Makes the streams that transfers of this context will need; host callbacks may follow. Outside the fault path.
+    void prepare(CUcontext context) noexcept;
 
     // Waits for every flush of every context. With nothing outstanding it costs one load.
     CUresult drain() noexcept;

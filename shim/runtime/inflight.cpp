@@ -54,7 +54,7 @@ private:
 const CUstream kGone = reinterpret_cast<CUstream>(~std::uintptr_t{0});
 
 constinit std::atomic<Record*> records{nullptr};
-constinit std::mutex records_mutex;                    // adding and reusing records
+constinit std::mutex records_mutex;                   // adding and reusing records
 constinit std::atomic<std::uint64_t> cache_epoch{1};  // moves when a record stops meaning what it meant
 
 struct Cache {
@@ -65,9 +65,9 @@ struct Cache {
 };
 thread_local constinit Cache cache __attribute__((tls_model("initial-exec"))){0, nullptr, nullptr, nullptr};
 
-// Default streams of all flavours are one record per context: an event on the legacy stream follows the blocking streams
-// of its context, which every thread's own default stream is, whichever thread asks (CUDA programming guide, "Default
-// stream"); a per-thread handle would mean the asking thread's.
+// Default streams of all flavours are one record per context: an event on the legacy stream follows the blocking
+// streams of its context, which every thread's own default stream is, whichever thread asks (CUDA programming guide,
+// "Default stream"); a per-thread handle would mean the asking thread's.
 CUstream normal(CUstream stream) noexcept {
     return stream == CU_STREAM_PER_THREAD || stream == nullptr ? CU_STREAM_LEGACY : stream;
 }

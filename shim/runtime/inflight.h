@@ -19,7 +19,8 @@ enum class Flavour : std::uint8_t { Legacy, PerThread };
 
 class InFlight {
 public:
-    // The program put work into the stream (after the true call, or before it: what matters is before the room is left).
+    // The program put work into the stream (after the true call, or before it: what matters is before the room is
+    // left).
     void enqueued(CUstream stream, Flavour flavour) noexcept;
 
     // Work of any kind enqueued so far, by any thread: moves with every enqueued().

@@ -77,14 +77,14 @@ bool Level(const char* text, log::Level& out) {
 
 bool parse_options(Options& out, std::string& problem) {
     // An empty variable counts as not set: scripts clear options that way.
-#define OPTION(kind, member, variable, fallback, accepted, meaning)                              \
-    {                                                                                            \
-        const char* set = std::getenv(variable);                                                 \
-        const bool given = set != nullptr && *set != '\0';                                       \
-        if (!kind(given ? set : fallback, out.member)) {                                         \
-            problem = fmt::format("{}={} is not valid; accepted: {}", variable, set, accepted);  \
-            return false;                                                                        \
-        }                                                                                        \
+#define OPTION(kind, member, variable, fallback, accepted, meaning)                             \
+    {                                                                                           \
+        const char* set = std::getenv(variable);                                                \
+        const bool given = set != nullptr && *set != '\0';                                      \
+        if (!kind(given ? set : fallback, out.member)) {                                        \
+            problem = fmt::format("{}={} is not valid; accepted: {}", variable, set, accepted); \
+            return false;                                                                       \
+        }                                                                                       \
     }
 #include "shim/runtime/options.inc"
 #undef OPTION
@@ -93,8 +93,8 @@ bool parse_options(Options& out, std::string& problem) {
 
 std::string describe_options() {
     std::string text;
-#define OPTION(kind, member, variable, fallback, accepted, meaning)                                             \
-    text += fmt::format("{:<18} {}\n{:<18} accepted: {}; default: {}\n", variable, meaning, "", accepted,       \
+#define OPTION(kind, member, variable, fallback, accepted, meaning)                                       \
+    text += fmt::format("{:<18} {}\n{:<18} accepted: {}; default: {}\n", variable, meaning, "", accepted, \
                         *fallback == '\0' ? "not set" : fallback);
 #include "shim/runtime/options.inc"
 #undef OPTION

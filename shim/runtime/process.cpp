@@ -73,6 +73,8 @@ bool first_use() noexcept {
     return on;
 }
 
+bool undecided() noexcept { return phase.load(std::memory_order_acquire) == Phase::Unknown; }
+
 void cuda_started() noexcept { started.store(true, std::memory_order_relaxed); }
 
 void objects_exist() noexcept {

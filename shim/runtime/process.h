@@ -14,6 +14,9 @@ inline constinit std::atomic<bool> active{false};
 // one line, before any CUDA work. Returns whether to put doors in front of the driver. Any thread.
 bool first_use() noexcept;
 
+// Whether first_use() has not been called yet.
+bool undecided() noexcept;
+
 // The driver was initialised: from here on a forked child is inert.
 void cuda_started() noexcept;
 

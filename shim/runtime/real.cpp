@@ -52,8 +52,8 @@ bool adopt_driver(void* handle) noexcept {
     if (std::strncmp(slash != nullptr ? slash + 1 : info.dli_fname, "libcuda.so", 10) != 0) return false;
     Driver found;
     bool complete = true;
-#define HPE_FIND(symbol)                                                                     \
-    found.symbol = reinterpret_cast<decltype(found.symbol)>(real_dlsym(handle, #symbol));    \
+#define HPE_FIND(symbol)                                                                  \
+    found.symbol = reinterpret_cast<decltype(found.symbol)>(real_dlsym(handle, #symbol)); \
     if (found.symbol == nullptr) complete = false;
     HPE_DRIVER_FUNCTIONS(HPE_FIND)
 #undef HPE_FIND

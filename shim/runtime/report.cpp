@@ -58,9 +58,8 @@ State& state() {
 }
 
 Counts read(const Traffic& t) {
-    return {t.to_host_bytes.load(),      t.to_host_transfers.load(), t.to_device_bytes.load(),
-            t.to_device_transfers.load(), t.read_faults.load(),       t.write_faults.load(),
-            t.evictions.load()};
+    return {t.to_host_bytes.load(), t.to_host_transfers.load(), t.to_device_bytes.load(), t.to_device_transfers.load(),
+            t.read_faults.load(),   t.write_faults.load(),      t.evictions.load()};
 }
 
 void collect(State& s, const Line& line) {
@@ -82,14 +81,15 @@ void append_json(std::string& out, const Counts& c) {
 }
 
 std::string as_json(const State& s, std::uint32_t objects) {
-    std::string out = fmt::format("{{\n  \"protocol\": \"{}\",\n  \"process\": {},\n  \"objects\": {},\n  \"total\": {{",
-                                  s.protocol, getpid(), objects);
+    std::string out =
+        fmt::format("{{\n  \"protocol\": \"{}\",\n  \"process\": {},\n  \"objects\": {},\n  \"total\": {{", s.protocol,
+                    getpid(), objects);
     append_json(out, s.total);
     out += "},\n  \"per_object\": [";
     const char* separator = "\n";
     for (const auto& line : s.lines) {
-        fmt::format_to(std::back_inserter(out), "{}    {{\"id\": {}, \"address\": \"{:#x}\", \"bytes\": {}, ", separator,
-                       line.id, line.base, line.bytes);
+        fmt::format_to(std::back_inserter(out), "{}    {{\"id\": {}, \"address\": \"{:#x}\", \"bytes\": {}, ",
+                       separator, line.id, line.base, line.bytes);
         append_json(out, line.counts);
         out += "}";
         separator = ",\n";
@@ -105,7 +105,8 @@ std::string size_text(std::uint64_t bytes) {
 }
 
 std::string as_text(const State& s, std::uint32_t objects) {
-    std::string out = fmt::format("hpe: report of process {}: protocol {}, {} objects\n", getpid(), s.protocol, objects);
+    std::string out =
+        fmt::format("hpe: report of process {}: protocol {}, {} objects\n", getpid(), s.protocol, objects);
     fmt::format_to(std::back_inserter(out), "hpe: {:>8} {:>12} {:>12} {:>6} {:>12} {:>6} {:>8} {:>8} {:>8}\n", "object",
                    "size", "to host", "calls", "to device", "calls", "rd fault", "wr fault", "evicted");
     const auto row = [&](const std::string& name, const std::string& size, const Counts& c) {
@@ -118,7 +119,8 @@ std::string as_text(const State& s, std::uint32_t objects) {
         row(fmt::format("{}", s.lines[i].id), size_text(s.lines[i].bytes), s.lines[i].counts);
     }
     const auto more = s.omitted + (s.lines.size() > rows ? s.lines.size() - rows : 0);
-    if (more != 0) fmt::format_to(std::back_inserter(out), "hpe: {:>8} more objects; HPE_REPORT=file.json lists them\n", more);
+    if (more != 0)
+        fmt::format_to(std::back_inserter(out), "hpe: {:>8} more objects; HPE_REPORT=file.json lists them\n", more);
     row("total", "", s.total);
     return out;
 }
@@ -138,7 +140,8 @@ std::uint32_t object_added() { return added.fetch_add(1, std::memory_order_relax
 void object_removed(const Object& object) {
     std::scoped_lock lock(mutex);
     auto& s = state();
-    if (!s.destination.empty()) collect(s, {object.report_id, object.base, object.requested_size, read(object.traffic)});
+    if (!s.destination.empty())
+        collect(s, {object.report_id, object.base, object.requested_size, read(object.traffic)});
 }
 
 void configure(const std::string& destination, std::string protocol) {

@@ -96,7 +96,8 @@ void install() noexcept {
     for (int signal = 1; signal <= 64; ++signal) {
         struct sigaction action {};
         if (signal == SIGSEGV || real_sigaction(signal, nullptr, &action) != 0) continue;
-        if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN || sigismember(&action.sa_mask, SIGSEGV) != 1) {
+        if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN ||
+            sigismember(&action.sa_mask, SIGSEGV) != 1) {
             continue;
         }
         strip(action.sa_mask, signal);

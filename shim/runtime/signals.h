@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// SIGSEGV shared with the program: our handler is the kernel's, the program's disposition is kept here and served as the
-// kernel would have served it. Before install() everything is the kernel's business and the doors pass through.
+// SIGSEGV shared with the program: our handler is the kernel's, the program's disposition is kept here and served as
+// the kernel would have served it. Before install() everything is the kernel's business and the doors pass through.
 //
-// What differs from a process without us, on purpose: while the program's own SIGSEGV handler runs, and wherever it asked
-// for SIGSEGV to be blocked, the kernel does not block it, since objects may be touched there. A thread that blocked
-// SIGSEGV before the first allocation keeps it blocked until it next calls a mask function.
+// What differs from a process without us, on purpose: while the program's own SIGSEGV handler runs, and wherever it
+// asked for SIGSEGV to be blocked, the kernel does not block it, since objects may be touched there. A thread that
+// blocked SIGSEGV before the first allocation keeps it blocked until it next calls a mask function.
 //
 // Threads: any. deliver() runs in the signal handler; the others block signals while they hold the lock it takes.
 #pragma once
