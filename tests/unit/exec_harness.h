@@ -104,7 +104,7 @@ struct Device {
         if (info == nullptr) return failure;
         std::vector<std::byte> parameters(info->parameter_bytes);
         std::size_t n = 0;
-        const auto put = [&](auto v) {
+        [[maybe_unused]] const auto put = [&](auto v) {
             if (n >= info->parameters.size() || info->parameters[n].size != sizeof v)
                 throw std::runtime_error("a wrong argument of " + kernel);
             std::memcpy(parameters.data() + info->parameters[n++].offset, &v, sizeof v);

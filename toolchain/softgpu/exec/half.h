@@ -63,13 +63,15 @@ struct F16 {
         return float_of_bits(sign | bits_of_float(small));
     }
     static std::uint16_t store(double v, To mode = To::Nearest) { return narrow<5, 10>(v, mode); }
-    static constexpr std::uint16_t one = 0x3c00, smallest = 0x0400;
+    static constexpr std::uint16_t smallest = 0x0400;
+    static constexpr double tiny = 0x1p-14 * (1 - 0x1p-12);
 };
 
 struct Bf16 {
     static float load(std::uint16_t h) { return float_of_bits(std::uint32_t{h} << 16); }
     static std::uint16_t store(double v, To mode = To::Nearest) { return narrow<8, 7>(v, mode); }
-    static constexpr std::uint16_t one = 0x3f80, smallest = 0x0080;
+    static constexpr std::uint16_t smallest = 0x0080;
+    static constexpr double tiny = 0x1p-126 * (1 - 0x1p-9);
 };
 
 // a*b + c rounded to odd in double, so that rounding once more to half is exact. a*b itself is exact.

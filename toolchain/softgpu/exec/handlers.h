@@ -152,6 +152,8 @@ struct Handlers {
     Handler (*atomic)(Atomic, Type, bool result);
 };
 const Handlers& handlers();
+// For tests: translate as if this processor had nothing but the oldest instruction set.
+void use_baseline_handlers(bool yes);
 
 // What a conversion needs to know; the registers may be wider than the types, their sizes are in bytes.
 struct ConvertCode {

@@ -210,6 +210,9 @@ std::uint16_t half_of(double v, const ConvertCode& c, Rounding r) {
     if (c.relu && v < 0) v = 0;  // a NaN stays
     if (c.relu && v == 0) v = 0;
     if (c.saturate) v = v > 0 ? (v < 1 ? v : 1) : 0;
+    // Of a double's NaN the hardware keeps the upper bits.
+    if (v != v && c.from == Type::F64 && c.to == Type::F16)
+        return static_cast<std::uint16_t>(__builtin_bit_cast(std::uint64_t, v) >> 48 & 0x8000) | 0x7e00;
     return F::store(v, mode_of(r));
 }
 
@@ -219,13 +222,19 @@ const Instr* float_to_float(Warp& w, const Instr* i, std::uint32_t mask) {
     alignas(64) double v[lanes];
     load_float(w, i, 0, c, v);
     round_integral(v, r);
-    if (c.to == Type::F32) {
+    if (c.to == Type::F32 && c.from == Type::BF16 && c.from_register == 2 && !c.saturate) {
+        // Only a shift, even of a NaN.
+        const auto* a = w.at<const std::uint16_t>(i->src[0]);
+        alignas(64) std::uint32_t to[lanes];
+        for (unsigned l = 0; l < lanes; l++) to[l] = std::uint32_t{a[l]} << 16;
+        store_lanes(w, i, c.to_register, mask, to);
+    } else if (c.to == Type::F32) {
         alignas(64) std::uint32_t to[lanes];
         const FloatingEnvironment environment(control_of(r) | (c.flush ? 0x8000u : 0));
         for (unsigned l = 0; l < lanes; l++) {
             float f = static_cast<float>(v[l]);
             if (c.saturate) f = f > 0 ? (f < 1 ? f : 1) : 0;
-            to[l] = f != f ? 0x7fffffffu : bits_of_float(f);
+            to[l] = f != f && c.from != Type::F64 ? 0x7fffffffu : bits_of_float(f);
         }
         store_lanes(w, i, c.to_register, mask, to);
     } else if (c.to == Type::F64) {
@@ -233,7 +242,7 @@ const Instr* float_to_float(Warp& w, const Instr* i, std::uint32_t mask) {
         for (unsigned l = 0; l < lanes; l++) {
             double f = v[l];
             if (c.saturate) f = f > 0 ? (f < 1 ? f : 1) : 0;
-            to[l] = __builtin_bit_cast(std::uint64_t, f);
+            to[l] = f != f && c.flush ? 0x7fffffffe0000000u : __builtin_bit_cast(std::uint64_t, f);
         }
         store_lanes(w, i, c.to_register, mask, to);
     } else {

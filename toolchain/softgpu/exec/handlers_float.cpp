@@ -51,31 +51,33 @@ HPE_OP(Tanh, static_cast<T>(std::tanh(static_cast<double>(a))), T a)
 HPE_OP(Ex2, __builtin_exp2f(a), T a)
 HPE_OP(Lg2, __builtin_log2f(a), T a)
 
+// The environment does not reach what is not arithmetic, so these flush by themselves where they must.
 template <class T>
+inline T flushed(T v) {
+    const T m = v < 0 ? -v : v;
+    return m < std::numeric_limits<T>::min() ? cooked(raw(v) & (decltype(raw(v)){1} << (sizeof(T) * 8 - 1))) : v;
+}
+// A NaN becomes the canonical one in single precision and stays what it is in double.
+template <class T, bool Flush>
 struct Neg : Plain {
     using Plain::Plain;
-    T operator()(T a) const { return cooked(raw(a) ^ (decltype(raw(a)){1} << (sizeof(T) * 8 - 1))); }
+    T operator()(T a) const {
+        if (Flush) a = flushed(a);
+        return a != a ? canonical(a) : cooked(raw(a) ^ (decltype(raw(a)){1} << (sizeof(T) * 8 - 1)));
+    }
 };
-template <class T>
+template <class T, bool Flush>
 struct Abs : Plain {
     using Plain::Plain;
-    T operator()(T a) const { return cooked(raw(a) & ~(decltype(raw(a)){1} << (sizeof(T) * 8 - 1))); }
+    T operator()(T a) const {
+        if (Flush) a = flushed(a);
+        return a != a ? canonical(a) : cooked(raw(a) & ~(decltype(raw(a)){1} << (sizeof(T) * 8 - 1)));
+    }
 };
-// With flushing even neg and abs flush; multiplying by one does it under the environment.
-template <class T>
-struct NegFlush : Plain {
-    using Plain::Plain;
-    T operator()(T a) const { return canonical(a * T{-1}); }
-};
-template <class T>
-struct AbsFlush : Plain {
-    using Plain::Plain;
-    T operator()(T a) const { return canonical(Abs<T>::operator()(a) * T{1}); }
-};
-template <>
-struct AbsFlush<float> : Plain {
-    using Plain::Plain;
-    float operator()(float a) const { return canonical(cooked(raw(a) & 0x7fffffffu) * 1.0f); }
+template <class F, class T>
+struct Flushed : F {
+    using F::F;
+    T operator()(T a) const { return flushed(F::operator()(flushed(a))); }
 };
 template <class T>
 struct Copysign : Plain {  // the sign of a, the rest of b
@@ -90,14 +92,14 @@ inline T quiet() {
     if constexpr (sizeof(T) == 4)
         return cooked(std::uint32_t{0x7fffffff});
     else
-        return cooked(std::uint64_t{0x7fffffffffffffff});
+        return cooked(std::uint64_t{0x7ff8000000000000});
 }
 // -0 counts as less than +0. A NaN loses against a number, unless NaN shall win.
 template <class T, bool Nan, bool Less, bool Flush>
 struct MinMax : Plain {
     using Plain::Plain;
     T operator()(T a, T b) const {
-        if (Flush) a = a * T{1}, b = b * T{1};  // the environment flushes operands
+        if (Flush) a = flushed(a), b = flushed(b);
         const T zero = cooked(Less ? raw(a) | raw(b) : raw(a) & raw(b));
         T r = Less ? (a < b ? a : b) : (a > b ? a : b);
         r = a == b ? zero : r;
@@ -134,7 +136,7 @@ const Instr* testp(Warp& w, const Instr* i, std::uint32_t mask) {
             case Op::TestInfinite: is = m == infinity; break;
             case Op::TestNumber: is = v == v; break;
             case Op::TestNotNumber: is = v != v; break;
-            case Op::TestNormal: is = m >= smallest && m < infinity; break;
+            case Op::TestNormal: is = (m >= smallest && m < infinity) || m == 0; break;  // zero counts as normal
             default: is = m > 0 && m < smallest; break;
         }
         hit[l] = is ? ~0u : 0;
@@ -147,6 +149,11 @@ const Instr* testp(Warp& w, const Instr* i, std::uint32_t mask) {
 template <bool E, class F, class T, class... S>
 Handler pick() {
     return E ? map_environment<F, T, S...> : map<F, T, S...>;
+}
+
+template <class F, class T, bool E>
+Handler approximation() {
+    return E ? Handler{map<Flushed<F, T>, T, T>} : Handler{map<F, T, T>};
 }
 
 template <class T, bool S, bool E>
@@ -170,22 +177,22 @@ Handler arithmetic(Op op) {
         }
         if constexpr (sizeof(T) == 4) {
             switch (op) {
-                case Op::Sin: return pick<E, Sin<T, S>, T, T>();
-                case Op::Cos: return pick<E, Cos<T, S>, T, T>();
-                case Op::Tanh: return pick<E, Tanh<T, S>, T, T>();
-                case Op::Ex2: return pick<E, Ex2<T, S>, T, T>();
-                case Op::Lg2: return pick<E, Lg2<T, S>, T, T>();
+                case Op::Sin: return approximation<Sin<T, S>, T, E>();
+                case Op::Cos: return approximation<Cos<T, S>, T, E>();
+                case Op::Tanh: return approximation<Tanh<T, S>, T, E>();
+                case Op::Ex2: return approximation<Ex2<T, S>, T, E>();
+                case Op::Lg2: return approximation<Lg2<T, S>, T, E>();
                 case Op::DivApprox: return pick<E, DivApprox<T, S>, T, T, T>();
                 case Op::DivFull: return pick<E, Div<T, S>, T, T, T>();
                 case Op::MinNan: return pick<E, MinMax<T, true, true, E>, T, T, T>();
                 case Op::MaxNan: return pick<E, MinMax<T, true, false, E>, T, T, T>();
-                case Op::Neg: return E ? Handler{map_environment<NegFlush<T>, T, T>} : Handler{map<Neg<T>, T, T>};
-                case Op::Abs: return E ? Handler{map_environment<AbsFlush<T>, T, T>} : Handler{map<Abs<T>, T, T>};
+                case Op::Neg: return map<Neg<T, E>, T, T>;
+                case Op::Abs: return map<Abs<T, E>, T, T>;
                 default: break;
             }
         } else {
-            if (op == Op::Neg) return map<Neg<T>, T, T>;
-            if (op == Op::Abs) return map<Abs<T>, T, T>;
+            if (op == Op::Neg) return map<Neg<T, false>, T, T>;
+            if (op == Op::Abs) return map<Abs<T, false>, T, T>;
         }
         switch (op) {
             case Op::Copysign: return map<Copysign<T>, T, T, T>;

@@ -12,8 +12,10 @@ namespace {
 template <class H, bool Saturate, bool Flush>
 std::uint16_t finish(double v) {
     if (Saturate) v = v > 0 ? (v < 1 ? v : 1) : 0;
-    std::uint16_t r = H::store(v);
-    if (Flush && (r & 0x7fff) < H::smallest) r &= 0x8000;
+    const std::uint16_t r = H::store(v);
+    // What counts is the size that the result would have with any exponent: just below the smallest normal number it
+    // is flushed, although as a subnormal it would round up to that.
+    if (Flush && __builtin_fabs(v) < H::tiny) return r & 0x8000;
     return r;
 }
 template <class H, bool Flush>
@@ -34,10 +36,13 @@ std::uint16_t compute(std::uint16_t x, std::uint16_t y, std::uint16_t z) {
         case Op::Fma: return finish<H, S, F>(fma_to_odd(a, b, operand<H, F>(z)));
         case Op::FmaRelu: {
             const double r = fma_to_odd(a, b, operand<H, F>(z));
-            return finish<H, S, F>(r < 0 ? 0 : r);
+            return finish<H, S, F>(r <= 0 ? 0 : r);
         }
-        case Op::Neg: return static_cast<std::uint16_t>(F && a == 0 ? (x & 0x8000) ^ 0x8000 : x ^ 0x8000);
-        case Op::Abs: return static_cast<std::uint16_t>(F && a == 0 ? 0 : x & 0x7fff);
+        case Op::Neg:
+            return is_nan(a) ? std::uint16_t{0x7fff}
+                             : static_cast<std::uint16_t>(F && a == 0 ? (x & 0x8000) ^ 0x8000 : x ^ 0x8000);
+        case Op::Abs:
+            return is_nan(a) ? std::uint16_t{0x7fff} : static_cast<std::uint16_t>(F && a == 0 ? 0 : x & 0x7fff);
         case Op::Ex2: return finish<H, S, F>(std::exp2(static_cast<double>(a)));
         case Op::Tanh: return finish<H, S, F>(std::tanh(static_cast<double>(a)));
         case Op::Min:

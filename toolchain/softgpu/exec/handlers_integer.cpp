@@ -179,11 +179,13 @@ struct Bfe : Plain {
     using Plain::Plain;
     T operator()(T a, std::uint32_t position, std::uint32_t length) const {
         using U = Unsigned<T>;
-        const unsigned p = position & 255, n = length & 255;
+        // Both count modulo 256, but not in 64 bits.
+        const unsigned p = sizeof(T) == 8 ? position : position & 255, n = sizeof(T) == 8 ? length : length & 255;
         constexpr unsigned top = bits<T> - 1;
         U fill = 0;
         if (std::is_signed_v<T> && n != 0) {
-            const unsigned last = p + n - 1 < top ? p + n - 1 : top;
+            const std::uint64_t end = std::uint64_t{p} + n - 1;
+            const unsigned last = end < top ? static_cast<unsigned>(end) : top;
             fill = (static_cast<U>(a) >> last) & 1 ? ~U{0} : 0;
         }
         if (n == 0) return 0;
@@ -198,7 +200,7 @@ template <class T>
 struct Bfi : Plain {
     using Plain::Plain;
     T operator()(T a, T b, std::uint32_t position, std::uint32_t length) const {
-        const unsigned p = position & 255, n = length & 255;
+        const unsigned p = sizeof(T) == 8 ? position : position & 255, n = sizeof(T) == 8 ? length : length & 255;
         if (p >= bits<T> || n == 0) return b;
         const T ones = n >= bits<T> ? static_cast<T>(~T{0}) : static_cast<T>((T{1} << n) - 1);
         const T field = static_cast<T>(ones << p);

@@ -21,10 +21,13 @@ namespace hpe::soft::exec {
 HPE_DECLARE(base)
 HPE_DECLARE(v3)
 
+static std::atomic<bool> only_baseline{false};
+void use_baseline_handlers(bool yes) { only_baseline = yes; }
+
 const Handlers& handlers() {
     static const bool has_v3 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
                                __builtin_cpu_supports("bmi") != 0 && __builtin_cpu_supports("bmi2") != 0;
-    return has_v3 ? v3::table : base::table;
+    return has_v3 && !only_baseline ? v3::table : base::table;
 }
 
 }  // namespace hpe::soft::exec

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// Runs the instruction forms on a real GPU through the driver API and writes all results.
+// usage: forms_record FORMS.ptx FORMS.list OUT.bin
+#include <cuda.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "tests/ptx/forms_input.h"
+
+#define CHECK(X)                                                            \
+    do {                                                                    \
+        if (const CUresult status = X; status != CUDA_SUCCESS) {            \
+            std::fprintf(stderr, "%s: %d\n", #X, static_cast<int>(status)); \
+            std::exit(1);                                                   \
+        }                                                                   \
+    } while (false)
+
+int main(int argc, char** argv) {
+    if (argc != 4) return 2;
+    std::ifstream in(argv[1]);
+    const std::string ptx{std::istreambuf_iterator<char>(in), {}};
+    CUdevice device = 0;
+    CUcontext context = nullptr;
+    CUmodule module = nullptr;
+    CHECK(cuInit(0));
+    CHECK(cuDeviceGet(&device, 0));
+    CHECK(cuDevicePrimaryCtxRetain(&context, device));
+    CHECK(cuCtxSetCurrent(context));
+    CHECK(cuModuleLoadData(&module, ptx.c_str()));
+    CUdeviceptr p[4];
+    for (auto& q : p) CHECK(cuMemAlloc(&q, forms::cells * 8));
+    std::ifstream list(argv[2]);
+    std::ofstream out(argv[3], std::ios::binary);
+    std::string loaded;
+    for (std::string line; std::getline(list, line);) {
+        std::istringstream words(line);
+        std::string name, domain;
+        words >> name >> domain;
+        if (domain != loaded)
+            for (unsigned n = 0; n < 3; n++)
+                CHECK(cuMemcpyHtoD(p[n], forms::input(domain, n).data(), forms::cells * 8));
+        loaded = domain;
+        CHECK(cuMemsetD8(p[3], 0, forms::cells * 8));
+        CUfunction f = nullptr;
+        CHECK(cuModuleGetFunction(&f, module, name.c_str()));
+        void* arguments[] = {&p[0], &p[1], &p[2], &p[3]};
+        CHECK(cuLaunchKernel(f, forms::cells / 128, 1, 1, 128, 1, 1, 0, nullptr, arguments, nullptr));
+        CHECK(cuCtxSynchronize());
+        std::vector<std::uint64_t> r(forms::cells);
+        CHECK(cuMemcpyDtoH(r.data(), p[3], forms::cells * 8));
+        out.write(reinterpret_cast<const char*>(r.data()), forms::cells * 8);
+    }
+    return 0;
+}
