@@ -23,9 +23,26 @@ private:
     std::vector<std::vector<std::byte>> values_;
 };
 
+// A kernel that is loaded at its first launch (CUDA's lazy loading) puts an operation between all streams that waits
+// for what runs and holds up what follows. With a host callback pending that touches an object, the fetch for it would
+// be held up too, for ever (seen on an H200). So such a launch waits until the device is idle.
+inline void wait_before_lazy_load(CUfunction function) {
+    if (!coherence().expects_callbacks()) [[likely]] {
+        return;
+    }
+    auto state = CU_FUNCTION_LOADING_STATE_LOADED;
+    {
+        Inside inside;
+        if (driver.cuFuncIsLoaded(&state, function) == CUDA_SUCCESS && state == CU_FUNCTION_LOADING_STATE_LOADED)
+            return;
+    }
+    in_flight.wait();
+}
+
 template <class C, class Function, class... Shape>
 CUresult launch_kernel(const C& call, Function function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                        unsigned by, unsigned bz, unsigned shared, CUstream stream, void** parameters, Shape... extra) {
+    wait_before_lazy_load(function);
     if (!coherence().needs_release()) [[likely]] {
         return enqueue(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra...);
     }
@@ -43,6 +60,7 @@ template <class C>
 CUresult launch_kernel_ex(const C& call, const CUlaunchConfig* config, CUfunction function, void** parameters,
                           void** extra) {
     const CUstream stream = config != nullptr ? config->hStream : nullptr;
+    wait_before_lazy_load(function);
     if (coherence().needs_release()) {
         const Arguments settled(function, parameters, extra);
         return device_work(

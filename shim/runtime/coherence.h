@@ -84,6 +84,7 @@ public:
     // Host callbacks will run: what serving their faults needs is made now, since some driver calls wait for the
     // device.
     void expect_callbacks();
+    bool expects_callbacks() const noexcept { return callbacks_.load(std::memory_order_relaxed); }
 
     // A host callback of a stream ends, or a door whose thread faulted while inside the driver returns: what it made
     // valid on the host goes back, since the device work behind it is on its way already.
