@@ -186,6 +186,7 @@ const Instr* run_activemask(Warp&, const Instr*, std::uint32_t);
 const Instr* run_sleep(Warp&, const Instr*, std::uint32_t);
 const Instr* run_pack(Warp&, const Instr*, std::uint32_t);
 const Instr* run_unpack(Warp&, const Instr*, std::uint32_t);
+const Instr* run_copy_async(Warp&, const Instr*, std::uint32_t);
 const Instr* run_isspace(Warp&, const Instr*, std::uint32_t);
 const Instr* run_local_address(Warp&, const Instr*, std::uint32_t);
 const Instr* run_predicate_to_integer(Warp&, const Instr*, std::uint32_t);

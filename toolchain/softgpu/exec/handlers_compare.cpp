@@ -85,7 +85,14 @@ const Instr* setp(Warp& w, const Instr* i, std::uint32_t mask) {
     return i + 1;
 }
 
-template <Compare C, class V, class D>
+// What is written for true: all ones, or one. Half precision is kept as bits.
+template <class D, std::uint16_t Half>
+constexpr D true_value() {
+    if (Half != 0) return static_cast<D>(Half);
+    return std::is_floating_point_v<D> ? D{1} : static_cast<D>(~0u);
+}
+
+template <Compare C, class V, class D, std::uint16_t Half = 0>
 const Instr* set(Warp& w, const Instr* i, std::uint32_t mask) {
     std::uint32_t hit = 0;
     if (i->imm == 0) {
@@ -95,7 +102,7 @@ const Instr* set(Warp& w, const Instr* i, std::uint32_t mask) {
         hit = combine(w, i, compare<C, V>(w, i));
     }
     D* d = w.at<D>(i->dst);
-    const D yes = std::is_floating_point_v<D> ? D{1} : static_cast<D>(~0u);
+    constexpr D yes = true_value<D, Half>();
     for (unsigned l = 0; l < lanes; l++)
         if (((mask >> l) & 1) != 0) d[l] = ((hit >> l) & 1) != 0 ? yes : D{0};
     return i + 1;
@@ -161,6 +168,15 @@ struct SetFloatForm {
     static constexpr Handler handler = set<C, V, float>;
 };
 
+template <Compare C, class V>
+struct SetF16Form {
+    static constexpr Handler handler = set<C, V, std::uint16_t, 0x3c00>;
+};
+template <Compare C, class V>
+struct SetBf16Form {
+    static constexpr Handler handler = set<C, V, std::uint16_t, 0x3f80>;
+};
+
 }  // namespace
 
 namespace HPE_ISA {
@@ -168,6 +184,8 @@ namespace HPE_ISA {
 Handler setp_handler(Compare c, Type type) { return by_type<SetpForm>(c, type); }
 Handler set_handler(Compare c, Type operand, Type result) {
     if (result == Type::F32) return by_type<SetFloatForm>(c, operand);
+    if (result == Type::F16 && operand == Type::F16) return by_compare<ValueF16, SetF16Form>(c);
+    if (result == Type::BF16 && operand == Type::BF16) return by_compare<ValueBf16, SetBf16Form>(c);
     if (result == Type::U32 || result == Type::S32) return by_type<SetForm>(c, operand);
     return nullptr;
 }

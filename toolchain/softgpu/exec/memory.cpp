@@ -2,6 +2,8 @@
 // Address translation for one lane at a time, and the cache of ranges that each worker keeps.
 #include "toolchain/softgpu/exec/memory.h"
 
+#include "toolchain/softgpu/exec/handlers.h"
+
 namespace hpe::soft::exec {
 
 bool find_global(Worker& worker, std::uint64_t address, std::uint64_t bytes, bool write, std::byte*& host) {
@@ -81,6 +83,31 @@ bool find_lanes(Warp& w, const Instr* i, const std::uint64_t* address, std::uint
         }
     }
     return true;
+}
+
+// imm bytes from global to shared memory, of which src[2] come from there and the rest is zero.
+const Instr* run_copy_async(Warp& w, const Instr* i, std::uint32_t mask) {
+    const auto bytes = static_cast<std::uint32_t>(i->imm);
+    std::uint64_t to[lanes] = {}, from[lanes] = {};
+    std::byte* target[lanes];
+    for (unsigned l = 0; l < lanes; l++) {
+        to[l] = (i->flags & flag_address32) != 0 ? w.at<const std::uint32_t>(i->src[0])[l]
+                                                 : w.at<const std::uint64_t>(i->src[0])[l];
+        from[l] = w.at<const std::uint64_t>(i->src[1])[l];
+    }
+    if (!find_lanes(w, i, to, mask, {Memory::Shared, bytes, true}, target)) return nullptr;
+    for (std::uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+        const auto l = static_cast<std::uint32_t>(__builtin_ctz(rest));
+        const std::uint32_t asked = w.at<const std::uint32_t>(i->src[2])[l], valid = asked < bytes ? asked : bytes;
+        std::memset(target[l], 0, bytes);
+        if ((from[l] & (bytes - 1)) != 0) return fail_address(w, i, l, from[l], bytes, false, true);
+        std::byte* origin = nullptr;
+        if (valid == 0) continue;
+        if (!find_global(*w.block->worker, from[l], valid, false, origin))
+            return fail_address(w, i, l, from[l], valid, false, false);
+        std::memcpy(target[l], origin, valid);
+    }
+    return i + 1;
 }
 
 }  // namespace hpe::soft::exec

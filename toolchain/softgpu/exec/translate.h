@@ -103,6 +103,7 @@ private:
     bool store();
     bool atomic(bool result);
     bool address_conversion();
+    bool copy_async();
     bool branch();
     bool branch_table();
     bool call();

@@ -73,6 +73,7 @@ bool Translator::dispatch() {
     if (op == "st") return store();
     if (op == "atom") return atomic(true);
     if (op == "red") return atomic(false);
+    if (op == "cp") return copy_async();
     if (op == "mov") return move();
     if (op == "cvt") return convert();
     if (op == "cvta" || op == "isspacep") return address_conversion();

@@ -201,6 +201,49 @@ bool Translator::atomic(bool result) {
     return ok_;
 }
 
+// cp.async: done at once, so that there is never anything to wait for.
+bool Translator::copy_async() {
+    if (!has("async")) return refuse("");
+    if (has("commit_group") || has("wait_all") || has("wait_group")) {
+        if (!all_taken()) return false;
+        emit(run_nothing);
+        return ok_;
+    }
+    const bool to_shared = has("shared") || has("shared::cta");
+    if (!to_shared || !has("global")) return refuse("");
+    skip_memory_hints();
+    const auto& o = now_->operands;
+    if (!all_taken() || !operand_count(3, 4) || o[2].kind != Operand::Kind::Integer) return refuse("");
+    const auto bytes = static_cast<std::uint64_t>(o[2].value);
+    if (bytes != 4 && bytes != 8 && bytes != 16) return refuse("");
+    if (o.size() == 4 && !is_register(o[3]) && o[3].kind != Operand::Kind::Integer) return refuse("");
+    if (o.size() == 4 && is_register(o[3]) && find(o[3].name)->bytes == 0) return refuse("ignore-src");
+    Draft to, from;
+    if (!address(o[0], to, Memory::Shared) || !address(o[1], from, Memory::Global)) return false;
+    const std::uint32_t valid = o.size() == 4 ? source(o[3], 4) : drafts_.constant(bytes, 4);
+    // Both addresses as sums, since an instruction has one offset only.
+    const auto sum = [&](const Draft& d) {
+        const std::uint32_t base = d.i.src[0];
+        const bool narrow = (d.i.flags & flag_address32) != 0;
+        const std::uint32_t r = drafts_.make_register(narrow ? 4 : 8), by = drafts_.constant(d.i.imm, narrow ? 4 : 8);
+        Draft& add = emit(handlers().integer(Op::Add, narrow ? Type::U32 : Type::U64));
+        add.i.dst = r;
+        add.i.src[0] = base;
+        add.i.src[1] = by;
+        add.roles = role_dst | role_src0 | role_src1;
+        return r;
+    };
+    const std::uint32_t target = sum(to), origin = sum(from);
+    Draft& d = emit(run_copy_async);
+    d.i.src[0] = target;
+    d.i.src[1] = origin;
+    d.i.src[2] = valid;
+    d.i.imm = bytes;
+    d.i.flags = to.i.flags & flag_address32;
+    d.roles = role_src0 | role_src1 | role_src2;
+    return ok_;
+}
+
 bool Translator::move() {
     const Type t = take_type();
     if (!all_taken() || !operand_count(2)) return false;
