@@ -47,6 +47,7 @@ struct Driver {
     F(cuMemHostRegister_v2)              \
     F(cuMemHostUnregister)               \
     F(cuFuncGetParamInfo)                \
+    F(cuFuncIsLoaded)                    \
     F(cuDevicePrimaryCtxGetState)        \
     F(cuDevicePrimaryCtxRetain)          \
     F(cuDevicePrimaryCtxRelease_v2)      \
