@@ -171,8 +171,16 @@ CUresult wait_for(Record& r) noexcept {
 }  // namespace
 
 void InFlight::enqueued(CUstream stream, Flavour) noexcept {
-    work_.fetch_add(1, std::memory_order_acq_rel);
-    if (Record* r = record_for(stream)) r->enqueued.fetch_add(1, std::memory_order_release);
+    Record* r = record_for(stream);
+    (r != nullptr ? r->enqueued : unrecorded_).fetch_add(1, std::memory_order_release);
+}
+
+std::uint64_t InFlight::work() const noexcept {
+    auto sum = unrecorded_.load(std::memory_order_acquire);
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+        sum += r->enqueued.load(std::memory_order_acquire);
+    }
+    return sum;
 }
 
 CUresult InFlight::wait() noexcept {

@@ -23,8 +23,9 @@ public:
     // left).
     void enqueued(CUstream stream, Flavour flavour) noexcept;
 
-    // Work of any kind enqueued so far, by any thread: moves with every enqueued().
-    std::uint64_t work() const noexcept { return work_.load(std::memory_order_acquire); }
+    // Work of any kind enqueued so far, by any thread: moves with every enqueued(). Adds up the streams: not for
+    // launches.
+    std::uint64_t work() const noexcept;
 
     // Waits until everything enqueued before the call has finished. The first error is returned, all the same after
     // trying every stream. Called without block locks, outside host callbacks.
@@ -58,7 +59,7 @@ public:
     bool capturing(CUstream stream, Flavour flavour) const noexcept;
 
 private:
-    std::atomic<std::uint64_t> work_{1};
+    std::atomic<std::uint64_t> unrecorded_{1};  // work in streams that could not be told apart
     std::atomic<int> captures_{0};
 };
 

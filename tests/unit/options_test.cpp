@@ -27,7 +27,8 @@ TEST_CASE("sizes take K, M and G and nothing else") {
     CHECK((parse_size("64K", bytes) && bytes == 65536));
     CHECK((parse_size("3m", bytes) && bytes == 3u << 20));
     CHECK((parse_size("1G", bytes) && bytes == 1u << 30));
-    for (const char* bad : {"", "K", "-1", "+4K", " 4K", "4KB", "4K ", "0x10", "1e3", "99999999999999999999", "17179869184G"}) {
+    for (const char* bad :
+         {"", "K", "-1", "+4K", " 4K", "4KB", "4K ", "0x10", "1e3", "99999999999999999999", "17179869184G"}) {
         INFO(bad);
         CHECK_FALSE(parse_size(bad, bytes));
     }
@@ -39,7 +40,7 @@ TEST_CASE("defaults, and an empty variable counts as not set") {
     std::string problem;
     REQUIRE(parse_options(options, problem));
     CHECK(options.protocol == "rolling");
-    CHECK(options.block_size == 512 << 10);
+    CHECK(options.block_size == 256 << 10);
     CHECK(options.rolling_size == 0);
     CHECK(options.report.empty());
     CHECK(options.log == log::Level::Warn);
@@ -49,9 +50,12 @@ TEST_CASE("a bad value is named with what is accepted") {
     const struct {
         const char *variable, *value, *accepted;
     } cases[] = {
-        {"HPE_PROTOCOL", "eager", "batch, lazy, rolling or off"}, {"HPE_BLOCK_SIZE", "1000", "4K to 1G"},
-        {"HPE_BLOCK_SIZE", "2G", "4K to 1G"},                     {"HPE_BLOCK_SIZE", "64 K", "4K to 1G"},
-        {"HPE_ROLLING_SIZE", "0", "auto, or 1"},                  {"HPE_ROLLING_SIZE", "many", "auto, or 1"},
+        {"HPE_PROTOCOL", "eager", "batch, lazy, rolling or off"},
+        {"HPE_BLOCK_SIZE", "1000", "4K to 1G"},
+        {"HPE_BLOCK_SIZE", "2G", "4K to 1G"},
+        {"HPE_BLOCK_SIZE", "64 K", "4K to 1G"},
+        {"HPE_ROLLING_SIZE", "0", "auto, or 1"},
+        {"HPE_ROLLING_SIZE", "many", "auto, or 1"},
         {"HPE_LOG", "loud", "error, warn, info or debug"},
     };
     for (const auto& c : cases) {
