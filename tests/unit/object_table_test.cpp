@@ -74,7 +74,8 @@ TEST_CASE("overlapping() visits what a range touches, in order") {
     auto table = new_table();
     std::vector<Object*> objects;
     for (int i = 0; i < 5; ++i) {
-        objects.push_back(make(kBase + static_cast<std::uintptr_t>(i) * (std::uintptr_t{3} << 20), std::size_t{1} << 20));
+        objects.push_back(
+            make(kBase + static_cast<std::uintptr_t>(i) * (std::uintptr_t{3} << 20), std::size_t{1} << 20));
         REQUIRE(table->insert(objects.back()));
     }
     const auto visited = [&](std::uintptr_t begin, std::size_t bytes) {
@@ -98,8 +99,9 @@ TEST_CASE("random inserts and erases agree with a map") {
             const auto base = kBase + random() % 4096 * kPage;
             const auto size = (1 + random() % (random() % 8 == 0 ? 1200 : 20)) * kPage;
             const auto after = model.lower_bound(base);
-            const bool clash = (after != model.end() && after->first < base + size) ||
-                               (after != model.begin() && std::prev(after)->first + std::prev(after)->second->size > base);
+            const bool clash =
+                (after != model.end() && after->first < base + size) ||
+                (after != model.begin() && std::prev(after)->first + std::prev(after)->second->size > base);
             Object* object = make(base, size);
             REQUIRE(table->insert(object) == !clash);
             if (clash) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Every pair of state and event of every protocol, against what the paper's figure 6 and DESIGN.md's table say in words.
+// Every pair of state and event of every protocol, against what the paper's figure 6 and DESIGN.md's table say in
+// words.
 #include <string>
 #include <vector>
 

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: MIT
+"""Running programs on the soft device, with and without libhpe. Shared by the tests of this folder.
+
+The build tells where things are: HPE_TEST_LIBRARY, HPE_TEST_DRIVER and HPE_TEST_RUNTIME (folders of libcuda.so.1 and
+libcudart.so.13).
+"""
+import os
+import subprocess
+
+LIBRARY = os.environ["HPE_TEST_LIBRARY"]
+SEARCH = os.environ["HPE_TEST_DRIVER"] + ":" + os.environ["HPE_TEST_RUNTIME"]
+
+
+def environment(preload=True, **variables):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("HPE_") and k != "LD_PRELOAD"}
+    env["LD_LIBRARY_PATH"] = SEARCH
+    if preload:
+        env["LD_PRELOAD"] = LIBRARY
+    env.update({k: str(v) for k, v in variables.items()})
+    return env
+
+
+def run(command, preload=True, timeout=60, **variables):
+    """Returns (exit status, stdout, stderr); status 'timeout' if it did not end."""
+    try:
+        done = subprocess.run(command, env=environment(preload, **variables), capture_output=True, timeout=timeout)
+    except subprocess.TimeoutExpired as late:
+        return "timeout", late.stdout or b"", late.stderr or b""
+    return done.returncode, done.stdout, done.stderr
+
+
+def shown(command, variables):
+    """The command line that repeats a run by hand."""
+    settings = " ".join(f"{k}={v}" for k, v in variables.items())
+    return f"{settings} scripts/hpe run --device soft -- {' '.join(command)}"
