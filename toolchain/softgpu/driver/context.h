@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+// Contexts, primary and created, and which one is current in a thread.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <set>
+#include <shared_mutex>
+#include <vector>
+
+#include "toolchain/softgpu/driver/addresses.h"
+#include "toolchain/softgpu/driver/call.h"
+#include "toolchain/softgpu/driver/engine.h"
+
+namespace hpe::soft {
+
+class Device;
+class Stream;
+
+// Contexts are few and their objects are never freed, so that whatever still points to one can look at it safely.
+class Context {
+public:
+    Context(Device& device, bool is_primary);
+
+    Device& device() const { return device_; }
+    CUcontext handle() { return reinterpret_cast<CUcontext>(this); }
+    bool alive() const { return alive_.load(std::memory_order_acquire); }
+    // Life number: a primary context that is reset and retained again is a new context at the old address.
+    unsigned long long id() const { return id_; }
+
+    // The error that a kernel left behind; it stays until the context is destroyed.
+    CUresult sticky() const { return sticky_.load(std::memory_order_acquire); }
+    void break_with(CUresult error);
+    void check() const;  // throws when dead or broken
+
+    bool may_reach(const Context& other) const;  // peer access
+    void enable_peer(Context& other);
+    void disable_peer(Context& other);
+
+    void revive();
+    void destroy();  // waits for the work in flight, then frees everything
+    bool ending() const { return ending_.load(std::memory_order_acquire); }
+
+    // All that must be done before the whole context is idle. With the order lock held.
+    std::vector<TaskRef> all_tails() const;
+    void synchronize();  // throws the sticky error
+
+    const bool primary;
+    unsigned flags = 0, api_version = 13000;
+    unsigned references = 0;  // primary: retained so often. Guarded by context_mutex()
+    SmallHeap heap;
+    std::shared_ptr<Stream> legacy;
+    // Guarded by the order lock.
+    std::set<Stream*> streams;             // but the legacy one
+    struct Orphan {
+        TaskRef task;  // last work of a destroyed stream
+        bool blocking;
+    };
+    mutable std::vector<Orphan> orphans;
+    CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
+    CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
+    std::map<CUlimit, std::size_t> limits;
+
+private:
+    Device& device_;
+    std::atomic<bool> alive_{false}, ending_{false};
+    std::atomic<CUresult> sticky_{CUDA_SUCCESS};
+    std::atomic<unsigned long long> id_{0};
+    mutable std::shared_mutex peers_mutex_;
+    std::set<const Context*> peers_;
+};
+
+std::mutex& context_mutex();
+
+// What one thread of the application has set.
+struct ThreadState {
+    std::vector<Context*> stack;
+    std::map<unsigned long long, std::shared_ptr<Stream>> streams;  // per-thread default stream, by context id
+    CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    ~ThreadState();
+};
+ThreadState& thread_state();
+void make_thread_key();  // by cuInit
+
+Context& current();                        // throws INVALID_CONTEXT, CONTEXT_IS_DESTROYED, or the sticky error
+Context* current_or_null();
+Context& context_of(CUcontext handle);     // throws INVALID_CONTEXT
+
+}  // namespace hpe::soft

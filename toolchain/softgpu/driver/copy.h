@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// What the copy functions share with graphs.
+#pragma once
+
+#include "toolchain/softgpu/driver/abi.h"
+#include "toolchain/softgpu/driver/operation.h"
+
+namespace hpe::soft {
+
+// Checks a descriptor and turns it into an operation. Throws INVALID_VALUE; NOT_SUPPORTED for arrays.
+CopyOp copy_of(const CUDA_MEMCPY3D& descriptor);
+// Checks the ranges of both sides. Throws INVALID_VALUE.
+void check_ranges(const CopyOp& operation);
+
+}  // namespace hpe::soft

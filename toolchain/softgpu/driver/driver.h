@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// Everything the driver knows, in one place that cuInit makes and nobody ever destroys: work may be in flight, and
+// calls may come, until the very end of the process.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "toolchain/softgpu/driver/addresses.h"
+#include "toolchain/softgpu/driver/call.h"
+#include "toolchain/softgpu/driver/device.h"
+#include "toolchain/softgpu/driver/engine.h"
+#include "toolchain/softgpu/driver/handles.h"
+#include "toolchain/softgpu/driver/options.h"
+
+namespace hpe::soft {
+
+class Stream;
+class Event;
+class Module;
+class KernelFunction;
+struct Library;
+struct Kernel;
+class Graph;
+struct GraphNode;
+class GraphExec;
+struct PhysicalMemory;
+
+struct Driver {
+    Options options;
+    std::vector<std::unique_ptr<Device>> devices;
+    Engine engine;
+    Addresses addresses;
+
+    Registry<Context> contexts;  // never removed: a destroyed one is recognised as such
+    Registry<Stream> streams;
+    Registry<Event> events;
+    Registry<Module> modules;
+    Registry<KernelFunction> functions;
+    Registry<Library> libraries;
+    Registry<Kernel> kernels;
+    Registry<Graph> graphs;
+    Registry<GraphNode> graph_nodes;
+    Registry<GraphExec> graph_execs;
+    Registry<MemoryPool> pools;
+    Registry<PhysicalMemory> physical;
+
+    // Guards the order of work: tails of streams, marks of events, captures. Taken before the engine's own lock.
+    std::mutex order;
+};
+
+// Only after cuInit.
+Driver& driver();
+
+// By ordinal; throws CUDA_ERROR_INVALID_DEVICE.
+Device& device_at(CUdevice ordinal);
+
+bool pool_reaches(const Allocation& allocation, int device);
+
+}  // namespace hpe::soft

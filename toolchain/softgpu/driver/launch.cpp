@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+// Kernel launches: their checks, their parameters, and the run itself.
+#include "toolchain/softgpu/driver/launch.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/stream.h"
+
+namespace hpe::soft {
+namespace {
+
+std::atomic<std::uint64_t> last_launch{0};
+
+void check_shape(KernelFunction& function, const Dim3& grid, const Dim3& block, unsigned dynamic_shared,
+                 bool cooperative) {
+    const std::uint32_t blocks[3] = {grid.x, grid.y, grid.z}, threads[3] = {block.x, block.y, block.z};
+    for (int i = 0; i < 3; ++i) {
+        require(blocks[i] > 0 && blocks[i] <= max_grid_dim[i]);
+        require(threads[i] > 0 && threads[i] <= max_block_dim[i]);
+    }
+    const std::uint64_t in_block = std::uint64_t{block.x} * block.y * block.z;
+    require(in_block <= function.info().max_threads && in_block <= max_threads_per_block);
+    require(dynamic_shared <= most_dynamic_shared(function));
+    if (!cooperative) return;
+    // Every block must be resident at once.
+    const std::uint64_t room = std::uint64_t{multiprocessors} *
+                               blocks_per_multiprocessor_of(function, static_cast<unsigned>(in_block), dynamic_shared);
+    // Without overflow: the product of two dimensions stays below 2^47.
+    const std::uint64_t rows = std::uint64_t{grid.x} * grid.y;
+    require(rows <= room && rows * grid.z <= room, CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+}
+
+std::vector<std::byte> packed(const KernelInfo& info, void* const* extra) {
+    const void* buffer = nullptr;
+    std::size_t size = 0;
+    bool sized = false;
+    for (std::size_t i = 0; extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+            buffer = extra[i + 1];
+        } else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+            require(extra[i + 1] != nullptr);
+            size = *static_cast<const std::size_t*>(extra[i + 1]);
+            sized = true;
+        } else {
+            fail(CUDA_ERROR_INVALID_VALUE);
+        }
+    }
+    require(sized && size >= info.parameter_bytes && (buffer || info.parameter_bytes == 0));
+    std::vector<std::byte> bytes(info.parameter_bytes);
+    if (!bytes.empty()) std::memcpy(bytes.data(), buffer, bytes.size());
+    return bytes;
+}
+
+std::vector<std::byte> gathered(const KernelInfo& info, void* const* parameters) {
+    require(parameters != nullptr || info.parameters.empty());
+    std::vector<std::byte> bytes(info.parameter_bytes);
+    for (std::size_t i = 0; i < info.parameters.size(); ++i) {
+        const Parameter& p = info.parameters[i];
+        require(parameters[i] != nullptr);
+        std::memcpy(bytes.data() + p.offset, parameters[i], p.size);
+    }
+    return bytes;
+}
+
+// A kernel of a library runs where the stream is; a function belongs to one context.
+std::shared_ptr<KernelFunction> function_for(CUfunction handle, Stream& stream) {
+    if (const auto kernel = driver().kernels.find(handle)) return function_in(stream.context, *kernel);
+    auto function = function_of(handle);
+    require(&function->context == &stream.context, CUDA_ERROR_INVALID_HANDLE);
+    return function;
+}
+
+CUresult launch(CUfunction handle, Dim3 grid, Dim3 block, unsigned dynamic_shared, CUstream stream_handle,
+                void* const* parameters, void* const* extra, bool cooperative) {
+    const auto stream = stream_of(stream_handle);
+    submit(*stream, kernel_operation(function_for(handle, *stream), grid, block, dynamic_shared, cooperative,
+                                     parameters, extra));
+    return CUDA_SUCCESS;
+}
+
+// What an attribute asks for beyond a plain launch. Hints about speed are taken without effect.
+CUresult apply(const CUlaunchAttribute& attribute, bool& cooperative) {
+    const CUlaunchAttributeValue& value = attribute.value;
+    switch (attribute.id) {
+        case CU_LAUNCH_ATTRIBUTE_IGNORE:
+        case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+        case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+        case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
+        // Permission to start before the work ahead is done; it is never made use of.
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: return CUDA_SUCCESS;
+        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE: cooperative = value.cooperative != 0; return CUDA_SUCCESS;
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+        case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION: {
+            const auto& d = value.clusterDim;
+            if (d.x <= 1 && d.y <= 1 && d.z <= 1) return CUDA_SUCCESS;
+            return not_supported("cuLaunchKernelEx with clusters of blocks");
+        }
+        case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+            if (!value.deviceUpdatableKernelNode.deviceUpdatable) return CUDA_SUCCESS;
+            return not_supported("cuLaunchKernelEx of a node that kernels may update");
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+            return not_supported("cuLaunchKernelEx with an event of its own");
+        default: return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+}  // namespace
+
+KernelOp kernel_operation(std::shared_ptr<KernelFunction> function, Dim3 grid, Dim3 block, unsigned dynamic_shared,
+                          bool cooperative, void* const* parameters, void* const* extra) {
+    require(parameters == nullptr || extra == nullptr);
+    const KernelInfo& info = function->info();
+    check_shape(*function, grid, block, dynamic_shared, cooperative);
+    KernelOp operation;
+    operation.parameters = extra ? packed(info, extra) : gathered(info, parameters);
+    operation.function = std::move(function);
+    operation.grid = grid;
+    operation.block = block;
+    operation.dynamic_shared = dynamic_shared;
+    operation.cooperative = cooperative;
+    return operation;
+}
+
+CUresult run(Context& context, const KernelOp& operation) {
+    Launch launch;
+    launch.grid = operation.grid;
+    launch.block = operation.block;
+    launch.dynamic_shared_bytes = operation.dynamic_shared;
+    launch.cooperative = operation.cooperative;
+    launch.parameters = operation.parameters;
+    launch.launch_id = ++last_launch;
+    const KernelMemory memory(context);
+    const Failure failure = operation.function->program->run(operation.function->name, launch, memory);
+    if (!failure) return CUDA_SUCCESS;
+    complain("%s", failure.message.c_str());
+    // The shape was checked when the kernel was launched: what is left is a host without memory for its blocks.
+    if (failure.fault == Fault::InvalidLaunch) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    return error_of(failure.fault);
+}
+
+CUresult api::cuLaunchKernel(CUfunction f, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                             unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void** parameters,
+                             void** extra) {
+    return launch(f, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, stream, parameters, extra, false);
+}
+
+CUresult api::cuLaunchCooperativeKernel(CUfunction f, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+                                        CUstream stream, void** parameters) {
+    return launch(f, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, stream, parameters, nullptr, true);
+}
+
+CUresult api::cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** parameters, void** extra) {
+    require(config != nullptr && (config->attrs != nullptr || config->numAttrs == 0));
+    bool cooperative = false;
+    for (unsigned i = 0; i < config->numAttrs; ++i)
+        if (const CUresult result = apply(config->attrs[i], cooperative); result != CUDA_SUCCESS) return result;
+    return launch(f, {config->gridDimX, config->gridDimY, config->gridDimZ},
+                  {config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes, config->hStream,
+                  parameters, extra, cooperative);
+}
+
+}  // namespace hpe::soft

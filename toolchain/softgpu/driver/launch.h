@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// What launches share with graphs and with questions about occupancy.
+#pragma once
+
+#include <memory>
+
+#include "toolchain/softgpu/driver/module.h"
+#include "toolchain/softgpu/driver/operation.h"
+
+namespace hpe::soft {
+
+// Checks the shape of a launch and copies its parameters, given as pointers to each or as one packed buffer (`extra`).
+// Throws what cuLaunchKernel returns.
+KernelOp kernel_operation(std::shared_ptr<KernelFunction> function, Dim3 grid, Dim3 block, unsigned dynamic_shared,
+                          bool cooperative, void* const* parameters, void* const* extra);
+
+// How much dynamic shared memory a launch of the function may ask for.
+unsigned most_dynamic_shared(KernelFunction& function);
+
+// How many blocks of this shape one multiprocessor holds.
+unsigned blocks_per_multiprocessor_of(KernelFunction& function, unsigned threads, std::size_t dynamic_shared);
+
+}  // namespace hpe::soft

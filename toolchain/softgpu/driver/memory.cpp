@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+// Device memory: cuMemAlloc and its relatives.
+#include "toolchain/softgpu/driver/memory.h"
+
+#include <sys/mman.h>
+
+#include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/stream.h"
+
+namespace hpe::soft {
+namespace {
+
+// From this size on an allocation owns its reservation, as on hardware.
+constexpr std::uint64_t large = 1ull << 20;
+
+bool allocate_small(Context& context, Allocation& a) {
+    std::uint64_t slab = 0;
+    a.address = context.heap.allocate(a.size, a.offset, slab);
+    if (a.address) return true;
+    std::uint64_t offset = 0;
+    if (!context.device().memory.allocate(page_2m, offset)) return false;
+    const std::uint64_t address = driver().addresses.reserve(page_2m, page_2m);
+    if (!address) {
+        context.device().memory.release(offset, page_2m);
+        return false;
+    }
+    context.heap.add_slab(address, offset);
+    a.address = context.heap.allocate(a.size, a.offset, slab);
+    return a.address != 0;
+}
+
+bool allocate_large(Context& context, Allocation& a) {
+    const std::uint64_t bytes = round_up(a.size, page_2m);
+    if (!context.device().memory.allocate(bytes, a.offset)) return false;
+    a.address = driver().addresses.reserve(bytes, page_2m);
+    if (!a.address) {
+        context.device().memory.release(a.offset, bytes);
+        return false;
+    }
+    a.reserved = bytes;
+    return true;
+}
+
+}  // namespace
+
+std::uint64_t allocate_device(Context& context, std::uint64_t bytes, Kind kind) {
+    if (bytes > context.device().memory.capacity()) return 0;
+    auto a = std::make_shared<Allocation>();
+    a->size = bytes;
+    a->kind = kind;
+    a->context = &context;
+    a->device = &context.device();
+    if (!(bytes < large ? allocate_small(context, *a) : allocate_large(context, *a))) return 0;
+    a->bytes = context.device().memory.view(a->offset);
+    const std::uint64_t address = a->address;
+    driver().addresses.add(std::move(a));
+    return address;
+}
+
+void end_allocation(Allocation& a) {
+    switch (a.kind) {
+        case Kind::Device:
+        case Kind::Pool:
+            if (a.reserved) {
+                driver().addresses.unreserve(a.address, a.reserved);
+                a.device->memory.release(a.offset, a.reserved);
+            } else {
+                a.context->heap.release(a.address, a.size);
+            }
+            break;
+        case Kind::Pinned:
+        case Kind::Managed: munmap(a.bytes, a.reserved); break;
+        case Kind::Registered:
+        case Kind::Virtual: break;
+    }
+}
+
+void free_everything(Context& context) {
+    for (const auto& a : driver().addresses.select(
+             [&](const Allocation& a) { return a.context == &context && a.kind != Kind::Virtual; }))
+        if (auto removed = driver().addresses.remove(a->address)) end_allocation(*removed);
+    for (const SmallHeap::Slab& slab : context.heap.take_slabs()) {
+        driver().addresses.unreserve(slab.address, page_2m);
+        context.device().memory.release(slab.offset, page_2m);
+    }
+}
+
+Place place_of(std::uint64_t address, std::uint64_t bytes) {
+    const auto& addresses = driver().addresses;
+    const AllocationRef first = addresses.find(address);
+    if (!first) {
+        require(!addresses.in_reservation(address));
+        const AllocationRef after = addresses.next(address);
+        require(!after || after->address >= address + bytes);
+        return Place::Pageable;
+    }
+    // Neighbouring mappings of physical memory count as one piece, other allocations do not.
+    std::uint64_t end = first->end();
+    while (end < address + bytes) {
+        const AllocationRef more = first->kind == Kind::Virtual ? addresses.find(end) : nullptr;
+        require(more && more->kind == Kind::Virtual);
+        end = more->end();
+    }
+    switch (first->kind) {
+        case Kind::Pinned:
+        case Kind::Registered: return Place::Pinned;
+        case Kind::Managed: return Place::Managed;
+        default: return Place::OnDevice;
+    }
+}
+
+std::byte* bytes_at(std::uint64_t address, std::uint64_t bytes, std::uint64_t& contiguous, bool for_writing) {
+    const AllocationRef allocation = driver().addresses.find(address);
+    contiguous = bytes;
+    if (!allocation) {
+        if (driver().addresses.in_reservation(address)) return nullptr;
+        return reinterpret_cast<std::byte*>(address);
+    }
+    if (for_writing && allocation->kind == Kind::Virtual && allocation->access.empty()) return nullptr;
+    contiguous = std::min(bytes, allocation->end() - address);
+    return allocation->bytes + (address - allocation->address);
+}
+
+CUresult api::cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
+    require(dptr != nullptr && bytesize > 0);
+    Context& context = current();
+    forbid_unsafe_call();
+    const std::uint64_t address = allocate_device(context, bytesize);
+    require(address != 0, CUDA_ERROR_OUT_OF_MEMORY);
+    *dptr = address;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pitch, size_t width, size_t height, unsigned element) {
+    require(dptr != nullptr && pitch != nullptr && width > 0 && height > 0);
+    require(element == 4 || element == 8 || element == 16);
+    Context& context = current();
+    forbid_unsafe_call();
+    const std::uint64_t row = round_up(width, 512);
+    require(row >= width && row <= (std::uint64_t{1} << 62) / height, CUDA_ERROR_OUT_OF_MEMORY);
+    const std::uint64_t address = allocate_device(context, row * height);
+    require(address != 0, CUDA_ERROR_OUT_OF_MEMORY);
+    *dptr = address;
+    *pitch = row;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuMemFree_v2(CUdeviceptr dptr) {
+    Context& context = current();
+    if (dptr == 0) return CUDA_SUCCESS;
+    forbid_unsafe_call();
+    const AllocationRef allocation = driver().addresses.find(dptr);
+    require(allocation && allocation->address == dptr && !allocation->module_variable);
+    require(allocation->kind == Kind::Device || allocation->kind == Kind::Pool || allocation->kind == Kind::Managed);
+    // Work that uses the memory may be in flight in its own context, and in this one through peer access.
+    allocation->context->synchronize();
+    if (allocation->context != &context) context.synchronize();
+    const auto removed = driver().addresses.remove(dptr);
+    require(removed != nullptr);
+    end_allocation(*removed);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuMemGetInfo_v2(size_t* free, size_t* total) {
+    require(free != nullptr && total != nullptr);
+    const DeviceMemory& memory = current().device().memory;
+    *free = memory.capacity() - memory.used();
+    *total = memory.capacity();
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* size, CUdeviceptr dptr) {
+    current();
+    const AllocationRef allocation = driver().addresses.find(dptr);
+    require(allocation != nullptr, CUDA_ERROR_NOT_FOUND);
+    if (base) *base = allocation->address;
+    if (size) *size = allocation->size;
+    return CUDA_SUCCESS;
+}
+
+}  // namespace hpe::soft

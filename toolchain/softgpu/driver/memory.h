@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// Making and ending allocations, and finding the bytes behind an address.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "toolchain/softgpu/driver/addresses.h"
+
+namespace hpe::soft {
+
+class Context;
+
+// Device memory of a context's device; 0 when full.
+std::uint64_t allocate_device(Context& context, std::uint64_t bytes, Kind kind = Kind::Device);
+// Ends an allocation that has been taken out of the table; no synchronisation.
+void end_allocation(Allocation& allocation);
+// All of a context's memory, when the context ends.
+void free_everything(Context& context);
+
+// How the host stands to the memory at an address.
+enum class Place { Pageable, Pinned, Managed, OnDevice };
+
+// Checks that [address, address + bytes) lies in one piece of memory and says what it is. Throws INVALID_VALUE.
+Place place_of(std::uint64_t address, std::uint64_t bytes);
+
+// The bytes at `address` and how many follow in the same piece, at most `bytes`. nullptr: no longer valid memory.
+std::byte* bytes_at(std::uint64_t address, std::uint64_t bytes, std::uint64_t& contiguous, bool for_writing);
+
+}  // namespace hpe::soft

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT
+// Modules: from an image to kernels that can be launched and variables that have an address.
+#include "toolchain/softgpu/driver/module.h"
+
+#include <cstdio>
+#include <cstring>
+
+#include "toolchain/fatbin/fatbin.h"
+#include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/memory.h"
+#include "toolchain/softgpu/driver/stream.h"
+
+namespace hpe::soft {
+namespace {
+
+// What the application gave room for a message about the image.
+void log_to_options(const std::string& message, unsigned count, const CUjit_option* names, void* const* values) {
+    char* buffer = nullptr;
+    std::size_t size = 0;
+    for (unsigned i = 0; i < count; ++i) {
+        if (names[i] == CU_JIT_ERROR_LOG_BUFFER) buffer = static_cast<char*>(values[i]);
+        if (names[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) size = reinterpret_cast<std::size_t>(values[i]);
+    }
+    if (buffer && size) std::snprintf(buffer, size, "%s", message.c_str());
+}
+
+std::uint32_t word(const void* image) {
+    std::uint32_t value;
+    std::memcpy(&value, image, sizeof value);
+    return value;
+}
+
+constexpr std::uint32_t elf_magic = 0x464c457f, wrapper_magic = 0x466243b1, fatbin_magic = 0xba55ed50;
+
+bool looks_like_ptx(const char* text) {
+    // A short look: images come without a length.
+    for (int i = 0; i < 4; ++i)
+        if (!text[i]) return false;
+    while (*text == ' ' || *text == '\t' || *text == '\r' || *text == '\n') ++text;
+    return *text == '.' || *text == '/';
+}
+
+fatbin::Ptx ptx_of(const void* image, std::string& why) {
+    fatbin::Ptx ptx;
+    const char* text = static_cast<const char*>(image);
+    if (text[0] == 0) {
+        why = "empty image";
+        fail(CUDA_ERROR_INVALID_IMAGE);
+    }
+    // Byte by byte: shorter texts end before a word does.
+    const bool four = text[1] && text[2] && text[3];
+    if (four && word(image) == elf_magic) {
+        why = "a cubin holds machine code of NVIDIA's GPUs and no PTX";
+        fail(CUDA_ERROR_NO_BINARY_FOR_GPU);
+    }
+    const bool binary = four && (word(image) == wrapper_magic || word(image) == fatbin_magic);
+    if (!binary && !(four && looks_like_ptx(text))) {
+        why = "neither a fat binary nor PTX";
+        fail(CUDA_ERROR_INVALID_IMAGE);
+    }
+    if (!fatbin::extract_ptx(image, ptx, why)) {
+        const bool missing = why.find("no PTX") != std::string::npos;
+        fail(missing ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_ERROR_INVALID_IMAGE);
+    }
+    if (ptx.arch > static_cast<int>(capability_major * 10 + capability_minor)) {
+        why = "PTX is for compute capability " + std::to_string(ptx.arch) + ", the soft device has 90";
+        fail(binary ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_ERROR_INVALID_PTX);
+    }
+    return ptx;
+}
+
+}  // namespace
+
+CUresult error_of(Fault fault) {
+    switch (fault) {
+        case Fault::None: return CUDA_SUCCESS;
+        case Fault::InvalidPtx: return CUDA_ERROR_INVALID_PTX;
+        case Fault::Unsupported: return CUDA_ERROR_NOT_SUPPORTED;
+        case Fault::InvalidLaunch: return CUDA_ERROR_INVALID_VALUE;
+        case Fault::IllegalAddress: return CUDA_ERROR_ILLEGAL_ADDRESS;
+        case Fault::MisalignedAddress: return CUDA_ERROR_MISALIGNED_ADDRESS;
+        case Fault::IllegalInstruction: return CUDA_ERROR_ILLEGAL_INSTRUCTION;
+        case Fault::Trap: return CUDA_ERROR_LAUNCH_FAILED;
+        case Fault::Assert: return CUDA_ERROR_ASSERT;
+    }
+    return CUDA_ERROR_UNKNOWN;
+}
+
+std::shared_ptr<Program> load_program(const void* image, unsigned options, const CUjit_option* names,
+                                      void* const* values, std::string* text) {
+    require(image != nullptr && (options == 0 || (names && values)));
+    std::string why;
+    try {
+        fatbin::Ptx ptx = ptx_of(image, why);
+        Failure failure;
+        auto program = Program::load(ptx.text, failure);
+        if (!program || failure) {
+            why = failure.message;
+            fail(failure ? error_of(failure.fault) : CUDA_ERROR_INVALID_PTX);
+        }
+        if (text) *text = std::move(ptx.text);
+        return program;
+    } catch (const Error&) {
+        complain("module not loaded: %s", why.c_str());
+        log_to_options(why, options, names, values);
+        throw;
+    }
+}
+
+std::string read_file(const char* name) {
+    require(name != nullptr);
+    FILE* file = std::fopen(name, "rbe");
+    require(file != nullptr, CUDA_ERROR_FILE_NOT_FOUND);
+    std::string bytes;
+    char buffer[1 << 16];
+    for (std::size_t n; (n = std::fread(buffer, 1, sizeof buffer, file)) > 0;) bytes.append(buffer, n);
+    std::fclose(file);
+    bytes.append(64, '\0');  // text must end, and a truncated header must not be read past its end
+    return bytes;
+}
+
+const KernelInfo& KernelFunction::info() {
+    Failure failure;
+    const KernelInfo* prepared = program->prepare(name, failure);
+    if (!prepared) {
+        complain("kernel %s: %s", name.c_str(), failure.message.c_str());
+        fail(failure ? error_of(failure.fault) : CUDA_ERROR_NOT_FOUND);
+    }
+    loaded.store(true, std::memory_order_relaxed);
+    return *prepared;
+}
+
+Module::Module(Context& owner, std::shared_ptr<Program> its_program, Library* its_library)
+    : context(owner), program(std::move(its_program)), library(its_library) {
+    const auto place = [&](const Variable& v) {
+        if (v.external) {
+            complain("module not loaded: %s is declared and nowhere defined", v.name.c_str());
+            fail(CUDA_ERROR_INVALID_PTX);
+        }
+        const std::uint64_t size = std::max<std::uint64_t>(v.size, 1);
+        const std::uint64_t address = allocate_device(context, size);
+        require(address != 0, CUDA_ERROR_OUT_OF_MEMORY);
+        driver().addresses.change(address, [](Allocation& a) { a.module_variable = true; });
+        variables_[v.name] = {address, v.size};
+        std::uint64_t run = 0;
+        std::byte* bytes = bytes_at(address, size, run, true);
+        std::memset(bytes, 0, size);
+        if (!v.initial.empty()) std::memcpy(bytes, v.initial.data(), std::min<std::size_t>(v.initial.size(), size));
+        program->place(v.name, address);
+    };
+    const auto relocate = [&](const Variable& v) {
+        for (const Relocation& r : v.relocations) {
+            const GlobalVariable* target = variable(r.symbol);
+            const std::uint64_t base = target ? target->address : program->code_address(r.symbol);
+            if (!base || r.offset + 8 > v.size) {
+                complain("module not loaded: %s refers to %s, which nothing defines", v.name.c_str(),
+                         r.symbol.c_str());
+                fail(CUDA_ERROR_INVALID_PTX);
+            }
+            const std::uint64_t value = base + static_cast<std::uint64_t>(r.addend);
+            std::uint64_t run = 0;
+            std::memcpy(bytes_at(variables_[v.name].address + r.offset, 8, run, true), &value, 8);
+        }
+    };
+    try {
+        for (const Variable& v : program->variables()) place(v);
+        for (const Variable& v : program->variables()) relocate(v);
+    } catch (...) {
+        for (const auto& [name, v] : variables_)
+            if (auto a = driver().addresses.remove(v.address)) end_allocation(*a);
+        throw;
+    }
+}
+
+Module::~Module() {
+    for (const auto& [name, v] : variables_)
+        if (auto a = driver().addresses.remove(v.address)) end_allocation(*a);
+    for (const auto& [name, f] : functions_) driver().functions.remove(f.get());
+}
+
+std::shared_ptr<KernelFunction> Module::function(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    if (const auto at = functions_.find(name); at != functions_.end()) return at->second;
+    bool known = false;
+    for (const std::string& kernel : program->kernels()) known |= kernel == name;
+    if (!known) return nullptr;
+    auto made = std::make_shared<KernelFunction>(context, this, program, name);
+    functions_.emplace(name, made);
+    driver().functions.add(made);
+    return made;
+}
+
+const GlobalVariable* Module::variable(const std::string& name) const {
+    const auto at = variables_.find(name);
+    return at == variables_.end() ? nullptr : &at->second;
+}
+
+namespace {
+
+std::shared_ptr<Module> module_of(CUmodule handle) {
+    auto module = driver().modules.find(handle);
+    require(module != nullptr, CUDA_ERROR_INVALID_HANDLE);
+    module->context.check();
+    return module;
+}
+
+CUresult load(CUmodule* out, const void* image, unsigned options, const CUjit_option* names, void* const* values) {
+    require(out != nullptr && image != nullptr);
+    Context& context = current();
+    auto module = std::make_shared<Module>(context, load_program(image, options, names, values), nullptr);
+    *out = module->handle();
+    driver().modules.add(std::move(module));
+    return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult api::cuModuleLoadData(CUmodule* module, const void* image) { return load(module, image, 0, nullptr, nullptr); }
+CUresult api::cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count, CUjit_option* names,
+                                 void** values) {
+    return load(module, image, count, names, values);
+}
+CUresult api::cuModuleLoadFatBinary(CUmodule* module, const void* image) {
+    return load(module, image, 0, nullptr, nullptr);
+}
+CUresult api::cuModuleLoad(CUmodule* module, const char* name) {
+    const std::string image = read_file(name);
+    return load(module, image.data(), 0, nullptr, nullptr);
+}
+
+CUresult api::cuModuleUnload(CUmodule handle) {
+    const auto module = module_of(handle);
+    require(module->library == nullptr, CUDA_ERROR_NOT_PERMITTED);
+    forbid_unsafe_call();
+    module->context.synchronize();
+    driver().modules.remove(handle);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuModuleGetFunction(CUfunction* out, CUmodule handle, const char* name) {
+    require(out != nullptr && name != nullptr && *name);
+    const auto function = module_of(handle)->function(name);
+    require(function != nullptr, CUDA_ERROR_NOT_FOUND);
+    *out = reinterpret_cast<CUfunction>(function.get());
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuModuleGetFunctionCount(unsigned* count, CUmodule handle) {
+    require(count != nullptr);
+    *count = static_cast<unsigned>(module_of(handle)->program->kernels().size());
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuModuleEnumerateFunctions(CUfunction* out, unsigned room, CUmodule handle) {
+    require(out != nullptr && room > 0);
+    const auto module = module_of(handle);
+    const auto names = module->program->kernels();
+    for (unsigned i = 0; i < room && i < names.size(); ++i)
+        out[i] = reinterpret_cast<CUfunction>(module->function(names[i]).get());
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule handle, const char* name) {
+    require(name != nullptr && (dptr || bytes));
+    const auto module = module_of(handle);
+    const GlobalVariable* variable = module->variable(name);
+    require(variable != nullptr, CUDA_ERROR_NOT_FOUND);
+    if (dptr) *dptr = variable->address;
+    if (bytes) *bytes = variable->size;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
+    require(mode != nullptr);
+    *mode = CU_MODULE_LAZY_LOADING;  // kernels are translated when first needed
+    return CUDA_SUCCESS;
+}
+
+}  // namespace hpe::soft

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// Modules (a program in one context), libraries (a program in every context that uses it), and their kernels.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "toolchain/softgpu/driver/context.h"
+#include "toolchain/softgpu/exec/exec.h"
+
+namespace hpe::soft {
+
+class Module;
+struct Library;
+
+// A kernel in a context: CUfunction.
+class KernelFunction {
+public:
+    KernelFunction(Context& owner, Module* its_module, std::shared_ptr<Program> its_program, std::string its_name)
+        : context(owner), module(its_module), program(std::move(its_program)), name(std::move(its_name)) {}
+
+    // Translates the kernel when first needed. Throws NOT_SUPPORTED after one line on stderr.
+    const KernelInfo& info();
+
+    Context& context;
+    Module* const module;
+    const std::shared_ptr<Program> program;
+    const std::string name;
+    std::atomic<int> max_dynamic_shared{-1};  // -1: as much as fits beside the static part without opting in
+    std::atomic<int> shared_carveout{-1};
+    std::atomic<bool> loaded{false};  // translated
+};
+
+struct GlobalVariable {
+    std::uint64_t address = 0, size = 0;
+};
+
+class Module {
+public:
+    // Places the program's variables. Throws OUT_OF_MEMORY, and INVALID_IMAGE for references that nothing defines.
+    Module(Context& owner, std::shared_ptr<Program> its_program, Library* its_library);
+    ~Module();
+    CUmodule handle() { return reinterpret_cast<CUmodule>(this); }
+
+    std::shared_ptr<KernelFunction> function(const std::string& name);  // nullptr: none of that name
+    const GlobalVariable* variable(const std::string& name) const;
+
+    Context& context;
+    const std::shared_ptr<Program> program;
+    Library* const library;
+
+private:
+    std::mutex mutex_;
+    std::map<std::string, std::shared_ptr<KernelFunction>> functions_;
+    std::map<std::string, GlobalVariable, std::less<>> variables_;
+};
+
+// A kernel of a library, in no context: CUkernel.
+struct Kernel {
+    Library* library;
+    std::string name;
+    std::map<int, std::map<int, int>> attributes;  // by device; guarded by the library's mutex
+};
+
+struct Library {
+    std::string ptx;
+    std::shared_ptr<Program> first;  // used by the first context
+    std::vector<std::shared_ptr<Kernel>> kernels;
+    std::mutex mutex;
+    std::map<unsigned long long, std::shared_ptr<Module>> modules;  // by context id
+
+    std::shared_ptr<Module> in(Context& context);
+};
+
+// Parses an image in any form a program may pass. Throws the error that CUDA has for what is wrong with it.
+std::shared_ptr<Program> load_program(const void* image, unsigned options, const CUjit_option* names,
+                                      void* const* values, std::string* text = nullptr);
+std::string read_file(const char* name);  // with a NUL behind it; throws FILE_NOT_FOUND
+
+// Accepts a CUfunction or a CUkernel; throws INVALID_HANDLE.
+std::shared_ptr<KernelFunction> function_of(CUfunction handle);
+std::shared_ptr<KernelFunction> function_in(Context& context, Kernel& kernel);
+
+// When a context ends.
+void forget_modules(Context& context);
+
+CUresult error_of(Fault fault);
+
+}  // namespace hpe::soft

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// Streams: ordered queues of work, and how the default streams order themselves with the others.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "toolchain/softgpu/driver/context.h"
+#include "toolchain/softgpu/driver/engine.h"
+
+namespace hpe::soft {
+
+class Capture;
+struct GraphNode;
+
+class Stream {
+public:
+    enum class Kind { Legacy, PerThread, Created };
+    Stream(Context& owner, Kind stream_kind, unsigned stream_flags, int stream_priority);
+
+    // Ordered with the legacy default stream?
+    bool blocking() const { return kind != Kind::Legacy && !(flags & CU_STREAM_NON_BLOCKING); }
+    CUstream handle() const;
+
+    Context& context;
+    const Kind kind;
+    const unsigned flags;
+    int priority;
+    const unsigned long long id;
+
+    // Guarded by the order lock.
+    TaskRef tail;
+    std::shared_ptr<Capture> capture;
+    std::vector<GraphNode*> capture_tail;  // what the next captured node depends on
+};
+
+// A stream that a call names; keeps it alive while the call uses it. Throws INVALID_HANDLE, INVALID_CONTEXT.
+std::shared_ptr<Stream> stream_of(CUstream handle);
+
+// Appends work. With the order lock held.
+TaskRef append(Stream& stream, std::function<void()> work, std::span<const TaskRef> also_after = {});
+// What must be done before work that is appended now would start. With the order lock held.
+std::vector<TaskRef> predecessors(const Stream& stream);
+// Waits for all that is in the stream; throws the context's sticky error.
+void synchronize(Stream& stream);
+// Takes a stream out of its context; its work goes on.
+void retire(Stream& stream);
+
+// Capture rules (capture.cpp).
+void forbid_while_capturing(const Context& context);  // for synchronising a whole context
+void forbid_capturing(Stream& stream);                // for synchronising or querying a stream
+void forbid_unsafe_call();                            // for calls that stream capture does not allow, like cuMemAlloc
+
+}  // namespace hpe::soft
