@@ -4,6 +4,7 @@
 #include <set>
 
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/memory.h"
 #include "toolchain/softgpu/driver/module.h"
 #include "toolchain/softgpu/driver/stream.h"
 
@@ -24,6 +25,11 @@ std::shared_ptr<Module> Library::in(Context& context) {
         driver().modules.add(module);
     }
     return module;
+}
+
+Library::~Library() {
+    for (const auto& [name, v] : managed)
+        if (auto a = driver().addresses.remove(v.address)) end_allocation(*a);
 }
 
 std::shared_ptr<KernelFunction> function_in(Context& context, Kernel& kernel) {
@@ -103,6 +109,7 @@ CUresult api::cuLibraryUnload(CUlibrary handle) {
         modules.swap(library->modules);
     }
     for (const auto& [id, module] : modules) {
+        if (!module) continue;  // its variables found no place
         if (module->context.alive()) {
             try {
                 module->context.synchronize();
@@ -157,11 +164,16 @@ CUresult api::cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary han
     return CUDA_SUCCESS;
 }
 
-// No variable of the soft device is managed.
 CUresult api::cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary handle, const char* name) {
     require(name != nullptr && (dptr || bytes));
-    library_of(handle);
-    return CUDA_ERROR_NOT_FOUND;
+    const auto library = library_of(handle);
+    library->in(current());
+    const std::lock_guard lock(library->mutex);
+    const auto variable = library->managed.find(name);
+    require(variable != library->managed.end(), CUDA_ERROR_NOT_FOUND);
+    if (dptr) *dptr = variable->second.address;
+    if (bytes) *bytes = variable->second.size;
+    return CUDA_SUCCESS;
 }
 
 CUresult api::cuKernelGetFunction(CUfunction* out, CUkernel handle) {
@@ -191,10 +203,9 @@ CUresult api::cuKernelGetAttribute(int* value, CUfunction_attribute attribute, C
     const auto kernel = kernel_of(handle);
     Device& device = device_at(dev);
     Context& here = current();
-    Context& context = &here.device() == &device || !device.primary || !device.primary->alive() ? here
-                                                                                                : *device.primary;
-    return api::cuFuncGetAttribute(value, attribute,
-                                   reinterpret_cast<CUfunction>(function_in(context, *kernel).get()));
+    Context& context =
+        &here.device() == &device || !device.primary || !device.primary->alive() ? here : *device.primary;
+    return api::cuFuncGetAttribute(value, attribute, reinterpret_cast<CUfunction>(function_in(context, *kernel).get()));
 }
 
 CUresult api::cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel handle, CUdevice dev) {

@@ -76,8 +76,11 @@ void end_allocation(Allocation& a) {
 }
 
 void free_everything(Context& context) {
-    for (const auto& a : driver().addresses.select(
-             [&](const Allocation& a) { return a.context == &context && a.kind != Kind::Virtual; }))
+    for (const auto& a : driver().addresses.select([&](const Allocation& a) {
+             // Managed variables belong to their library, whose further contexts go on using them.
+             const bool shared = a.kind == Kind::Virtual || (a.kind == Kind::Managed && a.module_variable);
+             return a.context == &context && !shared;
+         }))
         if (auto removed = driver().addresses.remove(a->address)) end_allocation(*removed);
     for (const SmallHeap::Slab& slab : context.heap.take_slabs()) {
         driver().addresses.unreserve(slab.address, page_2m);

@@ -2,6 +2,8 @@
 // Modules: from an image to kernels that can be launched and variables that have an address.
 #include "toolchain/softgpu/driver/module.h"
 
+#include <sys/mman.h>
+
 #include <cstdio>
 #include <cstring>
 
@@ -130,18 +132,51 @@ const KernelInfo& KernelFunction::info() {
     return *prepared;
 }
 
+namespace {
+
+// Memory that the host and every device use at one address.
+std::uint64_t allocate_managed(Context& context, std::uint64_t bytes) {
+    auto a = std::make_shared<Allocation>();
+    a->reserved = round_up(bytes, 4096);
+    void* memory = mmap(nullptr, a->reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return 0;
+    a->bytes = static_cast<std::byte*>(memory);
+    a->address = reinterpret_cast<std::uint64_t>(memory);
+    a->size = bytes;
+    a->kind = Kind::Managed;
+    a->flags = CU_MEM_ATTACH_GLOBAL;
+    a->context = &context;
+    a->device = &context.device();
+    const std::uint64_t address = a->address;
+    driver().addresses.add(std::move(a));
+    return address;
+}
+
+}  // namespace
+
 Module::Module(Context& owner, std::shared_ptr<Program> its_program, Library* its_library)
     : context(owner), program(std::move(its_program)), library(its_library) {
+    std::vector<const Variable*> fresh;  // all but managed ones that another context has brought to life
     const auto place = [&](const Variable& v) {
         if (v.external) {
             complain("module not loaded: %s is declared and nowhere defined", v.name.c_str());
             fail(CUDA_ERROR_INVALID_PTX);
         }
         const std::uint64_t size = std::max<std::uint64_t>(v.size, 1);
-        const std::uint64_t address = allocate_device(context, size);
+        if (v.managed && library) {
+            if (const auto at = library->managed.find(v.name); at != library->managed.end()) {
+                variables_[v.name] = at->second;
+                program->place(v.name, at->second.address);
+                return;
+            }
+        }
+        const std::uint64_t address = v.managed ? allocate_managed(context, size) : allocate_device(context, size);
         require(address != 0, CUDA_ERROR_OUT_OF_MEMORY);
         driver().addresses.change(address, [](Allocation& a) { a.module_variable = true; });
-        variables_[v.name] = {address, v.size};
+        const bool owned = !(v.managed && library);
+        variables_[v.name] = {address, v.size, owned};
+        if (!owned) library->managed[v.name] = variables_[v.name];
+        fresh.push_back(&v);
         std::uint64_t run = 0;
         std::byte* bytes = bytes_at(address, size, run, true);
         std::memset(bytes, 0, size);
@@ -153,8 +188,7 @@ Module::Module(Context& owner, std::shared_ptr<Program> its_program, Library* it
             const GlobalVariable* target = variable(r.symbol);
             const std::uint64_t base = target ? target->address : program->code_address(r.symbol);
             if (!base || r.offset + 8 > v.size) {
-                complain("module not loaded: %s refers to %s, which nothing defines", v.name.c_str(),
-                         r.symbol.c_str());
+                complain("module not loaded: %s refers to %s, which nothing defines", v.name.c_str(), r.symbol.c_str());
                 fail(CUDA_ERROR_INVALID_PTX);
             }
             const std::uint64_t value = base + static_cast<std::uint64_t>(r.addend);
@@ -164,17 +198,22 @@ Module::Module(Context& owner, std::shared_ptr<Program> its_program, Library* it
     };
     try {
         for (const Variable& v : program->variables()) place(v);
-        for (const Variable& v : program->variables()) relocate(v);
+        for (const Variable* v : fresh) relocate(*v);
     } catch (...) {
-        for (const auto& [name, v] : variables_)
-            if (auto a = driver().addresses.remove(v.address)) end_allocation(*a);
+        end_variables();
         throw;
     }
 }
 
-Module::~Module() {
-    for (const auto& [name, v] : variables_)
+void Module::end_variables() {
+    for (const auto& [name, v] : variables_) {
+        if (!v.owned) continue;
         if (auto a = driver().addresses.remove(v.address)) end_allocation(*a);
+    }
+}
+
+Module::~Module() {
+    end_variables();
     for (const auto& [name, f] : functions_) driver().functions.remove(f.get());
 }
 

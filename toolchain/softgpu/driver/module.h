@@ -37,6 +37,7 @@ public:
 
 struct GlobalVariable {
     std::uint64_t address = 0, size = 0;
+    bool owned = true;  // not by the library
 };
 
 class Module {
@@ -54,6 +55,8 @@ public:
     Library* const library;
 
 private:
+    void end_variables();
+
     std::mutex mutex_;
     std::map<std::string, std::shared_ptr<KernelFunction>> functions_;
     std::map<std::string, GlobalVariable, std::less<>> variables_;
@@ -72,8 +75,10 @@ struct Library {
     std::vector<std::shared_ptr<Kernel>> kernels;
     std::mutex mutex;
     std::map<unsigned long long, std::shared_ptr<Module>> modules;  // by context id
+    std::map<std::string, GlobalVariable> managed;                  // managed variables: one for all contexts
 
     std::shared_ptr<Module> in(Context& context);
+    ~Library();
 };
 
 // Parses an image in any form a program may pass. Throws the error that CUDA has for what is wrong with it.

@@ -63,6 +63,7 @@ struct Variable {
     std::string name;
     bool constant = false;
     bool external = false;  // declared, defined elsewhere
+    bool managed = false;   // .attribute(.managed): shared with the host
     std::uint64_t size = 0;
     std::uint64_t alignment = 1;
     std::vector<std::byte> initial;  // shorter than size: the rest is zero

@@ -28,6 +28,7 @@ bool initial_bytes(const ptx::Variable& v, Variable& out, std::string& why) {
     out.name = v.name;
     out.constant = v.space == ptx::Space::Const;
     out.external = v.linkage == "extern";
+    for (const std::string& a : v.attributes) out.managed |= a.find(".managed") != std::string::npos;
     out.size = v.bytes();
     out.alignment = std::max<std::uint64_t>({v.alignment, std::uint64_t{element} * v.vector, 1});
     if (element == 0 || v.type == ptx::Type::Texref || v.type == ptx::Type::Samplerref ||
