@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT
+// Copies: the rules of who waits for what, and the bytes themselves.
+//
+// Pageable memory is only ever touched by the thread that called, outside every lock and outside every task: a fault
+// there arises where the application expects it, and a handler may use the driver. Synchronous copies that involve the
+// host wait for the stream and then move the bytes in the calling thread as well.
+#include "toolchain/softgpu/driver/copy.h"
+
+#include <cstring>
+
+#include "toolchain/softgpu/driver/capture.h"
+#include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/memory.h"
+#include "toolchain/softgpu/driver/stream.h"
+
+namespace hpe::soft {
+namespace {
+
+constexpr std::uint64_t most_staged = 64ull << 20;
+
+bool move_row(std::uint64_t to, std::uint64_t from, std::uint64_t bytes) {
+    while (bytes > 0) {
+        std::uint64_t run = bytes;
+        std::byte* target = bytes_at(to, run, run, true);
+        const std::byte* source = bytes_at(from, run, run, false);
+        if (!target || !source) return false;
+        std::memmove(target, source, run);
+        to += run;
+        from += run;
+        bytes -= run;
+    }
+    return true;
+}
+
+// Both ends dense: one row.
+CopyOp flattened(CopyOp op) {
+    if (op.height > 1 && op.to.pitch == op.width && op.from.pitch == op.width &&
+        (op.depth == 1 || (op.to.slice == op.width * op.height && op.from.slice == op.width * op.height))) {
+        op.width = op.bytes();
+        op.height = op.depth = 1;
+    }
+    return op;
+}
+
+Device* device_behind(std::uint64_t address) {
+    const AllocationRef allocation = driver().addresses.find(address);
+    return allocation && allocation->on_device() ? allocation->device : nullptr;
+}
+
+void occupy_links(const CopyOp& op, bool pageable, Clock::time_point start) {
+    const Options& options = driver().options;
+    const std::uint64_t rate = pageable && options.pageable ? options.pageable : options.link;
+    if (rate == 0 && options.latency == 0) return;
+    Device* to = device_behind(op.to.address);
+    Device* from = device_behind(op.from.address);
+    if (to == from) return;
+    if (from) from->link.finish(Link::ToHost, op.bytes(), rate, start);
+    if (to) to->link.finish(Link::ToDevice, op.bytes(), rate, start);
+}
+
+CUresult move(const CopyOp& operation, bool pageable) {
+    const auto start = Clock::now();
+    const CopyOp op = flattened(operation);
+    for (std::size_t z = 0; z < op.depth; ++z)
+        for (std::size_t y = 0; y < op.height; ++y)
+            if (!move_row(op.to.address + z * op.to.slice + y * op.to.pitch,
+                          op.from.address + z * op.from.slice + y * op.from.pitch, op.width))
+                return CUDA_ERROR_ILLEGAL_ADDRESS;
+    occupy_links(op, pageable, start);
+    return CUDA_SUCCESS;
+}
+
+// The source's rows, packed, in memory of the driver's own.
+CopyOp staged(const CopyOp& op) {
+    CopyOp copy = op;
+    copy.staged = std::shared_ptr<std::byte[]>(new std::byte[op.bytes()]);
+    copy.from = {reinterpret_cast<std::uint64_t>(copy.staged.get()), op.width, op.width * op.height};
+    std::byte* out = copy.staged.get();
+    for (std::size_t z = 0; z < op.depth; ++z)
+        for (std::size_t y = 0; y < op.height; ++y, out += op.width)
+            std::memcpy(out, reinterpret_cast<const void*>(op.from.address + z * op.from.slice + y * op.from.pitch),
+                        op.width);
+    return copy;
+}
+
+void copy_in_this_thread(Stream& stream, const CopyOp& op, bool pageable) {
+    synchronize(stream);
+    const CUresult result = move(op, pageable);
+    require(result == CUDA_SUCCESS, result);
+}
+
+enum class Wait { No, Yes };
+
+CUresult copy(CUstream handle, CopyOp op, Wait wait) {
+    const auto stream = stream_of(handle);
+    if (op.bytes() == 0) return CUDA_SUCCESS;
+    const Place to = place_of(op.to.address, op.span(op.to));
+    const Place from = place_of(op.from.address, op.span(op.from));
+    const bool pageable = to == Place::Pageable || from == Place::Pageable;
+    if (wait == Wait::Yes) {
+        forbid_capturing(*stream);
+        forbid_implicit_sync(*stream);
+        if (to == Place::OnDevice && from == Place::OnDevice)
+            submit(*stream, std::move(op));  // asynchronous for the host even in the synchronous form
+        else
+            copy_in_this_thread(*stream, op, pageable);
+        return CUDA_SUCCESS;
+    }
+    if (!pageable || is_capturing(*stream)) {
+        submit(*stream, std::move(op));
+    } else if (to == Place::Pageable || op.bytes() > most_staged) {
+        forbid_implicit_sync(*stream);
+        copy_in_this_thread(*stream, op, true);
+    } else {
+        submit(*stream, staged(op));
+    }
+    return CUDA_SUCCESS;
+}
+
+std::uint64_t number(const void* p) { return reinterpret_cast<std::uint64_t>(p); }
+
+CopyOp line(std::uint64_t to, std::uint64_t from, std::size_t bytes) {
+    CopyOp op;
+    op.to.address = to;
+    op.from.address = from;
+    op.width = bytes;
+    return op;
+}
+
+// For sides that a function's name declares to be device memory.
+void must_be_known(std::uint64_t address, std::size_t bytes) {
+    if (bytes) require(place_of(address, bytes) != Place::Pageable);
+}
+
+CUresult to_device(CUstream stream, CUdeviceptr to, const void* from, std::size_t bytes, Wait wait) {
+    must_be_known(to, bytes);
+    require(from != nullptr || bytes == 0);
+    return copy(stream, line(to, number(from), bytes), wait);
+}
+CUresult to_host(CUstream stream, void* to, CUdeviceptr from, std::size_t bytes, Wait wait) {
+    must_be_known(from, bytes);
+    require(to != nullptr || bytes == 0);
+    return copy(stream, line(number(to), from, bytes), wait);
+}
+CUresult on_device(CUstream stream, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Wait wait) {
+    must_be_known(to, bytes);
+    must_be_known(from, bytes);
+    return copy(stream, line(to, from, bytes), wait);
+}
+CUresult unified(CUstream stream, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Wait wait) {
+    require(bytes == 0 || (to != 0 && from != 0));
+    return copy(stream, line(to, from, bytes), wait);
+}
+
+CopyEnd end_of(CUmemorytype type, const void* host, CUdeviceptr device, std::size_t pitch, std::size_t height,
+               std::size_t x, std::size_t y, std::size_t z, const CopyOp& op) {
+    require(type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED ||
+            type == CU_MEMORYTYPE_ARRAY);
+    if (type == CU_MEMORYTYPE_ARRAY) fail(not_supported("a copy of a CUDA array"));
+    CopyEnd end;
+    if (pitch == 0) pitch = x + op.width;
+    if (height == 0) height = y + op.height;
+    require(op.height * op.depth <= 1 || x + op.width <= pitch);
+    require(op.depth <= 1 || y + op.height <= height);
+    const std::uint64_t base = type == CU_MEMORYTYPE_HOST ? number(host) : device;
+    require(base != 0 || op.bytes() == 0);
+    end.pitch = pitch;
+    end.slice = pitch * height;
+    end.address = base + z * end.slice + y * pitch + x;
+    if (type == CU_MEMORYTYPE_DEVICE && op.bytes()) must_be_known(end.address, op.span(end));
+    return end;
+}
+
+CopyOp copy_of_2d(const CUDA_MEMCPY2D* d) {
+    require(d != nullptr);
+    CopyOp op;
+    op.width = d->WidthInBytes;
+    op.height = d->Height;
+    op.to = end_of(d->dstMemoryType, d->dstHost, d->dstDevice, d->dstPitch, 0, d->dstXInBytes, d->dstY, 0, op);
+    op.from = end_of(d->srcMemoryType, d->srcHost, d->srcDevice, d->srcPitch, 0, d->srcXInBytes, d->srcY, 0, op);
+    return op;
+}
+
+template <class Descriptor>
+CopyOp copy_of_3d(const Descriptor* d) {
+    require(d != nullptr && d->srcLOD == 0 && d->dstLOD == 0);
+    CopyOp op;
+    op.width = d->WidthInBytes;
+    op.height = d->Height;
+    op.depth = d->Depth;
+    op.to = end_of(d->dstMemoryType, d->dstHost, d->dstDevice, d->dstPitch, d->dstHeight, d->dstXInBytes, d->dstY,
+                   d->dstZ, op);
+    op.from = end_of(d->srcMemoryType, d->srcHost, d->srcDevice, d->srcPitch, d->srcHeight, d->srcXInBytes, d->srcY,
+                     d->srcZ, op);
+    return op;
+}
+
+}  // namespace
+
+CUresult run(Context&, const CopyOp& op) { return move(op, op.staged != nullptr); }
+
+CopyOp copy_of(const CUDA_MEMCPY3D& descriptor) { return copy_of_3d(&descriptor); }
+
+void check_ranges(const CopyOp& op) {
+    if (op.bytes() == 0) return;
+    place_of(op.to.address, op.span(op.to));
+    place_of(op.from.address, op.span(op.from));
+}
+
+CUresult api::cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t n) { return unified(nullptr, dst, src, n, Wait::Yes); }
+CUresult api::cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream) {
+    return unified(stream, dst, src, n, Wait::No);
+}
+CUresult api::cuMemcpyHtoD_v2(CUdeviceptr dst, const void* src, size_t n) {
+    return to_device(nullptr, dst, src, n, Wait::Yes);
+}
+CUresult api::cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void* src, size_t n, CUstream stream) {
+    return to_device(stream, dst, src, n, Wait::No);
+}
+CUresult api::cuMemcpyDtoH_v2(void* dst, CUdeviceptr src, size_t n) {
+    return to_host(nullptr, dst, src, n, Wait::Yes);
+}
+CUresult api::cuMemcpyDtoHAsync_v2(void* dst, CUdeviceptr src, size_t n, CUstream stream) {
+    return to_host(stream, dst, src, n, Wait::No);
+}
+CUresult api::cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, size_t n) {
+    return on_device(nullptr, dst, src, n, Wait::Yes);
+}
+CUresult api::cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream) {
+    return on_device(stream, dst, src, n, Wait::No);
+}
+
+CUresult api::cuMemcpyPeer(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n) {
+    context_of(to).check();
+    context_of(from).check();
+    return on_device(nullptr, dst, src, n, Wait::Yes);
+}
+CUresult api::cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n,
+                                CUstream stream) {
+    context_of(to).check();
+    context_of(from).check();
+    return on_device(stream, dst, src, n, Wait::No);
+}
+
+CUresult api::cuMemcpy2D_v2(const CUDA_MEMCPY2D* d) { return copy(nullptr, copy_of_2d(d), Wait::Yes); }
+CUresult api::cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* d) { return copy(nullptr, copy_of_2d(d), Wait::Yes); }
+CUresult api::cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* d, CUstream stream) {
+    return copy(stream, copy_of_2d(d), Wait::No);
+}
+CUresult api::cuMemcpy3D_v2(const CUDA_MEMCPY3D* d) { return copy(nullptr, copy_of_3d(d), Wait::Yes); }
+CUresult api::cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* d, CUstream stream) {
+    return copy(stream, copy_of_3d(d), Wait::No);
+}
+CUresult api::cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* d) { return copy(nullptr, copy_of_3d(d), Wait::Yes); }
+CUresult api::cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* d, CUstream stream) {
+    return copy(stream, copy_of_3d(d), Wait::No);
+}
+
+}  // namespace hpe::soft

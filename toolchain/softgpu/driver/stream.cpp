@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT
+// Streams and their driver functions.
+#include "toolchain/softgpu/driver/stream.h"
+
+#include <atomic>
+
+#include "toolchain/softgpu/driver/capture.h"
+#include "toolchain/softgpu/driver/driver.h"
+
+namespace hpe::soft {
+namespace {
+
+std::atomic<unsigned long long> last_stream_id{0};
+constexpr int least_priority = 0, greatest_priority = -5;
+
+}  // namespace
+
+Stream::Stream(Context& owner, Kind stream_kind, unsigned stream_flags, int stream_priority)
+    : context(owner), kind(stream_kind), flags(stream_flags), priority(stream_priority), id(++last_stream_id) {}
+
+CUstream Stream::handle() const {
+    if (kind == Kind::Legacy) return CU_STREAM_LEGACY;
+    if (kind == Kind::PerThread) return CU_STREAM_PER_THREAD;
+    return reinterpret_cast<CUstream>(const_cast<Stream*>(this));
+}
+
+std::shared_ptr<Stream> stream_of(CUstream handle) {
+    if (handle == nullptr) handle = Call::per_thread_default_stream() ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+    Context& context = current();
+    if (handle == CU_STREAM_LEGACY) return context.legacy;
+    if (handle == CU_STREAM_PER_THREAD) {
+        auto& stream = thread_state().streams[context.id()];
+        if (!stream) {
+            stream = std::make_shared<Stream>(context, Stream::Kind::PerThread, 0u, 0);
+            const std::lock_guard lock(driver().order);
+            context.streams.insert(stream.get());
+        }
+        return stream;
+    }
+    auto stream = driver().streams.find(handle);
+    require(stream != nullptr, CUDA_ERROR_INVALID_HANDLE);
+    stream->context.check();
+    return stream;
+}
+
+std::vector<TaskRef> predecessors(const Stream& stream) {
+    std::vector<TaskRef> before;
+    const auto need = [&](const TaskRef& task) {
+        if (task && !task->done()) before.push_back(task);
+    };
+    need(stream.tail);
+    if (stream.kind == Stream::Kind::Legacy) {
+        // The legacy stream waits for every blocking stream, destroyed ones included.
+        for (const Stream* other : stream.context.streams)
+            if (other->blocking()) need(other->tail);
+        std::erase_if(stream.context.orphans, [](const Context::Orphan& orphan) { return orphan.task->done(); });
+        for (const Context::Orphan& orphan : stream.context.orphans)
+            if (orphan.blocking) need(orphan.task);
+    } else if (stream.blocking()) {
+        need(stream.context.legacy->tail);
+    }
+    return before;
+}
+
+TaskRef append(Stream& stream, std::function<void()> work, std::span<const TaskRef> also_after) {
+    std::vector<TaskRef> before = predecessors(stream);
+    before.insert(before.end(), also_after.begin(), also_after.end());
+    auto task = std::make_shared<Task>(std::move(work), stream.priority);
+    driver().engine.submit(task, before);
+    stream.tail = task;
+    return task;
+}
+
+void synchronize(Stream& stream) {
+    std::vector<TaskRef> before;
+    {
+        const std::lock_guard lock(driver().order);
+        before = predecessors(stream);
+    }
+    driver().engine.wait(before);
+    stream.context.check();
+}
+
+void retire(Stream& stream) {
+    const std::lock_guard lock(driver().order);
+    stream.context.streams.erase(&stream);
+    if (stream.tail && !stream.tail->done()) stream.context.orphans.push_back({stream.tail, stream.blocking()});
+}
+
+CUresult api::cuStreamCreateWithPriority(CUstream* phStream, unsigned flags, int priority) {
+    require(phStream != nullptr && (flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) == 0);
+    Context& context = current();
+    priority = std::max(greatest_priority, std::min(least_priority, priority));
+    auto stream = std::make_shared<Stream>(context, Stream::Kind::Created, flags, priority);
+    *phStream = stream->handle();
+    {
+        const std::lock_guard lock(driver().order);
+        context.streams.insert(stream.get());
+    }
+    driver().streams.add(std::move(stream));
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuStreamCreate(CUstream* phStream, unsigned flags) {
+    return api::cuStreamCreateWithPriority(phStream, flags, 0);
+}
+
+CUresult api::cuStreamDestroy_v2(CUstream handle) {
+    require(handle != nullptr && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD,
+            CUDA_ERROR_INVALID_HANDLE);
+    const auto stream = driver().streams.remove(handle);
+    require(stream != nullptr, CUDA_ERROR_INVALID_HANDLE);
+    invalidate_capture(*stream);
+    retire(*stream);
+    return CUDA_SUCCESS;
+}
+CUresult api::cuStreamDestroy(CUstream handle) { return api::cuStreamDestroy_v2(handle); }
+
+CUresult api::cuStreamSynchronize(CUstream handle) {
+    const auto stream = stream_of(handle);
+    forbid_capturing(*stream);
+    synchronize(*stream);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuStreamQuery(CUstream handle) {
+    const auto stream = stream_of(handle);
+    forbid_capturing(*stream);
+    {
+        const std::lock_guard lock(driver().order);
+        if (!predecessors(*stream).empty()) return CUDA_ERROR_NOT_READY;
+    }
+    stream->context.check();
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuStreamGetFlags(CUstream handle, unsigned* flags) {
+    require(flags != nullptr);
+    *flags = stream_of(handle)->flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuStreamGetPriority(CUstream handle, int* priority) {
+    require(priority != nullptr);
+    *priority = stream_of(handle)->priority;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuStreamGetId(CUstream handle, unsigned long long* id) {
+    require(id != nullptr);
+    *id = stream_of(handle)->id;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuStreamGetDevice(CUstream handle, CUdevice* device) {
+    require(device != nullptr);
+    *device = stream_of(handle)->context.device().ordinal;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuStreamGetCtx(CUstream handle, CUcontext* pctx) {
+    require(pctx != nullptr);
+    *pctx = stream_of(handle)->context.handle();
+    return CUDA_SUCCESS;
+}
+CUresult api::cuStreamGetCtx_v2(CUstream handle, CUcontext* pctx, CUgreenCtx* green) {
+    require(pctx != nullptr && green != nullptr);
+    *pctx = stream_of(handle)->context.handle();
+    *green = nullptr;
+    return CUDA_SUCCESS;
+}
+CUresult api::cuStreamGetGreenCtx(CUstream handle, CUgreenCtx* green) {
+    require(green != nullptr);
+    stream_of(handle);
+    *green = nullptr;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+    current();
+    if (least) *least = least_priority;
+    if (greatest) *greatest = greatest_priority;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuStreamGetAttribute(CUstream handle, CUstreamAttrID attribute, CUstreamAttrValue* value) {
+    require(value != nullptr);
+    const auto stream = stream_of(handle);
+    *value = {};
+    switch (attribute) {
+        case CU_LAUNCH_ATTRIBUTE_PRIORITY: value->priority = stream->priority; return CUDA_SUCCESS;
+        case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY: value->syncPolicy = CU_SYNC_POLICY_AUTO; return CUDA_SUCCESS;
+        case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP: return CUDA_SUCCESS;
+        default: return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult api::cuStreamSetAttribute(CUstream handle, CUstreamAttrID attribute, const CUstreamAttrValue* value) {
+    require(value != nullptr);
+    const auto stream = stream_of(handle);
+    switch (attribute) {
+        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+            stream->priority = std::max(greatest_priority, std::min(least_priority, value->priority));
+            return CUDA_SUCCESS;
+        // Hints about caches and waiting that change no result.
+        case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+        case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP: return CUDA_SUCCESS;
+        default: return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult api::cuStreamCopyAttributes(CUstream destination, CUstream source) {
+    const auto to = stream_of(destination), from = stream_of(source);
+    to->priority = from->priority;
+    return CUDA_SUCCESS;
+}
+
+}  // namespace hpe::soft
