@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/pool.h"
 #include "toolchain/softgpu/driver/stream.h"
 
 namespace hpe::soft {
@@ -59,8 +60,8 @@ std::uint64_t allocate_device(Context& context, std::uint64_t bytes, Kind kind) 
 
 void end_allocation(Allocation& a) {
     switch (a.kind) {
+        case Kind::Pool: a.pool->release(a); break;
         case Kind::Device:
-        case Kind::Pool:
             if (a.reserved) {
                 driver().addresses.unreserve(a.address, a.reserved);
                 a.device->memory.release(a.offset, a.reserved);
@@ -119,7 +120,9 @@ std::byte* bytes_at(std::uint64_t address, std::uint64_t bytes, std::uint64_t& c
         if (driver().addresses.in_reservation(address)) return nullptr;
         return reinterpret_cast<std::byte*>(address);
     }
-    if (for_writing && allocation->kind == Kind::Virtual && allocation->access.empty()) return nullptr;
+    if (allocation->kind == Kind::Virtual && allocation->access.empty() &&
+        (for_writing || allocation->access_read.empty()))
+        return nullptr;
     contiguous = std::min(bytes, allocation->end() - address);
     return allocation->bytes + (address - allocation->address);
 }
@@ -155,6 +158,7 @@ CUresult api::cuMemFree_v2(CUdeviceptr dptr) {
     const AllocationRef allocation = driver().addresses.find(dptr);
     require(allocation && allocation->address == dptr && !allocation->module_variable);
     require(allocation->kind == Kind::Device || allocation->kind == Kind::Pool || allocation->kind == Kind::Managed);
+    require(!free_is_pending(*allocation));
     // Work that uses the memory may be in flight in its own context, and in this one through peer access.
     allocation->context->synchronize();
     if (allocation->context != &context) context.synchronize();

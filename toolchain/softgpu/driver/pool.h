@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// Memory pools: device memory that is allocated and freed in the order of a stream.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "toolchain/softgpu/driver/addresses.h"
+#include "toolchain/softgpu/driver/device.h"
+
+namespace hpe::soft {
+
+struct MemoryPool {
+    explicit MemoryPool(Device& owner) : device(owner) {}
+    ~MemoryPool();
+
+    // Adds an allocation to the address table. 0: no memory.
+    std::uint64_t allocate(const std::shared_ptr<MemoryPool>& self, Context& context, std::uint64_t bytes);
+    // Takes back the memory of an allocation that has left the table.
+    void release(const Allocation& allocation);
+    void trim(std::uint64_t keep);
+    bool reaches(int ordinal) const;
+    CUmemoryPool handle() { return reinterpret_cast<CUmemoryPool>(this); }
+
+    Device& device;
+    mutable std::mutex mutex;  // guards what follows
+    std::uint64_t most = 0;    // bytes; 0: as much as the device has
+    std::uint64_t threshold = 0;
+    std::uint64_t reserved = 0, reserved_high = 0, used = 0, used_high = 0;
+    int follow_events = 1, opportunistic = 1, internal_dependencies = 1;
+    std::set<int> peers;  // other devices that may use the memory
+
+private:
+    struct Chunk {
+        std::uint64_t address, offset;
+    };
+    bool allocate_small(Allocation& allocation);
+    bool allocate_large(Allocation& allocation);
+    bool reserve(std::uint64_t bytes, Chunk& out);
+    void give_back(std::uint64_t bytes, const Chunk& chunk);
+    void trim_locked(std::uint64_t keep);
+
+    SmallHeap small_;
+    std::uint64_t small_used_ = 0;
+    std::multimap<std::uint64_t, Chunk> cached_;  // by size
+};
+
+// The pool that a device starts with.
+std::shared_ptr<MemoryPool> default_pool(Device& device);
+
+// Between cuMemFreeAsync and the moment that the stream gets there, the memory belongs to nobody.
+bool free_is_pending(const Allocation& allocation);
+
+}  // namespace hpe::soft
