@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+// What operations on memory values share with graphs.
+#pragma once
+
+#include "toolchain/softgpu/driver/operation.h"
+
+namespace hpe::soft {
+
+// Checks a batch and turns it into an operation. Throws INVALID_VALUE.
+ValueOps value_operations(unsigned count, const CUstreamBatchMemOpParams* parameters, unsigned flags);
+
+}  // namespace hpe::soft
