@@ -152,8 +152,12 @@ CUresult api::cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pitch, size_t width,
 }
 
 CUresult api::cuMemFree_v2(CUdeviceptr dptr) {
+    if (dptr == 0) {
+        // Also in a broken context.
+        require(current_or_null() != nullptr, CUDA_ERROR_INVALID_CONTEXT);
+        return CUDA_SUCCESS;
+    }
     Context& context = current();
-    if (dptr == 0) return CUDA_SUCCESS;
     forbid_unsafe_call();
     const AllocationRef allocation = driver().addresses.find(dptr);
     require(allocation && allocation->address == dptr && !allocation->module_variable);
