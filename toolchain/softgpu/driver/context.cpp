@@ -130,8 +130,14 @@ void Context::destroy() {
         if (legacy) legacy->tail.reset();
     }
     free_everything(*this);
-    const std::unique_lock lock(peers_mutex_);
-    peers_.clear();
+    // Access to this context ends with it: one that lives again at this address must be enabled again.
+    driver().contexts.each([this](Context& other) {
+        const std::unique_lock lock(other.peers_mutex_);
+        if (&other == this)
+            peers_.clear();
+        else
+            other.peers_.erase(this);
+    });
 }
 
 Context* current_or_null() {
