@@ -74,6 +74,7 @@ public:
     GraphNode& image_of(CUgraphNode node) const;
     // With the order lock held.
     void launch(Stream& stream);
+    TaskRef running() const { return running_; }
 
     const unsigned long long flags;
     std::shared_ptr<Graph> image;
@@ -86,7 +87,8 @@ private:
         bool last = true;  // nothing waits for it but the end of the launch
     };
     std::vector<unsigned> lay_out(const Graph& graph, const std::vector<unsigned>& behind);
-    unsigned place(GraphNode* node, std::vector<unsigned> after, bool may_extend);
+    void join_chains();
+    void remember_images(const Graph& graph);
 
     std::vector<Segment> segments_;
     std::map<const GraphNode*, GraphNode*> images_;
@@ -102,7 +104,8 @@ std::vector<GraphNode*> nodes_of(const Graph& graph, const CUgraphNode* handles,
 // Only full dependencies are supported.
 void check_edges(const CUgraphEdgeData* edges, std::size_t count);
 
-// Makes `to` do what `from` does. False: not possible for an instantiated node.
-CUgraphExecUpdateResult update_node(GraphNode& to, const GraphNode& from);  // graph_nodes.cpp
+// May an instantiated graph's node do what `from` does, and make it do so (with the order lock held). graph_nodes.cpp
+CUgraphExecUpdateResult check_update(const GraphNode& to, const GraphNode& from);
+void take_over(GraphNode& to, const GraphNode& from);
 
 }  // namespace hpe::soft

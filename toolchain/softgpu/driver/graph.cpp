@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: MIT
+// Graphs as a whole: structure, copies, instantiation, launches.
+#include "toolchain/softgpu/driver/graph.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <unordered_map>
+
+#include "toolchain/softgpu/driver/capture.h"
+#include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/event.h"
+#include "toolchain/softgpu/driver/stream.h"
+
+namespace hpe::soft {
+
+GraphNode& Graph::add(CUgraphNodeType type, std::span<GraphNode* const> before) {
+    auto node = std::make_shared<GraphNode>();
+    node->graph = this;
+    node->type = type;
+    node->before.assign(before.begin(), before.end());
+    for (GraphNode* other : before) other->after.push_back(node.get());
+    if (is_public_) driver().graph_nodes.add(node);
+    nodes.push_back(std::move(node));
+    return *nodes.back();
+}
+
+void Graph::remove(GraphNode& node) {
+    for (GraphNode* other : node.before) std::erase(other->after, &node);
+    for (GraphNode* other : node.after) std::erase(other->before, &node);
+    if (node.child) node.child->forget();
+    driver().graph_nodes.remove(&node);
+    std::erase_if(nodes, [&](const auto& held) { return held.get() == &node; });
+}
+
+std::shared_ptr<Graph> Graph::clone(bool is_public) const {
+    auto copy = std::make_shared<Graph>(is_public);
+    if (is_public) copy->publish();
+    copy->user_objects = user_objects;
+    std::unordered_map<const GraphNode*, GraphNode*> made;
+    for (const auto& node : nodes) {
+        GraphNode& twin = copy->add(node->type, {});
+        made.emplace(node.get(), &twin);
+        twin.context = node->context;
+        twin.operation = node->operation;
+        twin.event = node->event;
+        twin.enabled = node->enabled;
+        twin.descriptor = node->descriptor;
+        twin.memory_operations = node->memory_operations;
+        twin.attributes = node->attributes;
+        twin.origin = node;
+        if (node->child) {
+            twin.child = node->child->clone(is_public);
+            twin.child->owned = true;
+        }
+    }
+    for (const auto& node : nodes) {
+        GraphNode& twin = *made.at(node.get());
+        for (const GraphNode* other : node->before) twin.before.push_back(made.at(other));
+        for (const GraphNode* other : node->after) twin.after.push_back(made.at(other));
+    }
+    return copy;
+}
+
+void Graph::publish() { driver().graphs.add(shared_from_this()); }
+
+void Graph::forget() {
+    for (const auto& node : nodes) {
+        driver().graph_nodes.remove(node.get());
+        if (node->child) node->child->forget();
+    }
+    driver().graphs.remove(this);
+}
+
+std::vector<GraphNode*> Graph::ordered() const {
+    std::vector<GraphNode*> order;
+    std::unordered_map<const GraphNode*, std::size_t> waiting_for;
+    for (const auto& node : nodes) {
+        waiting_for[node.get()] = node->before.size();
+        if (node->before.empty()) order.push_back(node.get());
+    }
+    for (std::size_t i = 0; i < order.size(); ++i)
+        for (GraphNode* next : order[i]->after)
+            if (--waiting_for[next] == 0) order.push_back(next);
+    if (order.size() != nodes.size()) order.clear();
+    return order;
+}
+
+GraphExec::GraphExec(const Graph& graph, unsigned long long instantiate_flags)
+    : flags(instantiate_flags), image(graph.clone(false)) {
+    remember_images(*image);
+    lay_out(*image, {});
+    join_chains();
+}
+
+void GraphExec::remember_images(const Graph& graph) {
+    for (const auto& node : graph.nodes) {
+        images_.emplace(node->origin.get(), node.get());
+        if (node->child) remember_images(*node->child);
+    }
+}
+
+GraphNode& GraphExec::image_of(CUgraphNode handle) const {
+    const auto at = images_.find(reinterpret_cast<const GraphNode*>(handle));
+    require(at != images_.end());
+    return *at->second;
+}
+
+// Gives every node a segment of its own behind those it depends on; a child graph's nodes stand in its place. Returns
+// the segments that have nothing behind them.
+std::vector<unsigned> GraphExec::lay_out(const Graph& graph, const std::vector<unsigned>& behind) {
+    const auto order = graph.ordered();
+    require(!order.empty() || graph.nodes.empty());
+    if (order.empty()) return behind;
+    std::unordered_map<const GraphNode*, std::vector<unsigned>> ends;
+    std::vector<unsigned> open;
+    for (GraphNode* node : order) {
+        std::vector<unsigned> after;
+        for (const GraphNode* before : node->before)
+            after.insert(after.end(), ends[before].begin(), ends[before].end());
+        if (node->before.empty()) after = behind;
+        std::sort(after.begin(), after.end());
+        after.erase(std::unique(after.begin(), after.end()), after.end());
+        std::vector<unsigned>& end = ends[node];
+        const auto add_segment = [&] {
+            Segment segment;
+            segment.nodes = {node};
+            segment.after = after;
+            segments_.push_back(std::move(segment));
+            return static_cast<unsigned>(segments_.size() - 1);
+        };
+        if (node->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+            // One marker before many roots is cheaper than all of them waiting for many tasks.
+            if (after.size() > 1) after = {add_segment()};
+            end = lay_out(*node->child, after);
+        } else if (node->type == CU_GRAPH_NODE_TYPE_EMPTY && after.size() <= 1) {
+            end = after;
+        } else {
+            end = {add_segment()};
+        }
+        if (node->after.empty()) open.insert(open.end(), end.begin(), end.end());
+    }
+    return open;
+}
+
+// Joins what can only run one after the other.
+void GraphExec::join_chains() {
+    const auto marks = [](const Segment& segment) {
+        const CUgraphNodeType type = segment.nodes.back()->type;
+        return type == CU_GRAPH_NODE_TYPE_WAIT_EVENT || type == CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+    };
+    std::vector<unsigned> dependents(segments_.size()), place(segments_.size());
+    for (const Segment& segment : segments_)
+        for (const unsigned before : segment.after) ++dependents[before];
+    std::vector<Segment> joined;
+    for (unsigned i = 0; i < segments_.size(); ++i) {
+        Segment& segment = segments_[i];
+        if (segment.after.size() == 1 && dependents[segment.after[0]] == 1 && !marks(segment) &&
+            !marks(segments_[segment.after[0]])) {
+            place[i] = place[segment.after[0]];
+            joined[place[i]].nodes.push_back(segment.nodes.front());
+            continue;
+        }
+        Segment next;
+        next.nodes = segment.nodes;
+        for (const unsigned before : segment.after) {
+            next.after.push_back(place[before]);
+            joined[place[before]].last = false;
+        }
+        place[i] = static_cast<unsigned>(joined.size());
+        joined.push_back(std::move(next));
+    }
+    segments_ = std::move(joined);
+}
+
+void GraphExec::launch(Stream& stream) {
+    struct Step {
+        Context* context;
+        std::shared_ptr<const Operation> operation;
+    };
+    Engine& engine = driver().engine;
+    std::vector<TaskRef> start = predecessors(stream);
+    if (running_) start.push_back(running_);  // an instantiated graph never runs twice at once
+    std::vector<TaskRef> tasks, open;
+    std::vector<Context*> elsewhere;
+    for (const Segment& segment : segments_) {
+        std::vector<TaskRef> after;
+        if (segment.after.empty()) after = start;
+        for (const unsigned before : segment.after) after.push_back(tasks[before]);
+        std::vector<Step> steps;
+        for (const GraphNode* node : segment.nodes) {
+            if (!node->operation || !node->enabled) continue;
+            Context& context = node->context ? *node->context : stream.context;
+            steps.push_back({&context, node->operation});
+            if (&context != &stream.context &&
+                std::find(elsewhere.begin(), elsewhere.end(), &context) == elsewhere.end())
+                elsewhere.push_back(&context);
+        }
+        const GraphNode& first = *segment.nodes.front();
+        if (first.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT && first.event->mark) after.push_back(first.event->mark);
+        std::function<void()> work;
+        if (!steps.empty())
+            work = [steps = std::move(steps)] {
+                for (const Step& step : steps) perform(*step.context, *step.operation);
+            };
+        auto task = std::make_shared<Task>(std::move(work), stream.priority);
+        engine.submit(task, after);
+        if (first.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) {
+            first.event->mark = task;
+            first.event->capture.reset();
+            first.event->captured_at.clear();
+        }
+        if (segment.last) open.push_back(task);
+        tasks.push_back(std::move(task));
+    }
+    if (open.empty()) open = std::move(start);
+    auto finish = open.size() == 1 && open.front() ? open.front()
+                                                   : std::make_shared<Task>(std::function<void()>{}, stream.priority);
+    if (open.size() != 1) engine.submit(finish, open);
+    stream.tail = finish;
+    running_ = finish;
+    // So that waiting for those contexts, or ending them, waits for this as well.
+    for (Context* context : elsewhere) context->orphans.push_back({finish, false});
+}
+
+std::shared_ptr<Graph> graph_of(CUgraph handle) {
+    auto graph = driver().graphs.find(handle);
+    require(graph != nullptr);
+    return graph;
+}
+
+std::shared_ptr<GraphNode> node_of(CUgraphNode handle) {
+    auto node = driver().graph_nodes.find(handle);
+    require(node != nullptr);
+    return node;
+}
+
+std::shared_ptr<GraphExec> exec_of(CUgraphExec handle) {
+    auto exec = driver().graph_execs.find(handle);
+    require(exec != nullptr);
+    return exec;
+}
+
+std::vector<GraphNode*> nodes_of(const Graph& graph, const CUgraphNode* handles, std::size_t count) {
+    require(handles != nullptr || count == 0);
+    std::vector<GraphNode*> nodes;
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto node = node_of(handles[i]);
+        require(graph.holds(*node));
+        require(std::find(nodes.begin(), nodes.end(), node.get()) == nodes.end());
+        nodes.push_back(node.get());
+    }
+    return nodes;
+}
+
+void check_edges(const CUgraphEdgeData* edges, std::size_t count) {
+    for (std::size_t i = 0; edges && i < count; ++i) {
+        require(edges[i].to_port == 0 && edges[i].type <= CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
+        // A programmatic dependency permits an earlier start; it is never made use of.
+        require(edges[i].from_port <= CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER);
+    }
+}
+
+CUresult api::cuGraphCreate(CUgraph* phGraph, unsigned flags) {
+    require(phGraph != nullptr && flags == 0);
+    auto graph = std::make_shared<Graph>(true);
+    graph->publish();
+    *phGraph = graph->handle();
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuGraphDestroy(CUgraph handle) {
+    const auto graph = graph_of(handle);
+    require(!graph->owned && !graph->capturing);
+    graph->forget();
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuGraphClone(CUgraph* phGraphClone, CUgraph original) {
+    require(phGraphClone != nullptr);
+    *phGraphClone = graph_of(original)->clone(true)->handle();
+    return CUDA_SUCCESS;
+}
+
+namespace {
+
+constexpr unsigned long long known_flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+                                           CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+                                           CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+
+CUresult instantiate(CUgraphExec* out, CUgraph handle, unsigned long long flags) {
+    require(out != nullptr);
+    if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
+        return not_supported("cuGraphInstantiate for launches from the device");
+    require((flags & ~known_flags) == 0);
+    const auto graph = graph_of(handle);
+    require(!graph->capturing);
+    auto exec = std::make_shared<GraphExec>(*graph, flags);
+    *out = exec->handle();
+    driver().graph_execs.add(std::move(exec));
+    return CUDA_SUCCESS;
+}
+
+CUresult instantiate_with_log(CUgraphExec* out, CUgraph graph, CUgraphNode* error_node, char* log, std::size_t size) {
+    if (error_node) *error_node = nullptr;
+    if (log && size) *log = 0;
+    return instantiate(out, graph, 0);
+}
+
+struct Comparison {
+    CUgraphExecUpdateResult result = CU_GRAPH_EXEC_UPDATE_SUCCESS;
+    const GraphNode *node = nullptr, *from = nullptr;
+    std::vector<std::pair<GraphNode*, const GraphNode*>> pairs;
+};
+
+// Pairs nodes in order of creation, as two captures of the same work make them.
+bool compare(const Graph& image, const Graph& graph, Comparison& out) {
+    const auto differ = [&](CUgraphExecUpdateResult result, const GraphNode* node, const GraphNode* from = nullptr) {
+        out.result = result;
+        out.node = node;
+        out.from = from;
+        return false;
+    };
+    if (image.nodes.size() != graph.nodes.size()) return differ(CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, nullptr);
+    std::unordered_map<const GraphNode*, const GraphNode*> twin;
+    for (std::size_t i = 0; i < image.nodes.size(); ++i) twin[graph.nodes[i].get()] = image.nodes[i].get();
+    for (std::size_t i = 0; i < image.nodes.size(); ++i) {
+        GraphNode& to = *image.nodes[i];
+        const GraphNode& from = *graph.nodes[i];
+        if (to.type != from.type) return differ(CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, &from);
+        if (to.before.size() != from.before.size()) return differ(CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, &from);
+        for (const GraphNode* before : from.before)
+            if (std::find(to.before.begin(), to.before.end(), twin.at(before)) == to.before.end())
+                return differ(CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, &from, before);
+        if (to.child && !compare(*to.child, *from.child, out)) return false;
+        const auto result = check_update(to, from);
+        if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return differ(result, &from);
+        out.pairs.emplace_back(&to, &from);
+    }
+    return true;
+}
+
+Comparison update(const Graph& image, const Graph& graph) {
+    Comparison comparison;
+    if (compare(image, graph, comparison)) {
+        const std::lock_guard lock(driver().order);
+        for (const auto& [to, from] : comparison.pairs) take_over(*to, *from);
+    }
+    return comparison;
+}
+
+}  // namespace
+
+CUresult api::cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph graph, unsigned long long flags) {
+    return instantiate(out, graph, flags);
+}
+CUresult api::cuGraphInstantiate_v2(CUgraphExec* out, CUgraph graph, CUgraphNode* error_node, char* log, size_t size) {
+    return instantiate_with_log(out, graph, error_node, log, size);
+}
+CUresult api::cuGraphInstantiate(CUgraphExec* out, CUgraph graph, CUgraphNode* error_node, char* log, size_t size) {
+    return instantiate_with_log(out, graph, error_node, log, size);
+}
+CUresult api::cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+    require(params != nullptr);
+    params->hErrNode_out = nullptr;
+    params->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
+    if (params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) stream_of(params->hUploadStream);
+    const CUresult result = instantiate(out, graph, params->flags);
+    if (result == CUDA_SUCCESS) params->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
+    if (result == CUDA_ERROR_NOT_SUPPORTED) params->result_out = CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
+    return result;
+}
+
+CUresult api::cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t* flags) {
+    require(flags != nullptr);
+    *flags = exec_of(handle)->flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuGraphExecDestroy(CUgraphExec handle) {
+    auto exec = driver().graph_execs.remove(handle);
+    require(exec != nullptr);
+    const std::lock_guard lock(driver().order);
+    const TaskRef running = exec->running();
+    if (!running || running->done()) return CUDA_SUCCESS;
+    // What the graph keeps alive for the application stays until the launch is done.
+    driver().engine.submit(std::make_shared<Task>([kept = std::move(exec)] {}), std::span(&running, 1));
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuGraphUpload(CUgraphExec handle, CUstream stream) {
+    exec_of(handle);
+    stream_of(stream);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
+    const auto exec = exec_of(handle);
+    const auto stream = stream_of(stream_handle);
+    const std::lock_guard lock(driver().order);
+    if (capture_for_work(*stream)) {
+        GraphNode& node = capture_node(*stream, CU_GRAPH_NODE_TYPE_GRAPH);
+        node.child = exec->image->clone(true);
+        node.child->owned = true;
+        return CUDA_SUCCESS;
+    }
+    exec->launch(*stream);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph, CUgraphExecUpdateResultInfo* info) {
+    require(info != nullptr);
+    const Comparison comparison = update(*exec_of(handle)->image, *graph_of(graph));
+    info->result = comparison.result;
+    info->errorNode = comparison.node ? comparison.node->handle() : nullptr;
+    info->errorFromNode = comparison.from ? comparison.from->handle() : nullptr;
+    return comparison.result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+}
+CUresult api::cuGraphExecUpdate(CUgraphExec handle, CUgraph graph, CUgraphNode* error_node,
+                                CUgraphExecUpdateResult* result) {
+    CUgraphExecUpdateResultInfo info{};
+    const CUresult code = api::cuGraphExecUpdate_v2(handle, graph, &info);
+    if (error_node) *error_node = info.errorNode;
+    if (result) *result = info.result;
+    return code;
+}
+
+CUresult api::cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode node_handle, CUgraph child) {
+    const auto exec = exec_of(handle);
+    const GraphNode& node = exec->image_of(node_handle);
+    require(node.type == CU_GRAPH_NODE_TYPE_GRAPH);
+    require(update(*node.child, *graph_of(child)).result == CU_GRAPH_EXEC_UPDATE_SUCCESS);
+    return CUDA_SUCCESS;
+}
+
+}  // namespace hpe::soft
