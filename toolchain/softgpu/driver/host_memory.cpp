@@ -56,15 +56,16 @@ CUresult allocate(void** out, std::size_t bytes, unsigned flags) {
 bool populate(std::uint64_t address, std::uint64_t bytes, bool read_only) {
     const std::uint64_t page = page_size(), start = address & ~(page - 1);
     const std::uint64_t length = round_up(address + bytes - start, page);
+    const int advice = read_only ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
+    if (madvise(nullptr, 0, advice) != 0) {  // kernels before 5.14: at least something must be mapped there
+        std::vector<unsigned char> present(length / page);
+        return mincore(pointer(start), length, present.data()) == 0;
+    }
     int result = 0;
     do {
-        result = madvise(pointer(start), length, read_only ? MADV_POPULATE_READ : MADV_POPULATE_WRITE);
+        result = madvise(pointer(start), length, advice);
     } while (result != 0 && (errno == EINTR || errno == EAGAIN));
-    if (result == 0) return true;
-    if (errno != EINVAL) return false;
-    // Kernels before 5.14, and mappings of special files: at least something must be mapped there.
-    std::vector<unsigned char> present(length / page);
-    return mincore(pointer(start), length, present.data()) == 0;
+    return result == 0;
 }
 
 AllocationRef host_allocation(const void* p) {
