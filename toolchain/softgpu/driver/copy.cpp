@@ -100,10 +100,15 @@ CUresult copy(CUstream handle, CopyOp op, Wait wait) {
     if (wait == Wait::Yes) {
         forbid_capturing(*stream);
         forbid_implicit_sync(*stream);
-        if (to == Place::OnDevice && from == Place::OnDevice)
-            submit(*stream, std::move(op));  // asynchronous for the host even in the synchronous form
-        else
+        if (to == Place::OnDevice && from == Place::OnDevice) {
+            // Asynchronous for the host even in the synchronous form, unless the application asked otherwise.
+            const bool wait_too =
+                waits_always(stream->context, op.to.address) || waits_always(stream->context, op.from.address);
+            submit(*stream, std::move(op));
+            if (wait_too) synchronize(*stream);
+        } else {
             copy_in_this_thread(*stream, op, pageable);
+        }
         return CUDA_SUCCESS;
     }
     if (!pageable || is_capturing(*stream)) {
@@ -217,9 +222,7 @@ CUresult api::cuMemcpyHtoD_v2(CUdeviceptr dst, const void* src, size_t n) {
 CUresult api::cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void* src, size_t n, CUstream stream) {
     return to_device(stream, dst, src, n, Wait::No);
 }
-CUresult api::cuMemcpyDtoH_v2(void* dst, CUdeviceptr src, size_t n) {
-    return to_host(nullptr, dst, src, n, Wait::Yes);
-}
+CUresult api::cuMemcpyDtoH_v2(void* dst, CUdeviceptr src, size_t n) { return to_host(nullptr, dst, src, n, Wait::Yes); }
 CUresult api::cuMemcpyDtoHAsync_v2(void* dst, CUdeviceptr src, size_t n, CUstream stream) {
     return to_host(stream, dst, src, n, Wait::No);
 }

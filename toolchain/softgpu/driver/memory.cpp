@@ -127,6 +127,12 @@ std::byte* bytes_at(std::uint64_t address, std::uint64_t bytes, std::uint64_t& c
     return allocation->bytes + (address - allocation->address);
 }
 
+bool waits_always(const Context& context, std::uint64_t address) {
+    if (context.flags & CU_CTX_SYNC_MEMOPS) return true;
+    const AllocationRef allocation = driver().addresses.find(address);
+    return allocation && allocation->sync_memops;
+}
+
 CUresult api::cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
     require(dptr != nullptr && bytesize > 0);
     Context& context = current();

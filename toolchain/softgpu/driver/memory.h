@@ -27,4 +27,7 @@ Place place_of(std::uint64_t address, std::uint64_t bytes);
 // The bytes at `address` and how many follow in the same piece, at most `bytes`. nullptr: no longer valid memory.
 std::byte* bytes_at(std::uint64_t address, std::uint64_t bytes, std::uint64_t& contiguous, bool for_writing);
 
+// Has the application asked that synchronous operations on this memory always wait (SYNC_MEMOPS)?
+bool waits_always(const Context& context, std::uint64_t address);
+
 }  // namespace hpe::soft

@@ -62,7 +62,7 @@ CUresult set_now(SetOp op) {
     forbid_implicit_sync(*stream);
     const CUresult result = set(nullptr, op);
     const AllocationRef allocation = driver().addresses.find(op.address);
-    if (allocation && !allocation->on_device()) synchronize(*stream);
+    if ((allocation && !allocation->on_device()) || waits_always(stream->context, op.address)) synchronize(*stream);
     return result;
 }
 
