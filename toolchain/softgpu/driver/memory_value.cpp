@@ -47,7 +47,7 @@ bool satisfied(const ValueOp& op, std::byte* bytes) {
 
 CUresult wait(Context& context, const ValueOp& op) {
     // Short waits are usual, long ones must not cost a core.
-    constexpr auto longest_pause = std::chrono::microseconds(200);
+    constexpr auto longest_pause = std::chrono::microseconds(1000);
     auto pause = std::chrono::microseconds(1);
     for (unsigned round = 0;; ++round) {
         std::byte* bytes = cell(op);
