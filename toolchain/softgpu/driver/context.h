@@ -50,9 +50,10 @@ public:
     unsigned flags = 0, api_version = 13000;
     unsigned references = 0;  // primary: retained so often. Guarded by context_mutex()
     SmallHeap heap;
+    SmallHeap variables;  // of modules: apart, so that what cuMemAlloc gives starts where it starts on hardware
     std::shared_ptr<Stream> legacy;
     // Guarded by the order lock.
-    std::set<Stream*> streams;             // but the legacy one
+    std::set<Stream*> streams;  // but the legacy one
     struct Orphan {
         TaskRef task;  // last work of a destroyed stream
         bool blocking;
@@ -83,8 +84,8 @@ struct ThreadState {
 ThreadState& thread_state();
 void make_thread_key();  // by cuInit
 
-Context& current();                        // throws INVALID_CONTEXT, CONTEXT_IS_DESTROYED, or the sticky error
+Context& current();  // throws INVALID_CONTEXT, CONTEXT_IS_DESTROYED, or the sticky error
 Context* current_or_null();
-Context& context_of(CUcontext handle);     // throws INVALID_CONTEXT
+Context& context_of(CUcontext handle);  // throws INVALID_CONTEXT
 
 }  // namespace hpe::soft

@@ -14,9 +14,13 @@ namespace {
 // From this size on an allocation owns its reservation, as on hardware.
 constexpr std::uint64_t large = 1ull << 20;
 
+SmallHeap& heap_of(Context& context, const Allocation& a) {
+    return a.module_variable ? context.variables : context.heap;
+}
+
 bool allocate_small(Context& context, Allocation& a) {
     std::uint64_t slab = 0;
-    a.address = context.heap.allocate(a.size, a.offset, slab);
+    a.address = heap_of(context, a).allocate(a.size, a.offset, slab);
     if (a.address) return true;
     std::uint64_t offset = 0;
     if (!context.device().memory.allocate(page_2m, offset)) return false;
@@ -25,8 +29,8 @@ bool allocate_small(Context& context, Allocation& a) {
         context.device().memory.release(offset, page_2m);
         return false;
     }
-    context.heap.add_slab(address, offset);
-    a.address = context.heap.allocate(a.size, a.offset, slab);
+    heap_of(context, a).add_slab(address, offset);
+    a.address = heap_of(context, a).allocate(a.size, a.offset, slab);
     return a.address != 0;
 }
 
@@ -44,11 +48,11 @@ bool allocate_large(Context& context, Allocation& a) {
 
 }  // namespace
 
-std::uint64_t allocate_device(Context& context, std::uint64_t bytes, Kind kind) {
+std::uint64_t allocate_device(Context& context, std::uint64_t bytes, bool module_variable) {
     if (bytes > context.device().memory.capacity()) return 0;
     auto a = std::make_shared<Allocation>();
     a->size = bytes;
-    a->kind = kind;
+    a->module_variable = module_variable;
     a->context = &context;
     a->device = &context.device();
     if (!(bytes < large ? allocate_small(context, *a) : allocate_large(context, *a))) return 0;
@@ -66,7 +70,7 @@ void end_allocation(Allocation& a) {
                 driver().addresses.unreserve(a.address, a.reserved);
                 a.device->memory.release(a.offset, a.reserved);
             } else {
-                a.context->heap.release(a.address, a.size);
+                heap_of(*a.context, a).release(a.address, a.size);
             }
             break;
         case Kind::Pinned:
@@ -83,10 +87,11 @@ void free_everything(Context& context) {
              return a.context == &context && !shared;
          }))
         if (auto removed = driver().addresses.remove(a->address)) end_allocation(*removed);
-    for (const SmallHeap::Slab& slab : context.heap.take_slabs()) {
-        driver().addresses.unreserve(slab.address, page_2m);
-        context.device().memory.release(slab.offset, page_2m);
-    }
+    for (SmallHeap* heap : {&context.heap, &context.variables})
+        for (const SmallHeap::Slab& slab : heap->take_slabs()) {
+            driver().addresses.unreserve(slab.address, page_2m);
+            context.device().memory.release(slab.offset, page_2m);
+        }
 }
 
 Place place_of(std::uint64_t address, std::uint64_t bytes) {

@@ -12,7 +12,7 @@ namespace hpe::soft {
 class Context;
 
 // Device memory of a context's device; 0 when full.
-std::uint64_t allocate_device(Context& context, std::uint64_t bytes, Kind kind = Kind::Device);
+std::uint64_t allocate_device(Context& context, std::uint64_t bytes, bool module_variable = false);
 // Ends an allocation that has been taken out of the table; no synchronisation.
 void end_allocation(Allocation& allocation);
 // All of a context's memory, when the context ends.

@@ -145,6 +145,7 @@ std::uint64_t allocate_managed(Context& context, std::uint64_t bytes) {
     a->size = bytes;
     a->kind = Kind::Managed;
     a->flags = CU_MEM_ATTACH_GLOBAL;
+    a->module_variable = true;
     a->context = &context;
     a->device = &context.device();
     const std::uint64_t address = a->address;
@@ -170,9 +171,9 @@ Module::Module(Context& owner, std::shared_ptr<Program> its_program, Library* it
                 return;
             }
         }
-        const std::uint64_t address = v.managed ? allocate_managed(context, size) : allocate_device(context, size);
+        const std::uint64_t address =
+            v.managed ? allocate_managed(context, size) : allocate_device(context, size, true);
         require(address != 0, CUDA_ERROR_OUT_OF_MEMORY);
-        driver().addresses.change(address, [](Allocation& a) { a.module_variable = true; });
         const bool owned = !(v.managed && library);
         variables_[v.name] = {address, v.size, owned};
         if (!owned) library->managed[v.name] = variables_[v.name];
