@@ -44,17 +44,16 @@ void release_streams(Capture& capture) {
     capture.streams.clear();
 }
 
-void end(const std::shared_ptr<Capture>& capture) {
+// Events may keep the record of a capture, but not its graph.
+void end(const std::shared_ptr<Capture>& capture, bool keep_graph) {
     release_streams(*capture);
     capture->ended = true;
     capture->origin = nullptr;
     capture->graph->capturing = false;
+    if (!keep_graph && capture->own_graph) capture->graph->forget();
+    capture->graph.reset();
     std::erase(captures(), capture);
     capture_count = static_cast<unsigned>(captures().size());
-}
-
-void abandon_graph(Capture& capture) {
-    if (capture.own_graph) capture.graph->forget();
 }
 
 // Is all that other streams captured before something in the origin's future?
@@ -123,7 +122,10 @@ bool capture_operation(Stream& stream, Operation& operation) {
 }
 
 void join_capture(Stream& stream, const std::shared_ptr<Capture>& capture, const std::vector<GraphNode*>& behind) {
-    require(!capture->ended, CUDA_ERROR_CAPTURED_EVENT);
+    if (capture->ended) {
+        if (stream.capture) invalidate(*stream.capture);
+        fail(CUDA_ERROR_INVALID_VALUE);
+    }
     require(!capture->invalid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     if (stream.kind == Stream::Kind::Legacy) {
         invalidate(*capture);
@@ -156,8 +158,7 @@ void invalidate_capture(Stream& stream) {
     invalidate(*capture);
     if (capture->origin == &stream) {
         // Nobody can end it any more.
-        end(capture);
-        abandon_graph(*capture);
+        end(capture, false);
         return;
     }
     std::erase(capture->streams, &stream);
@@ -264,22 +265,22 @@ CUresult api::cuStreamEndCapture(CUstream handle, CUgraph* phGraph) {
     const auto stream = stream_of(handle);
     const std::lock_guard lock(driver().order);
     const auto capture = stream->capture;
-    require(capture != nullptr, CUDA_ERROR_ILLEGAL_STATE);
     *phGraph = nullptr;
+    require(capture != nullptr, CUDA_ERROR_ILLEGAL_STATE);
     if (capture->origin != stream.get()) {
         invalidate(*capture);
         fail(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
     }
-    require(capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED || capture->thread == &thread_state(),
-            CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
-    const CUresult result = capture->invalid        ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
-                            : !all_joined(*capture) ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
-                                                    : CUDA_SUCCESS;
-    end(capture);
-    if (result != CUDA_SUCCESS)
-        abandon_graph(*capture);
-    else
-        *phGraph = capture->graph->handle();
+    CUresult result = CUDA_SUCCESS;
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != &thread_state())
+        result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    else if (capture->invalid)
+        result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    else if (!all_joined(*capture))
+        result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+    // Whatever the result, the capture is over.
+    if (result == CUDA_SUCCESS) *phGraph = capture->graph->handle();
+    end(capture, result == CUDA_SUCCESS);
     return result;
 }
 

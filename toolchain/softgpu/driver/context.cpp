@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/memory.h"
 #include "toolchain/softgpu/driver/module.h"
@@ -53,7 +54,10 @@ ThreadState& thread_state() {
 }
 
 ThreadState::~ThreadState() {
-    for (auto& [id, stream] : streams) retire(*stream);
+    for (auto& [id, stream] : streams) {
+        invalidate_capture(*stream);
+        retire(*stream);
+    }
 }
 
 Context::Context(Device& device, bool is_primary) : primary(is_primary), device_(device) { default_limits(limits); }
@@ -122,6 +126,7 @@ void Context::destroy() {
     }
     driver().engine.wait(tails);
     const auto gone = driver().streams.remove_if([this](const Stream& s) { return &s.context == this; });
+    for (const auto& stream : gone) invalidate_capture(*stream);
     forget_modules(*this);
     {
         const std::lock_guard lock(driver().order);

@@ -47,7 +47,7 @@ CUresult api::cuEventRecordWithFlags(CUevent handle, CUstream stream_handle, uns
         }
         return CUDA_SUCCESS;
     }
-    require(!(flags & CU_EVENT_RECORD_EXTERNAL));
+    require(!(flags & CU_EVENT_RECORD_EXTERNAL), CUDA_ERROR_ILLEGAL_STATE);
     event->capture.reset();
     event->captured_at.clear();
     event->mark = append(*stream, {});
@@ -62,7 +62,7 @@ CUresult api::cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned
     const std::lock_guard lock(driver().order);
     const auto capture = capture_for_work(*stream);
     if (flags & CU_EVENT_WAIT_EXTERNAL) {
-        require(capture != nullptr);
+        require(capture != nullptr, CUDA_ERROR_ILLEGAL_STATE);
         capture_node(*stream, CU_GRAPH_NODE_TYPE_WAIT_EVENT).event = event;
         return CUDA_SUCCESS;
     }
@@ -81,10 +81,13 @@ CUresult api::cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned
 
 namespace {
 
-TaskRef mark_of(Event& event) {
+enum class Harm { None, Invalidates };
+
+TaskRef mark_of(Event& event, Harm harm) {
     const std::lock_guard lock(driver().order);
     if (event.capture) {
-        if (!event.capture->ended) invalidate(*event.capture);
+        require(!event.capture->ended);
+        if (harm == Harm::Invalidates) invalidate(*event.capture);
         fail(CUDA_ERROR_CAPTURED_EVENT);
     }
     return event.mark;
@@ -94,7 +97,7 @@ CUresult elapsed(float* milliseconds, CUevent start_handle, CUevent end_handle) 
     require(milliseconds != nullptr);
     const auto start = event_of(start_handle), end = event_of(end_handle);
     require(start->timed() && end->timed() && &start->context == &end->context, CUDA_ERROR_INVALID_HANDLE);
-    const TaskRef from = mark_of(*start), to = mark_of(*end);
+    const TaskRef from = mark_of(*start, Harm::None), to = mark_of(*end, Harm::None);
     require(from && to, CUDA_ERROR_INVALID_HANDLE);
     if (!from->done() || !to->done()) return CUDA_ERROR_NOT_READY;
     *milliseconds = std::chrono::duration<float, std::milli>(to->finished() - from->finished()).count();
@@ -105,7 +108,7 @@ CUresult elapsed(float* milliseconds, CUevent start_handle, CUevent end_handle) 
 
 CUresult api::cuEventQuery(CUevent handle) {
     const auto event = event_of(handle);
-    const TaskRef mark = mark_of(*event);
+    const TaskRef mark = mark_of(*event, Harm::Invalidates);
     forbid_unsafe_call();
     if (mark && !mark->done()) return CUDA_ERROR_NOT_READY;
     event->context.check();
@@ -114,7 +117,7 @@ CUresult api::cuEventQuery(CUevent handle) {
 
 CUresult api::cuEventSynchronize(CUevent handle) {
     const auto event = event_of(handle);
-    const TaskRef mark = mark_of(*event);
+    const TaskRef mark = mark_of(*event, Harm::Invalidates);
     forbid_unsafe_call();
     driver().engine.wait(mark);
     event->context.check();

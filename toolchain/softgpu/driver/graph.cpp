@@ -270,7 +270,8 @@ CUresult api::cuGraphCreate(CUgraph* phGraph, unsigned flags) {
 
 CUresult api::cuGraphDestroy(CUgraph handle) {
     const auto graph = graph_of(handle);
-    require(!graph->owned && !graph->capturing);
+    require(!graph->capturing, CUDA_ERROR_ILLEGAL_STATE);
+    require(!graph->owned);
     graph->forget();
     return CUDA_SUCCESS;
 }

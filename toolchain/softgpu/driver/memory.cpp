@@ -166,6 +166,7 @@ CUresult api::cuMemFree_v2(CUdeviceptr dptr) {
     if (dptr == 0) {
         // Also in a broken context.
         require(current_or_null() != nullptr, CUDA_ERROR_INVALID_CONTEXT);
+        forbid_unsafe_call();
         return CUDA_SUCCESS;
     }
     Context& context = current();

@@ -81,8 +81,7 @@ ValueOp checked(const ValueOp& op) {
 }
 
 ValueOp wait_operation(std::uint64_t address, std::uint64_t value, bool wide, unsigned flags) {
-    // Nothing is ever waiting to be flushed.
-    flags &= ~static_cast<unsigned>(CU_STREAM_WAIT_VALUE_FLUSH);
+    if (flags & CU_STREAM_WAIT_VALUE_FLUSH) fail(not_supported("cuStreamWaitValue with a flush of remote writes"));
     require(flags <= CU_STREAM_WAIT_VALUE_NOR);
     return checked({address, value, wide, false, flags});
 }
@@ -133,7 +132,8 @@ ValueOps value_operations(unsigned count, const CUstreamBatchMemOpParams* parame
                 break;
             // Every operation is complete and visible before the next one starts.
             case CU_STREAM_MEM_OP_BARRIER: require(p.memoryBarrier.flags <= CU_STREAM_MEMORY_BARRIER_TYPE_GPU); break;
-            case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES: require(p.flushRemoteWrites.flags == 0); break;
+            case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+                fail(not_supported("cuStreamBatchMemOp with a flush of remote writes"));
             default: fail(CUDA_ERROR_INVALID_VALUE);
         }
     }

@@ -119,6 +119,7 @@ CUresult api::cuStreamDestroy(CUstream handle) { return api::cuStreamDestroy_v2(
 CUresult api::cuStreamSynchronize(CUstream handle) {
     const auto stream = stream_of(handle);
     forbid_capturing(*stream);
+    forbid_unsafe_call();  // whichever stream is being captured
     synchronize(*stream);
     return CUDA_SUCCESS;
 }
@@ -126,6 +127,7 @@ CUresult api::cuStreamSynchronize(CUstream handle) {
 CUresult api::cuStreamQuery(CUstream handle) {
     const auto stream = stream_of(handle);
     forbid_capturing(*stream);
+    forbid_unsafe_call();
     {
         const std::lock_guard lock(driver().order);
         if (!predecessors(*stream).empty()) return CUDA_ERROR_NOT_READY;
