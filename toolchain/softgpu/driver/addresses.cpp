@@ -54,8 +54,7 @@ std::uint64_t Addresses::reserve(std::uint64_t bytes, std::uint64_t align, std::
         if (cursor_ > 0x7f0000000000) break;  // other mappings of the process live up there
         if (take(start)) return start;
     }
-    void* anywhere =
-        mmap(nullptr, bytes + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* anywhere = mmap(nullptr, bytes + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (anywhere == MAP_FAILED) return 0;
     const auto got = reinterpret_cast<std::uint64_t>(anywhere);
     const std::uint64_t start = round_up(got, align);

@@ -30,18 +30,18 @@ struct Allocation {
     Kind kind = Kind::Device;
     std::byte* bytes = nullptr;  // where the host reaches the byte at `address`
     Context* context = nullptr;
-    Device* device = nullptr;    // where the bytes are; for host memory, the device of the context that asked for it
-    unsigned flags = 0;          // as given to cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged
-    std::uint64_t id = 0;        // never reused
+    Device* device = nullptr;      // where the bytes are; for host memory, the device of the context that asked for it
+    unsigned flags = 0;            // as given to cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged
+    std::uint64_t id = 0;          // never reused
     bool module_variable = false;  // belongs to a module: cuMemFree refuses it
-    std::uint64_t reserved = 0;  // bytes of the reservation that this allocation owns; 0: it is part of a shared one
-    std::uint64_t offset = 0;    // in the device's memory
+    std::uint64_t reserved = 0;    // bytes of the reservation that this allocation owns; 0: it is part of a shared one
+    std::uint64_t offset = 0;      // in the device's memory
     std::uint64_t reservation = 0, reservation_size = 0;  // what CU_POINTER_ATTRIBUTE_RANGE_* and mempool queries say
-    bool read_only = false;              // HostRegister with READ_ONLY
-    std::set<int> access, access_read;   // Virtual: devices that may read and write, devices that may read
+    bool read_only = false;                               // HostRegister with READ_ONLY
+    std::set<int> access, access_read;  // Virtual: devices that may read and write, devices that may read
     bool sync_memops = false;
     std::shared_ptr<MemoryPool> pool;
-    std::shared_ptr<void> backing;       // Virtual: keeps the physical handle
+    std::shared_ptr<void> backing;                                               // Virtual: keeps the physical handle
     int managed_location = -2, managed_read_mostly = 0, prefetch_location = -2;  // what was advised; -2: never
     std::set<int> accessed_by;
 
@@ -87,9 +87,9 @@ private:
     mutable std::shared_mutex mutex_;
     std::map<std::uint64_t, std::shared_ptr<Allocation>> by_address_;
     mutable std::mutex reserve_mutex_;
-    std::map<std::uint64_t, std::uint64_t> reservations_;             // address -> bytes
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> holes_;      // freed reservations, the last one at the end
-    std::uint64_t cursor_ = 0x7e9000000000;                           // where the next new reservation is tried
+    std::map<std::uint64_t, std::uint64_t> reservations_;         // address -> bytes
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> holes_;  // freed reservations, the last one at the end
+    std::uint64_t cursor_ = 0x7e9000000000;                       // where the next new reservation is tried
     std::atomic<std::uint64_t> last_id_{0};
 };
 

@@ -80,8 +80,8 @@ void Link::finish(Direction direction, std::uint64_t bytes, std::uint64_t bytes_
         const std::lock_guard lock(mutex_);
         end = std::max(start, free_at_[direction]) + latency_;
         if (bytes_per_second)
-            end += std::chrono::nanoseconds(static_cast<std::int64_t>(static_cast<double>(bytes) * 1e9 /
-                                                                      static_cast<double>(bytes_per_second)));
+            end += std::chrono::nanoseconds(
+                static_cast<std::int64_t>(static_cast<double>(bytes) * 1e9 / static_cast<double>(bytes_per_second)));
         // Latency is not occupancy: the next transfer may start while this one's last bytes are on their way.
         free_at_[direction] = end - latency_;
     }

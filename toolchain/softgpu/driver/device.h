@@ -62,13 +62,12 @@ struct MemoryPool;
 
 class Device {
 public:
-    Device(int index, const Options& options)
-        : ordinal(index), memory(options.memory), link(options.latency) {}
+    Device(int index, const Options& options) : ordinal(index), memory(options.memory), link(options.latency) {}
 
     const int ordinal;
     DeviceMemory memory;
     Link link;
-    Context* primary = nullptr;  // made once, kept for the life of the process
+    Context* primary = nullptr;                      // made once, kept for the life of the process
     std::shared_ptr<MemoryPool> default_pool, pool;  // pool: the current one
 };
 

@@ -47,8 +47,8 @@ struct SetOp {
     std::uint64_t address = 0;
     std::size_t pitch = 0;
     std::uint32_t value = 0;
-    unsigned element = 1;                // 1, 2 or 4 bytes
-    std::size_t width = 0, height = 1;   // width in elements
+    unsigned element = 1;               // 1, 2 or 4 bytes
+    std::size_t width = 0, height = 1;  // width in elements
 };
 
 struct HostOp {

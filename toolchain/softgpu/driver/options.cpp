@@ -55,7 +55,8 @@ bool read_options(Options& out) {
     good &= read("HPE_SOFT_MEMORY", out.memory, 4ull << 20, 1ull << 42, true,
                  "bytes from 4M to 4096G, with suffix K, M or G");
     good &= read("HPE_SOFT_PEER", peer, 0, 1, false, "0 or 1");
-    good &= read("HPE_SOFT_LINK", out.link, 0, 1ull << 50, true, "bytes per second, with suffix K, M or G; 0: no limit");
+    good &=
+        read("HPE_SOFT_LINK", out.link, 0, 1ull << 50, true, "bytes per second, with suffix K, M or G; 0: no limit");
     good &= read("HPE_SOFT_PAGEABLE", out.pageable, 0, 1ull << 50, true,
                  "bytes per second, with suffix K, M or G; 0: as HPE_SOFT_LINK");
     good &= read("HPE_SOFT_LATENCY", out.latency, 0, 10'000'000, false, "microseconds from 0 to 10000000");

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT
+// Random operations on objects, from several threads, against plain arrays.
+//
+//   model SEED THREADS OPERATIONS [keep I,J,K-L,...]
+//
+// What operation i of a thread does depends on (seed, thread, i) alone, so leaving operations out (`keep` runs only those
+// listed, of thread 0) does not change the others: model.py shortens a failing run that way. A mismatch prints where and
+// ends with status 1.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+static std::atomic<bool> failed{false};
+
+#define CHECK(call)                                                                                \
+    do {                                                                                           \
+        const cudaError_t check_error = (call);                                                    \
+        if (check_error != cudaSuccess) {                                                          \
+            std::printf("thread %u operation %u: %s: %s\n", id, index, #call, cudaGetErrorName(check_error)); \
+            failed = true;                                                                         \
+            return;                                                                                \
+        }                                                                                          \
+    } while (0)
+
+// Writes one range and reads another; both known to the model.
+__global__ void mix(unsigned char* to, const unsigned char* from, std::size_t n, unsigned char key) {
+    const std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x;
+    if (i < n) to[i] = static_cast<unsigned char>(to[i] * 3 + from[i] + key);
+}
+
+struct Random {
+    unsigned long long state;
+    unsigned next() {
+        state = state * 6364136223846793005ull + 1442695040888963407ull;
+        unsigned long long x = state;
+        x ^= x >> 33;
+        x *= 0xff51afd7ed558ccdull;
+        x ^= x >> 33;
+        return static_cast<unsigned>(x >> 16);
+    }
+    std::size_t below(std::size_t n) { return n == 0 ? 0 : next() % n; }
+};
+
+struct Thing {
+    unsigned char* object = nullptr;
+    std::vector<unsigned char> model;
+};
+
+struct Worker {
+    unsigned long long seed;
+    unsigned id;
+    unsigned index = 0;
+    std::vector<Thing> things{4};
+    cudaStream_t stream{};
+    unsigned char* pinned = nullptr;
+    static constexpr std::size_t largest = 300000;
+
+    void expect(const unsigned char* got, const Thing& thing, std::size_t at, std::size_t n, const char* what) {
+        if (std::memcmp(got, thing.model.data() + at, n) == 0) return;
+        std::size_t wrong = 0;
+        while (got[wrong] == thing.model[at + wrong]) ++wrong;
+        std::printf("thread %u operation %u (%s): object of %zu bytes, byte %zu is %u, not %u\n", id, index, what,
+                    thing.model.size(), at + wrong, got[wrong], thing.model[at + wrong]);
+        failed = true;
+    }
+
+    void replace(Thing& thing, Random& random) {
+        if (thing.object != nullptr) CHECK(cudaFree(thing.object));
+        const std::size_t size = 1 + random.below(random.below(4) == 0 ? largest : 9000);
+        CHECK(cudaMalloc(&thing.object, size));
+        thing.model.resize(size);
+        const auto value = static_cast<unsigned char>(random.next());
+        // Half of the new objects are first written by the CPU, half by the device.
+        if (random.below(2) == 0) {
+            std::memset(thing.object, value, size);
+        } else {
+            CHECK(cudaMemset(thing.object, value, size));
+        }
+        std::memset(thing.model.data(), value, size);
+    }
+
+    void step(unsigned number) {
+        index = number;
+        Random random{seed * 0x9E3779B97F4A7C15ull + id * 0xD1B54A32D192ED03ull + number};
+        for (int i = 0; i < 3; ++i) random.next();
+        Thing& thing = things[random.below(things.size())];
+        Thing& other = things[random.below(things.size())];
+        if (thing.object == nullptr) return replace(thing, random);
+        if (other.object == nullptr) return replace(other, random);
+        const std::size_t at = random.below(thing.model.size());
+        const std::size_t n = 1 + random.below(random.below(3) == 0 ? thing.model.size() - at
+                                                                  : std::min<std::size_t>(thing.model.size() - at, 700));
+        const auto value = static_cast<unsigned char>(random.next());
+        std::vector<unsigned char> host(n);
+        switch (random.below(15)) {
+            case 0: case 1: case 2: expect(thing.object + at, thing, at, n, "CPU read"); break;
+            case 3: case 4: case 5:
+                for (std::size_t i = 0; i < n; ++i) thing.object[at + i] = static_cast<unsigned char>(value + i);
+                for (std::size_t i = 0; i < n; ++i) thing.model[at + i] = static_cast<unsigned char>(value + i);
+                break;
+            case 6:
+                std::memset(host.data(), value, n);
+                CHECK(cudaMemcpy(thing.object + at, host.data(), n, cudaMemcpyHostToDevice));
+                std::memset(thing.model.data() + at, value, n);
+                break;
+            case 7:
+                CHECK(cudaMemcpy(host.data(), thing.object + at, n, cudaMemcpyDeviceToHost));
+                expect(host.data(), thing, at, n, "copy to host");
+                break;
+            case 8:  // asynchronous, both ways through pinned memory, in stream order
+                CHECK(cudaMemcpyAsync(pinned, thing.object + at, n, cudaMemcpyDefault, stream));
+                CHECK(cudaStreamSynchronize(stream));
+                expect(pinned, thing, at, n, "asynchronous copy to host");
+                std::memset(pinned, value, n);
+                CHECK(cudaMemcpyAsync(thing.object + at, pinned, n, cudaMemcpyDefault, stream));
+                if (random.below(2) == 0) CHECK(cudaStreamSynchronize(stream));
+                std::memset(thing.model.data() + at, value, n);
+                CHECK(cudaStreamSynchronize(stream));
+                break;
+            case 9: {
+                if (&other == &thing) break;
+                const std::size_t m = std::min(n, other.model.size());
+                const std::size_t to = random.below(other.model.size() - m + 1);
+                CHECK(cudaMemcpy(other.object + to, thing.object + at, m,
+                                 random.below(2) == 0 ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice));
+                std::memcpy(other.model.data() + to, thing.model.data() + at, m);
+                break;
+            }
+            case 10:
+                if (random.below(2) == 0) {
+                    CHECK(cudaMemset(thing.object + at, value, n));
+                } else {
+                    CHECK(cudaMemsetAsync(thing.object + at, value, n, stream));
+                }
+                std::memset(thing.model.data() + at, value, n);
+                break;
+            case 11: {  // a launch in this thread's stream; sometimes nobody waits for it but the next access
+                if (&other == &thing) break;
+                const std::size_t m = std::min(n, other.model.size());
+                const std::size_t from = random.below(other.model.size() - m + 1);
+                const bool own = random.below(2) == 0;
+                mix<<<static_cast<unsigned>((m + 127) / 128), 128, 0, own ? stream : nullptr>>>(
+                    thing.object + at, other.object + from, m, value);
+                CHECK(cudaGetLastError());
+                for (std::size_t i = 0; i < m; ++i) {
+                    thing.model[at + i] =
+                        static_cast<unsigned char>(thing.model[at + i] * 3 + other.model[from + i] + value);
+                }
+                // Work in one stream and then in another has to be ordered by the program.
+                CHECK(own ? cudaStreamSynchronize(stream) : cudaStreamSynchronize(nullptr));
+                break;
+            }
+            case 12: {  // launch and do not wait at all: the accesses that follow must
+                mix<<<static_cast<unsigned>((n + 127) / 128), 128>>>(thing.object + at, thing.object + at, n, value);
+                CHECK(cudaGetLastError());
+                for (std::size_t i = 0; i < n; ++i) {
+                    thing.model[at + i] = static_cast<unsigned char>(thing.model[at + i] * 4 + value);
+                }
+                expect(thing.object + at, thing, at, n, "CPU read right after a launch");
+                break;
+            }
+            case 13: CHECK(cudaDeviceSynchronize()); break;
+            case 14: replace(thing, random); break;
+        }
+    }
+
+    void finish() {
+        for (Thing& thing : things) {
+            if (thing.object == nullptr) continue;
+            expect(thing.object, thing, 0, thing.model.size(), "final read");
+            CHECK(cudaFree(thing.object));
+        }
+    }
+};
+
+static bool kept(const char* list, unsigned i) {
+    if (list == nullptr) return true;
+    for (const char* at = list; *at != '\0';) {
+        char* end;
+        const unsigned first = static_cast<unsigned>(std::strtoul(at, &end, 10));
+        unsigned last = first;
+        if (*end == '-') last = static_cast<unsigned>(std::strtoul(end + 1, &end, 10));
+        if (i >= first && i <= last) return true;
+        at = *end == ',' ? end + 1 : end;
+    }
+    return false;
+}
+
+int main(int argc, char** argv) {
+    if (argc < 4) return 2;
+    const unsigned long long seed = std::strtoull(argv[1], nullptr, 10);
+    const unsigned threads = static_cast<unsigned>(std::atoi(argv[2]));
+    const unsigned operations = static_cast<unsigned>(std::strtoul(argv[3], nullptr, 10));
+    const char* keep = argc > 5 ? argv[5] : nullptr;
+    std::vector<std::thread> pool;
+    for (unsigned t = 0; t < threads; ++t) {
+        pool.emplace_back([=] {
+            Worker worker{seed, t};
+            if (cudaStreamCreateWithFlags(&worker.stream, t % 2 == 0 ? cudaStreamDefault : cudaStreamNonBlocking) !=
+                    cudaSuccess ||
+                cudaMallocHost(&worker.pinned, Worker::largest) != cudaSuccess) {
+                failed = true;
+                return;
+            }
+            for (unsigned i = 0; i < operations && !failed; ++i) {
+                if (kept(keep, i)) worker.step(i);
+            }
+            if (!failed) worker.finish();
+        });
+    }
+    for (auto& thread : pool) thread.join();
+    if (!failed) std::printf("%u threads, %u operations each: as the model says\n", threads, operations);
+    std::fflush(stdout);
+    return failed ? 1 : 0;
+}
