@@ -6,6 +6,19 @@
 
 namespace hpe {
 
+namespace {
+
+// One store may straddle two blocks, and both must be Dirty at once or it never ends.
+bool may_share_a_store(const BlockRef& a, const BlockRef& b) noexcept {
+    return a.object == b.object && (a.block + 1 == b.block || b.block + 1 == a.block);
+}
+
+bool is_same(const BlockRef& a, const BlockRef& b) noexcept {
+    return a.object == b.object && a.serial == b.serial && a.block == b.block;
+}
+
+}  // namespace
+
 std::size_t Rolling::block_bytes(std::size_t object_bytes, std::size_t configured) const noexcept {
     return std::min(object_bytes, configured);
 }
@@ -18,20 +31,20 @@ std::size_t Rolling::limit() const noexcept {
 
 void Rolling::dirtied(BlockRef block, Plan& plan) noexcept {
     lock();
-    if (count_ == kRing) {
-        if (plan.evict(ring_[head_])) {
-            head_ = (head_ + 1) % kRing;
-            --count_;
-        }
+    const auto allowed = limit();
+    while (count_ >= allowed) {
+        const BlockRef& oldest = ring_[head_];
+        // Flushed by a copy meanwhile and now Dirty anew: this entry only goes.
+        const bool own = is_same(oldest, block);
+        if (!own && count_ == 1 && may_share_a_store(oldest, block)) break;
+        if (!own && !plan.evict(oldest)) break;
+        head_ = (head_ + 1) % kRing;
+        --count_;
     }
+    // Full only if the plan is, too: then the block is Dirty without an entry, and the next launch flushes it.
     if (count_ < kRing) {
         ring_[(head_ + count_) % kRing] = block;
         ++count_;
-    }
-    const auto allowed = limit();
-    while (count_ > allowed && plan.evict(ring_[head_])) {
-        head_ = (head_ + 1) % kRing;
-        --count_;
     }
     unlock();
 }

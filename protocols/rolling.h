@@ -13,7 +13,8 @@ namespace hpe {
 
 class Rolling final : public Protocol {
 public:
-    // rolling_size: Dirty blocks allowed; 0: two more per live object, as in the paper.
+    // rolling_size: Dirty blocks allowed; 0: two more per live object, as in the paper. With 1, the neighbour of the
+    // newest stays too: one store may straddle both.
     explicit Rolling(std::size_t rolling_size) noexcept : fixed_(rolling_size) {}
 
     std::string_view name() const noexcept override { return "rolling"; }

@@ -143,6 +143,38 @@ TEST_CASE("rolling update evicts the oldest block beyond its size") {
     CHECK(dirtied(14).empty());
 }
 
+TEST_CASE("a store that straddles two blocks finds both writable, whatever the rolling size") {
+    Rolling rolling(1);
+    Object object, other;
+    const auto dirtied = [&](Object& in, std::uint32_t block) {
+        Plan plan;
+        rolling.dirtied({&in, 1, block}, plan);
+        std::vector<std::uint32_t> evicted;
+        for (const auto& victim : plan) evicted.push_back(victim.block);
+        return evicted;
+    };
+    CHECK(dirtied(object, 10).empty());
+    CHECK(dirtied(object, 11).empty());
+    CHECK(dirtied(object, 12) == std::vector<std::uint32_t>{10});
+    CHECK(dirtied(other, 13) == std::vector<std::uint32_t>{11, 12});
+    CHECK(dirtied(other, 12).empty());  // the lower half may trap last
+}
+
+TEST_CASE("a block that becomes Dirty anew is not evicted for its own older entry") {
+    // A copy to the device or a wait flushed it meanwhile: its entry is still queued.
+    Rolling rolling(1);
+    Object object;
+    for (int again = 0; again < 3; ++again) {
+        Plan plan;
+        rolling.dirtied({&object, 1, 8}, plan);
+        CHECK(plan.size() == 0);
+    }
+    Plan plan;
+    rolling.dirtied({&object, 1, 20}, plan);
+    REQUIRE(plan.size() == 1);
+    CHECK(plan.begin()->block == 8);
+}
+
 TEST_CASE("adaptive rolling size is two blocks per live object") {
     Rolling rolling(0);
     CHECK(rolling.limit() == 1);
