@@ -12,6 +12,7 @@ namespace hpe {
 struct ThreadState {
     unsigned inside = 0;          // depth of calls into the real driver from one of our doors
     unsigned in_callback = 0;     // running a host function that a stream called
+    bool in_fault = false;        // in our SIGSEGV handler, where every signal is blocked
     bool touched_inside = false;  // a fault was served while inside != 0: the door looks again when it returns
     bool blocks_sigsegv = false;  // the program asked for SIGSEGV to be blocked; the kernel was not told
 };

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "shim/base/log.h"
+#include "shim/base/thread.h"
 #include "shim/runtime/coherence.h"
 #include "shim/runtime/device_owned.h"
 #include "shim/runtime/process.h"
@@ -43,7 +44,10 @@ void on_fault(int signal, siginfo_t* info, void* context) {
         const auto code = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR];
         const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
         if ((code & kInstruction) == 0) {
-            if (coherence().serve_fault(address, (code & kWrite) != 0) == Coherence::Served::Done) {
+            this_thread.in_fault = true;
+            const auto served = coherence().serve_fault(address, (code & kWrite) != 0);
+            this_thread.in_fault = false;
+            if (served == Coherence::Served::Done) {
                 errno = saved;
                 return;
             }

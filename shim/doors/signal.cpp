@@ -29,7 +29,8 @@ sighandler_t set_handler(int signal, sighandler_t handler, int flags) noexcept {
 }
 
 int change_mask(int how, const sigset_t* set, sigset_t* old) noexcept {
-    if (!hpe::signals::installed()) {
+    // In our handler it is the driver that asks, around threads that it makes: not the program's mask.
+    if (!hpe::signals::installed() || hpe::this_thread.in_fault) {
         return hpe::SignalsBlocked::real_sigmask(how, set, old) == 0 ? 0 : errno;
     }
     return program_sigmask(how, set, old);

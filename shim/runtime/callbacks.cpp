@@ -31,7 +31,14 @@ std::map<std::pair<CUhostFn, void*>, HostCall*>& repeated() {
 
 class InCallback {
 public:
-    InCallback() noexcept { ++this_thread.in_callback; }
+    InCallback() noexcept {
+        ++this_thread.in_callback;
+        // The driver may have made this thread while everything was blocked.
+        sigset_t faults;
+        sigemptyset(&faults);
+        sigaddset(&faults, SIGSEGV);
+        SignalsBlocked::real_sigmask(SIG_UNBLOCK, &faults, nullptr);
+    }
     ~InCallback() {
         // The stream goes on when we return: what was written must be there.
         coherence().end_unordered();

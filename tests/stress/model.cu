@@ -3,13 +3,13 @@
 //
 //   model SEED THREADS OPERATIONS [keep I,J,K-L,...]
 //
-// What operation i of a thread does depends on (seed, thread, i) alone, so leaving operations out (`keep` runs only those
-// listed, of thread 0) does not change the others: model.py shortens a failing run that way. A mismatch prints where and
-// ends with status 1.
+// What operation i of a thread does depends on (seed, thread, i) alone, so leaving operations out (`keep` runs only
+// those listed, of thread 0) does not change the others: model.py shortens a failing run that way. A mismatch prints
+// where and ends with status 1.
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,14 +18,14 @@
 
 static std::atomic<bool> failed{false};
 
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        const cudaError_t check_error = (call);                                                    \
-        if (check_error != cudaSuccess) {                                                          \
+#define CHECK(call)                                                                                           \
+    do {                                                                                                      \
+        const cudaError_t check_error = (call);                                                               \
+        if (check_error != cudaSuccess) {                                                                     \
             std::printf("thread %u operation %u: %s: %s\n", id, index, #call, cudaGetErrorName(check_error)); \
-            failed = true;                                                                         \
-            return;                                                                                \
-        }                                                                                          \
+            failed = true;                                                                                    \
+            return;                                                                                           \
+        }                                                                                                     \
     } while (0)
 
 // Writes one range and reads another; both known to the model.
@@ -94,13 +94,18 @@ struct Worker {
         if (thing.object == nullptr) return replace(thing, random);
         if (other.object == nullptr) return replace(other, random);
         const std::size_t at = random.below(thing.model.size());
-        const std::size_t n = 1 + random.below(random.below(3) == 0 ? thing.model.size() - at
-                                                                  : std::min<std::size_t>(thing.model.size() - at, 700));
+        const std::size_t n =
+            1 + random.below(random.below(3) == 0 ? thing.model.size() - at
+                                                  : std::min<std::size_t>(thing.model.size() - at, 700));
         const auto value = static_cast<unsigned char>(random.next());
         std::vector<unsigned char> host(n);
         switch (random.below(15)) {
-            case 0: case 1: case 2: expect(thing.object + at, thing, at, n, "CPU read"); break;
-            case 3: case 4: case 5:
+            case 0:
+            case 1:
+            case 2: expect(thing.object + at, thing, at, n, "CPU read"); break;
+            case 3:
+            case 4:
+            case 5:
                 for (std::size_t i = 0; i < n; ++i) thing.object[at + i] = static_cast<unsigned char>(value + i);
                 for (std::size_t i = 0; i < n; ++i) thing.model[at + i] = static_cast<unsigned char>(value + i);
                 break;
@@ -170,6 +175,13 @@ struct Worker {
         }
     }
 
+    // A stream that does not wait for the default stream: the program has to order the two itself.
+    void settle() {
+        if (id % 2 == 0) return;
+        CHECK(cudaStreamSynchronize(stream));
+        CHECK(cudaStreamSynchronize(nullptr));
+    }
+
     void finish() {
         for (Thing& thing : things) {
             if (thing.object == nullptr) continue;
@@ -209,7 +221,9 @@ int main(int argc, char** argv) {
                 return;
             }
             for (unsigned i = 0; i < operations && !failed; ++i) {
-                if (kept(keep, i)) worker.step(i);
+                if (!kept(keep, i)) continue;
+                worker.step(i);
+                if (!failed) worker.settle();
             }
             if (!failed) worker.finish();
         });
