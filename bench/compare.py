@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""Times programs against each other in one run: every contender runs in every round, in turn, so that whatever drifts on
+the machine falls on all of them alike. Shared by the benches that scripts/gpu-check runs.
+"""
+import os
+import statistics
+import subprocess
+import time
+
+
+class Failed(Exception):
+    pass
+
+
+def environment(library=None, **variables):
+    """The caller's environment without any HPE_ variable; with `library` preloaded if given."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("HPE_") and k != "LD_PRELOAD"}
+    if library:
+        env["LD_PRELOAD"] = str(library)
+    env.update({k: str(v) for k, v in variables.items()})
+    return env
+
+
+def run(command, env, timeout=300):
+    try:
+        done = subprocess.run(command, env=env, capture_output=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{' '.join(command)}: no end after {timeout} s") from None
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(command)}: status {done.returncode}: {done.stderr[-400:].decode(errors='replace')}")
+    return done.stdout.decode()
+
+
+def printed_numbers(command, env):
+    """The figures that a bench prints, one a line."""
+    return [float(line) for line in run(command, env).split()]
+
+
+def wall_ms(command, env):
+    """How long the whole command takes, in milliseconds."""
+    begin = time.monotonic()
+    run(command, env)
+    return [(time.monotonic() - begin) * 1e3]
+
+
+def compare(contenders, rounds, measure=printed_numbers):
+    """contenders: name -> (command, environment). Returns name -> {"median", "low", "high", "samples"}; low and high are
+    quartiles."""
+    samples = {name: [] for name in contenders}
+    for number in range(rounds):
+        order = list(contenders) if number % 2 == 0 else list(reversed(contenders))
+        for name in order:
+            samples[name] += measure(*contenders[name])
+    summary = {}
+    for name, values in samples.items():
+        low, median, high = statistics.quantiles(values, n=4) if len(values) > 1 else values * 3
+        summary[name] = {"median": round(median, 3), "low": round(low, 3), "high": round(high, 3), "samples": len(values)}
+    return summary
