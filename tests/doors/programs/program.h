@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// What the programs of this folder share. Each is run as `program FORM CASE...`: with FORM "copy" it copies its data
+// explicitly and needs no libhpe, with "plain" the CPU uses the pointer that cudaMalloc returned. Both forms print the
+// same lines. Nothing here knows of libhpe.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstring>
+
+#include "../../apps/app.h"
+
+inline bool plain = false;
+
+// write(2), so that it may be used in signal handlers and keeps its order with a crash.
+__attribute__((format(printf, 1, 2))) inline void say(const char* format, ...) {
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = std::vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (length > 0 && write(STDOUT_FILENO, text, static_cast<std::size_t>(length)) != length) _exit(99);
+}
+
+template <int = 0>
+__global__ void advance(unsigned* data, unsigned n, unsigned key) {
+    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) data[i] = data[i] * 1664525u + key + i;
+}
+
+// An array that the CPU and the GPU use, and a plain array beside it that says what it must hold.
+struct Data {
+    unsigned* gpu = nullptr;
+    unsigned count = 0;
+    unsigned* model = nullptr;
+    unsigned round = 0;
+
+    explicit Data(unsigned n) : count(n), model(static_cast<unsigned*>(std::calloc(n, sizeof(unsigned)))) {
+        CHECK(cudaMalloc(&gpu, n * sizeof(unsigned)));
+        CHECK(cudaMemset(gpu, 0, n * sizeof(unsigned)));
+        CHECK(cudaDeviceSynchronize());
+    }
+    unsigned get(unsigned i) const {
+        if (plain) return static_cast<volatile unsigned*>(gpu)[i];
+        unsigned value = 0;
+        CHECK(cudaMemcpy(&value, gpu + i, sizeof value, cudaMemcpyDeviceToHost));
+        return value;
+    }
+    void set(unsigned i, unsigned value) {
+        model[i] = value;
+        if (plain) {
+            static_cast<volatile unsigned*>(gpu)[i] = value;
+        } else {
+            CHECK(cudaMemcpy(gpu + i, &value, sizeof value, cudaMemcpyHostToDevice));
+        }
+    }
+    void launch() {
+        advance<><<<blocks_for(count, 128), 128>>>(gpu, count, ++round);
+        CHECK(cudaGetLastError());
+        for (unsigned i = 0; i < count; ++i) model[i] = model[i] * 1664525u + round + i;
+    }
+    // CPU accesses only: reads some elements and writes some. Returns how many were wrong.
+    unsigned touch(unsigned seed) {
+        unsigned wrong = 0;
+        for (unsigned k = 0; k < 8; ++k) {
+            const unsigned i = (seed * 2654435761u + k * 40503u) % count;
+            wrong += get(i) != model[i];
+            set(i, seed + k);
+            wrong += get(i) != seed + k;
+        }
+        return wrong;
+    }
+    // A launch, a wait, CPU accesses.
+    unsigned work(unsigned seed) {
+        launch();
+        CHECK(cudaDeviceSynchronize());
+        return touch(seed);
+    }
+    unsigned check_all() const {
+        CHECK(cudaDeviceSynchronize());
+        unsigned wrong = 0;
+        const unsigned step = plain ? 1 : 97;
+        for (unsigned i = 0; i < count; i += step) wrong += get(i) != model[i];
+        return wrong;
+    }
+};
+
+struct Case {
+    const char* name;
+    void (*run)(int argc, char** argv);
+};
+
+template <std::size_t n>
+int run_case(const Case (&cases)[n], int argc, char** argv) {
+    if (argc < 3) {
+        for (const Case& c : cases) std::printf("%s\n", c.name);
+        return argc == 1 ? 0 : 2;
+    }
+    plain = std::strcmp(argv[1], "plain") == 0;
+    for (const Case& c : cases) {
+        if (std::strcmp(c.name, argv[2]) != 0) continue;
+        c.run(argc - 3, argv + 3);
+        say("end of %s\n", c.name);
+        return 0;
+    }
+    std::fprintf(stderr, "no case %s\n", argv[2]);
+    return 2;
+}
