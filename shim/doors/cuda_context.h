@@ -82,7 +82,7 @@ CUresult end_capture(const C& call, CUstream stream, CUgraph* graph) {
     // An invalidated capture ends too; a stream that was not capturing has nothing to end.
     const bool was = in_flight.capturing(stream, call.flavour);
     const CUresult result = call(stream, graph);
-    if (was) in_flight.capture_ended();
+    if (was && (result == CUDA_SUCCESS || !in_flight.capturing(stream, call.flavour))) in_flight.capture_ended();
     return result;
 }
 
@@ -122,32 +122,46 @@ CUresult destroy_context(const C& call, CUcontext context) {
         context, [&] { return call(context); }, [] { return true; });
 }
 
-inline CUcontext primary_context(CUdevice device) {
+inline CUresult primary_is_active(CUdevice device, int& active) {
     Inside inside;
     unsigned flags = 0;
+    return twice([&] { return driver.cuDevicePrimaryCtxGetState(device, &flags, &active); });
+}
+
+// nullptr if it is not active.
+inline CUresult primary_context(CUdevice device, CUcontext& context) {
+    context = nullptr;
     int active = 0;
-    CUcontext context = nullptr;
-    if (driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active == 0) return nullptr;
-    if (driver.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS) return nullptr;
-    driver.cuDevicePrimaryCtxRelease_v2(device);
-    return context;
+    const CUresult asked = primary_is_active(device, active);
+    // An invalid device is the true call's to complain of.
+    if (asked != CUDA_SUCCESS || active == 0) return asked == CUDA_ERROR_INVALID_DEVICE ? CUDA_SUCCESS : asked;
+    Inside inside;
+    const CUresult retained = twice([&] { return driver.cuDevicePrimaryCtxRetain(&context, device); });
+    if (retained == CUDA_SUCCESS) twice([&] { return driver.cuDevicePrimaryCtxRelease_v2(device); });
+    // A broken one must still be reset: it is most likely the current one.
+    return lost_context(retained) ? twice([&] { return driver.cuCtxGetCurrent(&context); }) : retained;
 }
 
 template <class C>
 CUresult reset_primary(const C& call, CUdevice device) {
+    CUcontext context = nullptr;
+    const CUresult found = primary_context(device, context);
+    // Without its context its objects cannot be told: none may outlive it.
+    if (found != CUDA_SUCCESS) return found;
     return end_context(
-        primary_context(device), [&] { return call(device); }, [] { return true; });
+        context, [&] { return call(device); }, [] { return true; });
 }
 
 template <class C>
 CUresult release_primary(const C& call, CUdevice device) {
+    CUcontext context = nullptr;
+    const CUresult found = primary_context(device, context);
+    if (found != CUDA_SUCCESS) return found;
     return end_context(
-        primary_context(device), [&] { return call(device); },
+        context, [&] { return call(device); },
         [&] {
-            Inside inside;
-            unsigned flags = 0;
             int active = 0;
-            return driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active == 0;
+            return primary_is_active(device, active) == CUDA_SUCCESS && active == 0;
         });
 }
 

@@ -95,7 +95,8 @@ CUresult host_function(const C& call, CUstream stream, CUhostFn function, void* 
     coherence().expect_callbacks();
     // A captured function runs as often as its graph: its wrapper stays.
     const bool captured = in_flight.capturing(stream, call.flavour);
-    callbacks::HostCall* wrapped = callbacks::wrap(function, data, captured);
+    // Nor is it sure, while a capture is under way, that this one is not captured.
+    callbacks::HostCall* wrapped = callbacks::wrap(function, data, in_flight.capturing_anywhere());
     const CUresult result = call(stream, callbacks::run_host_function, wrapped);
     if (result != CUDA_SUCCESS) {
         callbacks::discard(wrapped);

@@ -35,8 +35,8 @@ CUresult alloc_pitch(const C& call, CUdeviceptr* pointer, std::size_t* pitch, st
     const auto padded = Coherence::padded(bytes);
     if (padded != bytes || rows % kPage != 0) {
         Inside inside;
-        driver.cuMemFree_v2(rows);
-        result = driver.cuMemAlloc_v2(&rows, padded);
+        twice([&] { return driver.cuMemFree_v2(rows); });
+        result = twice([&] { return driver.cuMemAlloc_v2(&rows, padded); });
         if (result != CUDA_SUCCESS) return result;
     }
     *pointer = rows;

@@ -45,7 +45,10 @@ void Coherence::track(std::uintptr_t base, std::size_t requested) {
         return;
     }
     CUcontext context = nullptr;
-    driver.cuCtxGetCurrent(&context);
+    if (twice([&] { return driver.cuCtxGetCurrent(&context); }) != CUDA_SUCCESS || context == nullptr) {
+        device_owned::add(base, size, "the driver did not say which context it belongs to");
+        return;
+    }
     const auto block_bytes = protocol_->block_bytes(size, block_size_);
     auto* words = new (std::nothrow) Block[Object::block_count(size, block_bytes)];
     auto* view = words != nullptr ? Arena{}.take(size) : nullptr;
@@ -100,15 +103,20 @@ CUresult Coherence::begin_free(Object& object) {
     SignalsBlocked blocked;
     std::scoped_lock lock(apply_mutex());
     if (object.serial() % 2 == 0) return CUDA_ERROR_INVALID_VALUE;
-    // Flushes under way read the shadow that is about to be recycled.
-    engine.drain();
+    // Flushes under way read the shadow that is about to be recycled. Those of a lost context have ended.
+    const auto drained = engine.drain();
+    if (drained != CUDA_SUCCESS && !lost_context(drained)) {
+        log::warn("object {:#x} cannot be freed while its flushes may be under way: {}", object.base,
+                  error_name(drained));
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     const auto count = object.blocks();
     std::vector<State> states(count);
     for (std::uint32_t i = 0; i < count; ++i) states[i] = object.block(i).lock();
     // An accessible page left behind would hide the first touch of the next object at this address.
     const bool closed = !object.shadowed.load(std::memory_order_acquire) ||
                         pager::unmap_shadow(object.base, object.size) ||
-                        pager::protect(object.base, object.size, State::Invalid);
+                        pager::close_shadow(object.base, object.size, Arena::closed(object.view));
     if (closed) {
         table_.erase(&object);
         object.close();
@@ -120,18 +128,10 @@ CUresult Coherence::begin_free(Object& object) {
 }
 
 void Coherence::cancel_free(Object& object) {
-    // The program keeps its object, and what the CPU wrote to it.
+    // The program keeps its object, and what the CPU wrote to it: the blocks have their states, and the next touch maps
+    // the shadow again.
+    object.shadowed.store(false, std::memory_order_release);
     object.reopen();
-    if (object.shadowed.load(std::memory_order_acquire)) {
-        bool mapped = pager::map_shadow(object.base, object.size, Arena::closed(object.view));
-        for (std::uint32_t i = 0; mapped && i < object.blocks(); ++i) {
-            const auto state = object.block(i).peek().state;
-            if (valid_on_host(state)) {
-                mapped = pager::protect(object.base + object.offset_of(i), object.bytes_of(i), state);
-            }
-        }
-        if (!mapped) log::error("cannot map the host copy of object {:#x} again after its free failed", object.base);
-    }
     table_.insert(&object);
 }
 

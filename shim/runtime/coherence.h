@@ -43,7 +43,7 @@ public:
     Object* object_of(std::uintptr_t address) const noexcept;
 
     // Around the true free: begin drops the shadow; if it succeeds, exactly one of the two others follows. In the room,
-    // as a launch. CUDA_ERROR_INVALID_VALUE: another thread is freeing it.
+    // as a launch. CUDA_ERROR_INVALID_VALUE: another thread is freeing it; CUDA_ERROR_OUT_OF_MEMORY: the object stays.
     CUresult begin_free(Object& object);
     void finish_free(Object& object);
     void cancel_free(Object& object);
@@ -95,7 +95,8 @@ public:
 
 private:
     struct Unordered;
-    bool map_shadow(Object& object) noexcept;
+    bool map_shadow(Object& object, bool unordered) noexcept;
+    void merge_mappings() noexcept;
     bool serve_block(Object& object, std::uint32_t serial, std::uintptr_t address, bool is_write,
                      bool unordered) noexcept;
     bool coarsen(Object& object, std::uint32_t serial) noexcept;
@@ -104,7 +105,7 @@ private:
     void make_hot(Object& object) noexcept;
     bool remember_unordered(Unordered entry, State next) noexcept;
     void end_one(Unordered& entry) noexcept;
-    void wait_in_order() noexcept;
+    CUresult wait_in_order() noexcept;
 
     CUresult release_object(Object& object);
     CUresult apply_to_range(DeviceRange range, Event event);

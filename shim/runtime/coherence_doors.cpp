@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Coherence: what doors ask before and after a call of the program: release, acquire, ranges of copies.
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
 #include "shim/runtime/apply.h"
+#include "shim/runtime/arena.h"
 #include "shim/runtime/coherence.h"
 #include "shim/runtime/engine.h"
 #include "shim/runtime/inflight.h"
@@ -58,11 +60,13 @@ std::size_t span_bytes(const Held& first, const Held& last) noexcept {
            first.object->offset_of(first.index);
 }
 
+// Where the kernel refuses to split a mapping, the whole object is closed: no block is then more accessible than its
+// state allows, and a touch of a valid one gives it its protection back.
 bool protect_run(const Held& first, const Held& last, State state) noexcept {
-    const auto address = first.object->base + first.object->offset_of(first.index);
-    const auto bytes = span_bytes(first, last);
-    // One more try: at the limit on mappings another thread may just have merged some.
-    return pager::protect(address, bytes, state) || pager::protect(address, bytes, state);
+    const Object& object = *first.object;
+    if (!object.shadowed.load(std::memory_order_acquire)) return true;  // a free failed: the next touch maps it
+    return pager::protect(object.base + object.offset_of(first.index), span_bytes(first, last), state) ||
+           pager::close_shadow(object.base, object.size, Arena::closed(object.view));
 }
 
 }  // namespace
@@ -94,7 +98,11 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of) {
     const auto same_next = [](const Held& a, const Held& b) { return a.transition.next == b.transition.next; };
     if (!for_runs(held, changes, same_next,
                   [](const Held& a, const Held& b) { return protect_run(a, b, a.transition.next); })) {
-        log::warn("mprotect failed (too many mappings?): the call returns an error instead of working on old data");
+        static std::atomic_flag said = ATOMIC_FLAG_INIT;
+        if (!said.test_and_set()) {
+            log::warn("mprotect failed ({}): the call returns an error instead of working on old data",
+                      std::strerror(errno));
+        }
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS) {

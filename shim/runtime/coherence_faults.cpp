@@ -62,13 +62,28 @@ void with_driver(bool elsewhere, Work&& work) noexcept {
 
 }  // namespace
 
-bool Coherence::map_shadow(Object& object) noexcept {
+// Makes every object with valid blocks one mapping again; their blocks are opened anew when they are touched. In the
+// room, as a fault: no object goes meanwhile.
+void Coherence::merge_mappings() noexcept {
+    auto left = hot_objects_.load(std::memory_order_acquire);
+    for (auto* object = hot_.load(std::memory_order_acquire); object != nullptr && left-- != 0;
+         object = object->next_hot) {
+        if (object->serial() % 2 == 0 || !object->shadowed.load(std::memory_order_acquire)) continue;
+        pager::close_shadow(object->base, object->size, Arena::closed(object->view));
+    }
+}
+
+bool Coherence::map_shadow(Object& object, bool unordered) noexcept {
     if (object.shadowed.load(std::memory_order_acquire)) return true;
     while (mapping_.test_and_set(std::memory_order_acquire)) mapping_.wait(true);
     bool mapped = object.shadowed.load(std::memory_order_relaxed);
     if (!mapped) {
-        mapped = pager::map_shadow(object.base, object.size, Arena::closed(object.view)) ||
-                 pager::map_shadow(object.base, object.size, Arena::closed(object.view));
+        mapped = pager::map_shadow(object.base, object.size, Arena::closed(object.view));
+        if (!mapped && errno == ENOMEM && !unordered) {
+            // At the limit on mappings other objects give theirs up.
+            merge_mappings();
+            mapped = pager::map_shadow(object.base, object.size, Arena::closed(object.view));
+        }
         if (mapped) object.shadowed.store(true, std::memory_order_release);
     }
     mapping_.clear(std::memory_order_release);
@@ -82,16 +97,19 @@ bool Coherence::map_shadow(Object& object) noexcept {
 
 // Until nothing that the program enqueued before its access is outstanding, and no launch can come between: the room is
 // left only to wait, since a launch of another thread must not wait for a kernel.
-void Coherence::wait_in_order() noexcept {
+// In the room on return. An error: the device may still be writing.
+CUresult Coherence::wait_in_order() noexcept {
     constexpr int kPatience = 8;  // then a thread that launches without pause has to let us in
     for (int attempt = 0;; ++attempt) {
         const auto work = in_flight.work();
-        in_flight.wait();
+        // A context that is lost does nothing any more, and the others go on.
+        const auto waited = in_flight.wait();
+        const auto result = lost_context(waited) ? CUDA_SUCCESS : waited;
         room_.enter(Room::Group::Faults);
-        if (in_flight.work() == work) return;
+        if (in_flight.work() == work || result != CUDA_SUCCESS) return result;
         if (attempt == kPatience) {
-            in_flight.wait();
-            return;
+            const auto last = in_flight.wait();
+            return lost_context(last) ? CUDA_SUCCESS : last;
         }
         room_.leave(Room::Group::Faults);
     }
@@ -112,8 +130,13 @@ Coherence::Served Coherence::serve_fault(std::uintptr_t address, bool is_write) 
         if (this_thread.inside != 0) this_thread.touched_inside = true;
     } else {
         with_driver(elsewhere, [&] {
-            wait_in_order();
-            served = serve_block(*object, serial, address, is_write, false);
+            const auto waited = wait_in_order();
+            if (waited == CUDA_SUCCESS) {
+                served = serve_block(*object, serial, address, is_write, false);
+            } else {
+                log::error("cannot wait for the device work that may still write object {:#x}: {}", object->base,
+                           error_name(waited));
+            }
             room_.leave(Room::Group::Faults);
         });
     }
@@ -122,7 +145,7 @@ Coherence::Served Coherence::serve_fault(std::uintptr_t address, bool is_write) 
 
 bool Coherence::serve_block(Object& object, std::uint32_t serial, std::uintptr_t address, bool is_write,
                             bool unordered) noexcept {
-    if (!map_shadow(object)) return false;
+    if (!map_shadow(object, unordered)) return false;
     const auto index = object.block_at(address);
     Block& block = object.block(index);
     const auto before = block.lock();
@@ -148,13 +171,18 @@ bool Coherence::serve_block(Object& object, std::uint32_t serial, std::uintptr_t
     }
     if (unordered && next != before && !remember_unordered({&object, serial, index, nullptr, bytes}, next)) {
         block.unlock(before);
+        log::error("no memory to tell what a callback writes to object {:#x}: {}", object.base, std::strerror(errno));
         return false;
     }
     if (!pager::protect(object.base + offset, bytes, next)) {
-        block.unlock(before);
-        bool whole = false;
-        with_driver(unordered, [&] { whole = coarsen(object, serial); });
-        return whole;
+        // Bringing the whole object would bring what the device is still writing: others of its blocks are closed.
+        if (!unordered || !pager::close_shadow(object.base, object.size, Arena::closed(object.view)) ||
+            !pager::protect(object.base + offset, bytes, next)) {
+            block.unlock(before);
+            if (!unordered) return coarsen(object, serial);
+            log::error("mprotect on object {:#x} failed: {}", object.base, std::strerror(errno));
+            return false;
+        }
     }
     auto& faults = is_write ? object.traffic.write_faults : object.traffic.read_faults;
     faults.fetch_add(1, std::memory_order_relaxed);
@@ -177,7 +205,10 @@ bool Coherence::remember_unordered(Unordered entry, State next) noexcept {
         return e.object == entry.object && e.serial == entry.serial && e.block == entry.block;
     });
     if (next == State::Dirty) {
-        void* memory = mmap(nullptr, entry.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void* memory = MAP_FAILED;
+        for (int attempt = 0; attempt < 2 && memory == MAP_FAILED; ++attempt) {
+            memory = mmap(nullptr, entry.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        }
         if (memory == MAP_FAILED) return false;
         entry.twin = static_cast<std::byte*>(memory);
         std::memcpy(entry.twin, entry.object->view + entry.object->offset_of(entry.block), entry.bytes);
@@ -202,7 +233,8 @@ void Coherence::evict(const BlockRef& ref) noexcept {
     const auto before = block.lock();
     const auto [action, next] = protocol_->on(before, Event::Evict);
     auto after = before;
-    if (action == Action::Flush && !block.lent() && object.alive(ref.serial) && ref.block < object.blocks()) {
+    if (action == Action::Flush && !block.lent() && object.alive(ref.serial) && ref.block < object.blocks() &&
+        object.shadowed.load(std::memory_order_acquire)) {
         const auto address = object.base + object.offset_of(ref.block);
         const auto bytes = object.bytes_of(ref.block);
         // A block that cannot be evicted stays Dirty: the next launch flushes it and reports what is wrong.
@@ -233,8 +265,12 @@ bool Coherence::coarsen(Object& object, std::uint32_t serial) noexcept {
                     CUDA_SUCCESS;
         }
     }
-    // Writable at once: one mapping with one protection cannot be refused for lack of mappings.
-    whole = whole && pager::protect(object.base, object.size, State::Dirty);
+    // Writable at once: one mapping with one protection is hardly ever refused for lack of mappings.
+    if (whole && !pager::protect(object.base, object.size, State::Dirty)) {
+        merge_mappings();
+        whole = pager::protect(object.base, object.size, State::Dirty) ||
+                pager::map_shadow_open(object.base, object.size, object.view);
+    }
     for (std::uint32_t i = 0; i < count; ++i) {
         const auto before = object.block(i).peek().state;
         if (!whole) {
@@ -256,8 +292,13 @@ bool Coherence::coarsen(Object& object, std::uint32_t serial) noexcept {
     object.coarsen();
     for (std::uint32_t i = 1; i < count; ++i) object.block(i).unlock(State::Invalid);
     object.block(0).unlock(State::Dirty);
-    log::warn("mprotect on object {:#x} failed (the limit on mappings?): it is one block of {} bytes from here on",
-              object.base, object.size);
+    static std::atomic_flag said = ATOMIC_FLAG_INIT;
+    if (!said.test_and_set()) {
+        log::warn(
+            "mprotect on object {:#x} failed (the limit on mappings?): it is one block of {} bytes from here on; "
+            "others may follow unsaid",
+            object.base, object.size);
+    }
     return true;
 }
 
@@ -287,7 +328,9 @@ void Coherence::end_one(Unordered& entry) noexcept {
     const auto offset = object.offset_of(entry.block);
     const auto bytes = object.bytes_of(entry.block);
     if (object.alive(entry.serial) && entry.block < object.blocks() && valid_on_host(before) &&
-        pager::protect(object.base + offset, bytes, State::Invalid)) {
+        (!object.shadowed.load(std::memory_order_acquire) ||
+         pager::protect(object.base + offset, bytes, State::Invalid) ||
+         pager::close_shadow(object.base, object.size, Arena::closed(object.view)))) {
         auto result = CUDA_SUCCESS;
         if (before == State::Dirty) {
             const auto* now = object.view + offset;
@@ -310,9 +353,10 @@ void Coherence::end_one(Unordered& entry) noexcept {
             after = State::Invalid;
             object.valid.fetch_sub(1, std::memory_order_release);
         } else {
-            pager::protect(object.base + offset, bytes, before);
             log::error("cannot send what a callback wrote to object {:#x}: {}", object.base, error_name(result));
         }
+    } else if (object.alive(entry.serial) && entry.block < object.blocks() && before == State::Dirty) {
+        log::error("cannot take back what a callback wrote to object {:#x}: {}", object.base, std::strerror(errno));
     }
     block.unlock(after);
     if (entry.twin != nullptr) munmap(entry.twin, entry.bytes);

@@ -19,24 +19,15 @@ constinit Engine engine;
 
 namespace {
 
-// What was flushed and not yet waited for: kept so that it can be sent again should the wait fail.
-struct Sent {
-    CUdeviceptr device;
-    std::byte* view;
-    std::size_t bytes;
-};
-
 // The engine's part of one context.
 struct Channel {
-    static constexpr std::size_t kSent = 256;
     static constexpr std::size_t kStaging = std::size_t{1} << 20;
 
     std::atomic<CUcontext> context{nullptr};
     std::atomic_flag busy = ATOMIC_FLAG_INIT;  // guards what follows
     CUstream to_host = nullptr, to_device = nullptr;
-    std::byte* staging = nullptr;  // pinned, kStaging bytes
-    std::array<Sent, kSent> sent{};
-    std::atomic<std::size_t> sent_count{0};
+    std::byte* staging = nullptr;      // pinned, kStaging bytes
+    std::atomic<std::size_t> sent{0};  // flushes enqueued and not yet waited for
 };
 
 class Locked {
@@ -57,7 +48,7 @@ private:
 
 constexpr std::size_t kMaxChannels = 64;
 constinit std::array<Channel, kMaxChannels> channels;
-constinit std::atomic<std::size_t> outstanding{0};  // entries of `sent` in all channels
+constinit std::atomic<std::size_t> outstanding{0};  // the sum of `sent` in all channels
 
 Channel* channel_of(void* context) noexcept {
     const auto wanted = static_cast<CUcontext>(context);
@@ -70,17 +61,10 @@ Channel* channel_of(void* context) noexcept {
     return nullptr;  // more contexts than a process can have devices for
 }
 
-// Every step is tried twice: a driver call of ours that fails once must not cost the program its data.
-template <class Step>
-CUresult twice(Step&& step) noexcept {
-    const CUresult first = step();
-    return first == CUDA_SUCCESS ? first : step();
-}
-
 // Of the highest priority: a fetch holds up a CPU thread, and streams of other priorities do not queue in front of it.
 CUstream new_stream() noexcept {
     int lowest = 0, highest = 0;
-    driver.cuCtxGetStreamPriorityRange(&lowest, &highest);
+    twice([&] { return driver.cuCtxGetStreamPriorityRange(&lowest, &highest); });
     CUstream stream = nullptr;
     const auto made =
         twice([&] { return driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, highest); });
@@ -128,7 +112,10 @@ CUresult stage_to_host(Channel& channel, CUdeviceptr device, std::byte* view, st
             const auto waited = driver.cuStreamSynchronize(channel.to_host);
             return sent != CUDA_SUCCESS ? sent : waited;
         });
-        if (result != CUDA_SUCCESS) return result;
+        if (result != CUDA_SUCCESS) {
+            channel.staging = nullptr;  // the device may still write there: never used again
+            return result;
+        }
         std::memcpy(view + at, channel.staging, part);
     }
     return CUDA_SUCCESS;
@@ -143,47 +130,47 @@ CUresult stage_to_device(Channel& channel, CUdeviceptr device, const std::byte* 
             const auto waited = driver.cuStreamSynchronize(channel.to_device);
             return sent != CUDA_SUCCESS ? sent : waited;
         });
-        if (result != CUDA_SUCCESS) return result;
+        if (result != CUDA_SUCCESS) {
+            channel.staging = nullptr;  // the device may still read it: never used again
+            return result;
+        }
     }
     return CUDA_SUCCESS;
 }
 
-// The way without a channel. The driver may return with the last bytes still on their way (cuda.h: cuMemcpyHtoD from
-// pageable memory), hence the wait.
-CUresult send_now(CUdeviceptr device, const std::byte* view, std::size_t bytes) noexcept {
-    return twice([&] {
-        const auto result = driver.cuMemcpyHtoD_v2(device, view, bytes);
-        return result == CUDA_SUCCESS ? driver.cuStreamSynchronize(CU_STREAM_LEGACY) : result;
-    });
+// The ways without a channel wait for the device, and with it for a host callback that waits for us: then no way is
+// left. The driver may return with the last bytes still on their way (cuda.h: cuMemcpyHtoD from pageable memory), hence
+// the wait.
+CUresult send_now(CUdeviceptr device, const std::byte* view, std::size_t bytes, Engine::Order order) noexcept {
+    if (order == Engine::Order::Unordered) return CUDA_ERROR_OUT_OF_MEMORY;
+    const auto sent = twice([&] { return driver.cuMemcpyHtoD_v2(device, view, bytes); });
+    return sent == CUDA_SUCCESS ? twice([] { return driver.cuStreamSynchronize(CU_STREAM_LEGACY); }) : sent;
 }
 
-// The channel is locked and its context current.
+CUresult fetch_now(CUdeviceptr device, std::byte* view, std::size_t bytes, Engine::Order order) noexcept {
+    if (order == Engine::Order::Unordered) return CUDA_ERROR_OUT_OF_MEMORY;
+    return twice([&] { return driver.cuMemcpyDtoH_v2(view, device, bytes); });
+}
+
+// The channel is locked and its context current. A wait that fails says nothing about the copies: they stay
+// outstanding, since blocks count as ReadOnly on their account. Nothing else may be tried instead: a copy still under
+// way would overwrite what a kernel writes later.
 CUresult drain_channel(Channel& channel) noexcept {
-    const auto count = channel.sent_count.load(std::memory_order_acquire);
+    const auto count = channel.sent.load(std::memory_order_acquire);
     if (count == 0) return CUDA_SUCCESS;
-    auto result = driver.cuStreamSynchronize(channel.to_device);
-    if (result != CUDA_SUCCESS) {
-        result = CUDA_SUCCESS;
-        for (std::size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
-            const auto& again = channel.sent[i];
-            result = send_now(again.device, again.view, again.bytes);
-        }
+    const auto result = twice([&] { return driver.cuStreamSynchronize(channel.to_device); });
+    if (result == CUDA_SUCCESS || lost_context(result)) {
+        channel.sent.store(0, std::memory_order_release);
+        outstanding.fetch_sub(count, std::memory_order_release);
     }
-    channel.sent_count.store(0, std::memory_order_release);
-    outstanding.fetch_sub(count, std::memory_order_release);
     return result;
 }
 
 // The channel is locked and open; the view is pinned.
 CUresult send_pinned(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes) noexcept {
-    if (channel.sent_count.load(std::memory_order_relaxed) == Channel::kSent) {
-        const auto drained = drain_channel(channel);
-        if (drained != CUDA_SUCCESS) return drained;
-    }
     const auto result = twice([&] { return driver.cuMemcpyHtoDAsync_v2(device, view, bytes, channel.to_device); });
     if (result == CUDA_SUCCESS) {
-        channel.sent[channel.sent_count.load(std::memory_order_relaxed)] = {device, view, bytes};
-        channel.sent_count.fetch_add(1, std::memory_order_release);
+        channel.sent.fetch_add(1, std::memory_order_release);
         outstanding.fetch_add(1, std::memory_order_release);
     }
     return result;
@@ -203,20 +190,17 @@ CUresult Engine::fetch(Object& object, std::size_t offset, std::size_t bytes, Or
     }
     const auto result =
         by_chunk(object, offset, bytes, order, [&](CUdeviceptr device, std::byte* view, std::size_t part, bool pinned) {
-            if (!ready) return twice([&] { return driver.cuMemcpyDtoH_v2(view, device, part); });
+            if (!ready) return fetch_now(device, view, part, order);
             if (pinned) {
                 return twice([&] { return driver.cuMemcpyDtoHAsync_v2(view, device, part, channel->to_host); });
             }
             Locked lock(*channel);
-            return stage_to_host(*channel, device, view, part);
+            // Another thread's failure may have closed the channel.
+            return open(*channel) ? stage_to_host(*channel, device, view, part) : fetch_now(device, view, part, order);
         });
-    if (result != CUDA_SUCCESS) return result;
-    if (ready && driver.cuStreamSynchronize(channel->to_host) != CUDA_SUCCESS) {
-        // What of it arrived is not known: everything again, one after the other.
-        const auto again =
-            twice([&] { return driver.cuMemcpyDtoH_v2(object.view + offset, object.base + offset, bytes); });
-        if (again != CUDA_SUCCESS) return again;
-    }
+    // Also after a failure: what was enqueued must not arrive later.
+    const auto waited = ready ? twice([&] { return driver.cuStreamSynchronize(channel->to_host); }) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS || waited != CUDA_SUCCESS) return result != CUDA_SUCCESS ? result : waited;
     object.traffic.to_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
     object.traffic.to_host_transfers.fetch_add(1, std::memory_order_relaxed);
     return CUDA_SUCCESS;
@@ -229,13 +213,16 @@ CUresult Engine::flush(Object& object, std::size_t offset, std::size_t bytes, Or
     CaptureRelaxed relaxed;
     auto result = CUDA_SUCCESS;
     if (channel == nullptr) {
-        result = send_now(object.base + offset, object.view + offset, bytes);
+        result = send_now(object.base + offset, object.view + offset, bytes, order);
     } else {
         Locked lock(*channel);
-        const bool ready = open(*channel);
         result = by_chunk(object, offset, bytes, order,
                           [&](CUdeviceptr device, std::byte* view, std::size_t part, bool pinned) {
-                              if (!ready) return send_now(device, view, part);
+                              if (!open(*channel)) {
+                                  // Not while an older copy of these bytes may be on its way.
+                                  const auto drained = drain_channel(*channel);
+                                  return drained == CUDA_SUCCESS ? send_now(device, view, part, order) : drained;
+                              }
                               return pinned ? send_pinned(*channel, device, view, part)
                                             : stage_to_device(*channel, device, view, part);
                           });
@@ -261,7 +248,7 @@ CUresult Engine::drain() noexcept {
     for (auto& channel : channels) {
         const auto context = channel.context.load(std::memory_order_acquire);
         if (context == nullptr) break;
-        if (channel.sent_count.load(std::memory_order_acquire) == 0) continue;
+        if (channel.sent.load(std::memory_order_acquire) == 0) continue;
         Locked lock(channel);
         ContextScope scope(context);
         CaptureRelaxed relaxed;
@@ -275,7 +262,7 @@ void Engine::forget(CUcontext context) noexcept {
     for (auto& channel : channels) {
         if (channel.context.load(std::memory_order_acquire) != context) continue;
         Locked lock(channel);
-        outstanding.fetch_sub(channel.sent_count.exchange(0), std::memory_order_release);
+        outstanding.fetch_sub(channel.sent.exchange(0), std::memory_order_release);
         // The slot stays with the handle: a primary context comes back under the same one.
         channel.to_host = nullptr;
         channel.to_device = nullptr;

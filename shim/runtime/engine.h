@@ -2,7 +2,8 @@
 // The part that moves bytes between a shadow's view and the device. One stream per direction and context, non-blocking,
 // so that it waits for no work of the program: whoever asks for a transfer has waited for that already (InFlight).
 //
-// Errors: a driver call that fails is tried once more another way; only if that fails too is the error returned.
+// Errors: a driver call that fails is tried once more; only if that fails too is the error returned. What was enqueued
+// may then still be under way: it counts as outstanding until a later drain() or forget().
 // Threads: any, also inside the fault path, but never in a host callback (Helper does it there).
 #pragma once
 

@@ -82,12 +82,16 @@ Record* find(CUcontext context, CUstream stream) noexcept {
 Record* record_for(CUstream given) noexcept {
     const auto stream = normal(given);
     CUcontext context = nullptr;
-    if (stream == CU_STREAM_LEGACY && driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS) return nullptr;
+    if (stream == CU_STREAM_LEGACY && twice([&] { return driver.cuCtxGetCurrent(&context); }) != CUDA_SUCCESS) {
+        return nullptr;
+    }
     const auto epoch = cache_epoch.load(std::memory_order_acquire);
     if (cache.epoch == epoch && cache.stream == stream && (stream != CU_STREAM_LEGACY || cache.context == context)) {
         return cache.record;
     }
-    if (stream != CU_STREAM_LEGACY && driver.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS) return nullptr;
+    if (stream != CU_STREAM_LEGACY && twice([&] { return driver.cuStreamGetCtx(stream, &context); }) != CUDA_SUCCESS) {
+        return nullptr;
+    }
     if (context == nullptr) return nullptr;
     Record* record = find(context, stream);
     if (record == nullptr) {
@@ -125,21 +129,29 @@ CUresult cover(Record& r) noexcept {
     if (in_flight.capturing_anywhere()) {
         // A captured stream would take the event into the graph; for the legacy stream the driver says so by an error.
         auto status = CU_STREAM_CAPTURE_STATUS_NONE;
-        if (driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE) {
+        if (twice([&] { return driver.cuStreamIsCapturing(stream, &status); }) != CUDA_SUCCESS ||
+            status != CU_STREAM_CAPTURE_STATUS_NONE) {
             return CUDA_SUCCESS;
         }
     }
     if (r.event == nullptr) {
-        const auto made = driver.cuEventCreate(&r.event, CU_EVENT_DISABLE_TIMING);
-        if (made != CUDA_SUCCESS && driver.cuEventCreate(&r.event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        const auto made = twice([&] { return driver.cuEventCreate(&r.event, CU_EVENT_DISABLE_TIMING); });
+        if (made != CUDA_SUCCESS) {
             r.event = nullptr;
             return made;
         }
     }
-    auto result = driver.cuEventRecord(r.event, stream);
-    if (result != CUDA_SUCCESS) result = driver.cuEventRecord(r.event, stream);
+    const auto result = twice([&] { return driver.cuEventRecord(r.event, stream); });
     if (result == CUDA_SUCCESS) r.recorded = target;
     return result;
+}
+
+// The same for a stream that cannot be asked later: without an event its work is waited for now.
+void cover_or_wait(Record& r) noexcept {
+    const auto target = r.enqueued.load(std::memory_order_acquire);
+    if (cover(r) == CUDA_SUCCESS) return;
+    const auto stream = r.stream.load(std::memory_order_acquire);
+    if (twice([&] { return driver.cuStreamSynchronize(stream); }) == CUDA_SUCCESS) r.settle(target);
 }
 
 CUresult wait_for(Record& r) noexcept {
@@ -151,8 +163,7 @@ CUresult wait_for(Record& r) noexcept {
     auto result = cover(r);
     const auto covered = r.recorded;
     if (result == CUDA_SUCCESS && r.event != nullptr && covered > r.finished.load(std::memory_order_relaxed)) {
-        result = driver.cuEventSynchronize(r.event);
-        if (result != CUDA_SUCCESS) result = driver.cuEventSynchronize(r.event);
+        result = twice([&] { return driver.cuEventSynchronize(r.event); });
     }
     if (result == CUDA_SUCCESS) {
         r.settle(covered);
@@ -161,7 +172,7 @@ CUresult wait_for(Record& r) noexcept {
     // The event could not be had: the stream itself can still be asked.
     const auto stream = r.stream.load(std::memory_order_acquire);
     const auto target = r.enqueued.load(std::memory_order_acquire);
-    if (stream != kGone && driver.cuStreamSynchronize(stream) == CUDA_SUCCESS) {
+    if (stream != kGone && twice([&] { return driver.cuStreamSynchronize(stream); }) == CUDA_SUCCESS) {
         r.settle(target);
         return CUDA_SUCCESS;
     }
@@ -170,9 +181,13 @@ CUresult wait_for(Record& r) noexcept {
 
 }  // namespace
 
-void InFlight::enqueued(CUstream stream, Flavour) noexcept {
+void InFlight::enqueued(CUstream stream, Flavour flavour) noexcept {
     Record* r = record_for(stream);
     (r != nullptr ? r->enqueued : unrecorded_).fetch_add(1, std::memory_order_release);
+    if (r != nullptr) return;
+    // Nothing would wait for this work later.
+    if (stream == nullptr) stream = flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+    twice([&] { return driver.cuStreamSynchronize(stream); });
 }
 
 std::uint64_t InFlight::work() const noexcept {
@@ -222,7 +237,7 @@ void InFlight::finished(const Mark& mark) noexcept {
 
 unsigned InFlight::mark_context(Mark* marks) noexcept {
     CUcontext context = nullptr;
-    if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) return 0;
+    if (twice([&] { return driver.cuCtxGetCurrent(&context); }) != CUDA_SUCCESS || context == nullptr) return 0;
     unsigned count = 0;
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr && count < kMaxMarks; r = r->next) {
         if (r->context == context) marks[count++] = {r, r->enqueued.load(std::memory_order_acquire)};
@@ -236,7 +251,7 @@ void InFlight::snapshot(CUstream stream, Flavour) noexcept {
     Locked lock(*r);
     ContextScope scope(r->context);
     CaptureRelaxed relaxed;
-    if (scope.result() == CUDA_SUCCESS) cover(*r);
+    if (scope.result() == CUDA_SUCCESS) cover_or_wait(*r);
 }
 
 void InFlight::snapshot_all() noexcept {
@@ -245,13 +260,13 @@ void InFlight::snapshot_all() noexcept {
         Locked lock(*r);
         ContextScope scope(r->context);
         CaptureRelaxed relaxed;
-        if (scope.result() == CUDA_SUCCESS) cover(*r);
+        if (scope.result() == CUDA_SUCCESS) cover_or_wait(*r);
     }
 }
 
 void InFlight::destroyed(CUstream stream) noexcept {
     CUcontext context = nullptr;
-    if (driver.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS) return;
+    if (twice([&] { return driver.cuStreamGetCtx(stream, &context); }) != CUDA_SUCCESS) return;
     Record* r = find(context, stream);
     if (r == nullptr) return;
     snapshot(stream, Flavour::Legacy);
@@ -279,17 +294,18 @@ bool InFlight::capturing(CUstream stream, Flavour flavour) const noexcept {
     if (!capturing_anywhere()) return false;
     if (stream == nullptr) stream = flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
     auto status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return twice([&] { return driver.cuStreamIsCapturing(stream, &status); }) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 CaptureRelaxed::CaptureRelaxed() noexcept {
     if (in_flight.capturing_anywhere()) {
-        exchanged_ = driver.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
+        exchanged_ = twice([&] { return driver.cuThreadExchangeStreamCaptureMode(&mode_); }) == CUDA_SUCCESS;
     }
 }
 
 CaptureRelaxed::~CaptureRelaxed() {
-    if (exchanged_) driver.cuThreadExchangeStreamCaptureMode(&mode_);
+    if (exchanged_) twice([&] { return driver.cuThreadExchangeStreamCaptureMode(&mode_); });
 }
 
 }  // namespace hpe

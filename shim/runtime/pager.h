@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The mappings at device addresses. Every function returns false on failure with errno set, and says nothing.
+// The mappings at device addresses. Every function tries twice (at the limit on mappings another thread may just have
+// merged some), returns false on failure with errno set, and says nothing.
 // Threads: any, also inside the fault path (system calls only).
 #pragma once
 
@@ -12,6 +13,13 @@ namespace hpe::pager {
 
 // Maps the memory of `closed` (Arena::closed) at `address`, without access, in place of the driver's reservation.
 bool map_shadow(std::uintptr_t address, std::size_t size, std::byte* closed) noexcept;
+
+// The same, but writable as a whole: where mprotect is refused.
+bool map_shadow_open(std::uintptr_t address, std::size_t size, std::byte* view) noexcept;
+
+// Takes all access from a whole mapped shadow, whatever its blocks' states: never refused for lack of mappings. An
+// access to a valid block then traps and is given its protection back.
+bool close_shadow(std::uintptr_t address, std::size_t size, std::byte* closed) noexcept;
 
 // Puts back what the driver had there: an inaccessible reservation.
 bool unmap_shadow(std::uintptr_t address, std::size_t size) noexcept;

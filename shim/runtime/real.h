@@ -67,14 +67,44 @@ void* libcuda() noexcept;
 // "CUDA_ERROR_OUT_OF_MEMORY"; never nullptr.
 const char* error_name(CUresult result) noexcept;
 
-// Makes a context current for a scope, whatever the thread had. ok() is false when the driver refuses.
+// Every driver call of ours is tried twice: one that fails once must not cost the program its data.
+template <class Step>
+CUresult twice(Step&& step) noexcept {
+    const CUresult first = step();
+    return first == CUDA_SUCCESS ? first : step();
+}
+
+// Whether the error says that the context is lost with all its memory: no call will succeed in it, and no work of it
+// will run.
+constexpr bool lost_context(CUresult result) noexcept {
+    switch (result) {
+        case CUDA_ERROR_DEINITIALIZED:
+        case CUDA_ERROR_INVALID_CONTEXT:
+        case CUDA_ERROR_ECC_UNCORRECTABLE:
+        case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+        case CUDA_ERROR_CONTAINED:
+        case CUDA_ERROR_ILLEGAL_ADDRESS:
+        case CUDA_ERROR_LAUNCH_TIMEOUT:
+        case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+        case CUDA_ERROR_ASSERT:
+        case CUDA_ERROR_HARDWARE_STACK_ERROR:
+        case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+        case CUDA_ERROR_MISALIGNED_ADDRESS:
+        case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+        case CUDA_ERROR_INVALID_PC:
+        case CUDA_ERROR_LAUNCH_FAILED: return true;
+        default: return false;
+    }
+}
+
+// Makes a context current for a scope, whatever the thread had. result() says when the driver refuses.
 class ContextScope {
 public:
     explicit ContextScope(void* context) noexcept
-        : result_(driver.cuCtxPushCurrent_v2(static_cast<CUcontext>(context))) {}
+        : result_(twice([&] { return driver.cuCtxPushCurrent_v2(static_cast<CUcontext>(context)); })) {}
     ~ContextScope() {
         CUcontext popped = nullptr;
-        if (result_ == CUDA_SUCCESS) driver.cuCtxPopCurrent_v2(&popped);
+        if (result_ == CUDA_SUCCESS) twice([&] { return driver.cuCtxPopCurrent_v2(&popped); });
     }
     ContextScope(const ContextScope&) = delete;
     ContextScope& operator=(const ContextScope&) = delete;

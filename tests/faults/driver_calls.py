@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""usage: driver_calls.py PROGRAM [SHARE/SHARES]
+
+Lets each driver call of a program of this folder fail once, at every place it can, under libhpe: the program's own calls
+and libhpe's. Wanted: no wrong number, no crash, no hang, and of what fails on libhpe's own account the program sees
+nothing at all. Then libhpe's own calls fail for ever: there the program may die of an access that cannot be served,
+after a line that says so.
+"""
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "doors"))
+import soft  # noqa: E402
+
+program = sys.argv[1]
+share, shares = map(int, (sys.argv[2] if len(sys.argv) > 2 else "0/1").split("/"))
+ERRORS = {"OUT_OF_MEMORY": 2, "INVALID_VALUE": 1, "LAUNCH_FAILED": 719}
+PLACES = 12  # of one function, at most
+COMMON = {"HPE_SOFT_DEVICES": 2, "HPE_BLOCK_SIZE": "8K"}
+MAX_LINES = 3
+DIED = -11
+
+
+def run(arguments=(), preload=True, **variables):
+    return soft.run([program, *arguments], preload=preload, timeout=30, **COMMON, **variables)
+
+
+def counts(arguments=(), preload=True):
+    with tempfile.NamedTemporaryFile("r") as file:
+        status, out, err = run(arguments, preload, HPE_SOFT_COUNT=file.name)
+        assert status == 0 and b"WRONG" not in out, (status, out, err)
+        return {name: int(n) for name, n in map(str.split, file)}, out
+
+
+def places(n):
+    return sorted({1 + i * (n - 1) // (min(n, PLACES) - 1) for i in range(min(n, PLACES))}) if n > 1 else [1]
+
+
+def problem(rule, own, status, out, err):
+    """What is wrong with a run, or None."""
+    lines = [line for line in err.split(b"\n") if line.startswith(b"hpe:")]
+    if status == "timeout":
+        return "hangs"
+    if b"WRONG" in out or status == 1:
+        return "wrong number"
+    if ":*:" in rule:
+        if status not in (0, 3, DIED):
+            return f"status {status}"
+        if status == DIED and not lines:
+            return "died without a word"
+    elif status not in (0, 3):
+        return f"status {status}"
+    elif own and out != good:
+        return "the program noticed that a call of libhpe's own failed"
+    elif b"\n0 calls failed" in out and out != good:
+        return "another output, though no call failed"
+    return f"{len(lines)} lines" if len(lines) > MAX_LINES else None
+
+
+theirs, _ = counts(["untouched"], preload=False)
+both, good = counts()
+cases = []
+for function in sorted(both):
+    own = function not in theirs
+    for place in places(both[function]):
+        names = sorted(ERRORS) if place == 1 else [sorted(ERRORS)[place % len(ERRORS)]]
+        cases += [(f"{function}:{place}:{ERRORS[name]}", own) for name in names]
+    if own:
+        cases.append((f"{function}:*:{ERRORS['OUT_OF_MEMORY']}", own))
+problems = []
+tried = cases[share::shares]
+for rule, own in tried:
+    status, out, err = run(HPE_SOFT_FAIL=rule)
+    wrong = problem(rule, own, status, out, err)
+    if wrong:
+        variables = {**COMMON, "HPE_SOFT_FAIL": rule}
+        problems.append(f"{wrong}: {soft.shown([program], variables)}\n  status {status}\n"
+                        f"  {out[-700:].decode(errors='replace')}\n  {err[-700:].decode(errors='replace')}")
+print("\n".join(problems) or f"{len(tried)} of {len(cases)} failures")
+print(f"{len(problems)} problems", file=sys.stderr)
+sys.exit(1 if problems else 0)
