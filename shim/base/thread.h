@@ -14,7 +14,7 @@ struct ThreadState {
     unsigned in_callback = 0;     // running a host function that a stream called
     bool in_fault = false;        // in our SIGSEGV handler, where every signal is blocked
     bool touched_inside = false;  // a fault was served while inside != 0: the door looks again when it returns
-    bool blocks_sigsegv = false;  // the program asked for SIGSEGV to be blocked; the kernel was not told
+    bool settled = false;         // its signal mask was looked at since our handler was installed
 };
 
 inline thread_local constinit ThreadState this_thread __attribute__((tls_model("initial-exec")));
@@ -36,7 +36,8 @@ public:
         sigset_t all;
         sigfillset(&all);
         // A fault of our own must still be fatal in the usual way, not silent.
-        for (int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP}) sigdelset(&all, fault);
+        // SIGSTKFLT tells what the program wants for SIGSEGV, to threads that the driver makes meanwhile too.
+        for (int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSTKFLT}) sigdelset(&all, fault);
         real_sigmask(SIG_BLOCK, &all, &saved_);
     }
     ~SignalsBlocked() { real_sigmask(SIG_SETMASK, &saved_, nullptr); }

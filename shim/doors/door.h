@@ -17,6 +17,7 @@
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/process.h"
 #include "shim/runtime/real.h"
+#include "shim/runtime/signals.h"
 
 #define HPE_DOOR __attribute__((visibility("default")))
 
@@ -45,6 +46,9 @@ bool linked_first_use() noexcept;
 
 // Calls of libcuda to itself, of inert processes, and with HPE_PROTOCOL=off go straight through.
 inline bool passes_through() noexcept {
+    if (!this_thread.settled) [[unlikely]] {
+        signals::settle_thread();
+    }
     return this_thread.inside != 0 || !(process::active.load(std::memory_order_relaxed) || linked_first_use());
 }
 

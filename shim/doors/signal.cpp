@@ -2,15 +2,21 @@
 // Doors of signal dispositions and masks, so that our SIGSEGV handler stays on top and no thread is killed for touching
 // an object with SIGSEGV blocked.
 //
-// Handled: sigaction, signal and its relatives, sigprocmask, pthread_sigmask and the BSD and System V mask calls.
-// Forwarded as they are until the first allocation, and for every signal but SIGSEGV.
+// Handled: sigaction, signal and its relatives, sigprocmask, pthread_sigmask, sigpending, the BSD and System V mask
+// calls, and the calls that sleep with a mask: a handler that runs meanwhile has that mask too, and may touch objects.
+// Forwarded as they are: everything before the first allocation; signal() and its relatives for other signals.
 // Left out: sigvec (gone from glibc), siginterrupt (no effect on a handler that does not return into a system call),
-// masks of ppoll, pselect, epoll_pwait and sigsuspend (the thread touches no object while it sleeps there; a handler
-// that does, runs with its own mask), raw system calls (cannot be interposed).
+// sigwait and signalfd (a fault is never waited for), raw system calls (cannot be interposed).
+#include <dlfcn.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+
 #include <cerrno>
 #include <csignal>
 
 #include "shim/doors/door.h"
+#include "shim/runtime/real.h"
 #include "shim/runtime/signals.h"
 
 using hpe::signals::program_sigaction;
@@ -18,7 +24,53 @@ using hpe::signals::program_sigmask;
 
 namespace {
 
+// libc's own function behind a door.
+template <class Function>
+class Next {
+public:
+    explicit constexpr Next(const char* name) noexcept : name_(name) {}
+    template <class... A>
+    auto operator()(A... arguments) {
+        auto* real = found_.load(std::memory_order_relaxed);
+        if (real == nullptr) {
+            real = reinterpret_cast<Function*>(hpe::real_dlsym(RTLD_NEXT, name_));
+            found_.store(real, std::memory_order_relaxed);
+        }
+        return real(arguments...);
+    }
+
+private:
+    const char* const name_;
+    std::atomic<Function*> found_{nullptr};
+};
+constinit Next<sighandler_t(int, sighandler_t)> next_signal{"signal"}, next_sysv_signal{"__sysv_signal"},
+    next_sigset{"sigset"};
+constinit Next<int(sigset_t*)> next_sigpending{"sigpending"};
+constinit Next<int(const sigset_t*)> next_sigsuspend{"sigsuspend"};
+constinit Next<int(int, fd_set*, fd_set*, fd_set*, const timespec*, const sigset_t*)> next_pselect{"pselect"};
+constinit Next<int(pollfd*, nfds_t, const timespec*, const sigset_t*)> next_ppoll{"ppoll"};
+constinit Next<int(pollfd*, nfds_t, const timespec*, const sigset_t*, std::size_t)> next_ppoll_chk{"__ppoll_chk"};
+constinit Next<int(int, epoll_event*, int, int, const sigset_t*)> next_epoll_pwait{"epoll_pwait"};
+
+bool is_ours(int signal) noexcept { return signal == SIGSEGV && hpe::signals::installed(); }
+
+// The mask that a sleeping call gives to the kernel.
+class KernelMask {
+public:
+    explicit KernelMask(const sigset_t* program) noexcept
+        : given_(program), mask_(program != nullptr ? hpe::signals::kernel_mask(*program) : sigset_t{}) {}
+    operator const sigset_t*() const noexcept { return given_ != nullptr ? &mask_ : nullptr; }
+
+private:
+    const sigset_t* const given_;
+    const sigset_t mask_;
+};
+
 sighandler_t set_handler(int signal, sighandler_t handler, int flags) noexcept {
+    if (handler == SIG_ERR) {
+        errno = EINVAL;
+        return SIG_ERR;
+    }
     struct sigaction action {
     }, old{};
     action.sa_handler = handler;
@@ -74,20 +126,18 @@ HPE_DOOR int sigaction(int signal, const struct sigaction* action, struct sigact
 
 // glibc's signal() has BSD semantics: the handler stays, and interrupted calls restart.
 HPE_DOOR sighandler_t signal(int signal, sighandler_t handler) noexcept {
-    return set_handler(signal, handler, SA_RESTART);
+    return is_ours(signal) ? set_handler(signal, handler, SA_RESTART) : next_signal(signal, handler);
 }
-HPE_DOOR sighandler_t bsd_signal(int signal, sighandler_t handler) noexcept {
-    return set_handler(signal, handler, SA_RESTART);
-}
-HPE_DOOR sighandler_t ssignal(int signal, sighandler_t handler) noexcept {
-    return set_handler(signal, handler, SA_RESTART);
-}
+HPE_DOOR sighandler_t bsd_signal(int signal, sighandler_t handler) noexcept { return ::signal(signal, handler); }
+HPE_DOOR sighandler_t ssignal(int signal, sighandler_t handler) noexcept { return ::signal(signal, handler); }
 HPE_DOOR sighandler_t __sysv_signal(int signal, sighandler_t handler) noexcept {
-    return set_handler(signal, handler, static_cast<int>(SA_RESETHAND | SA_NODEFER));
+    return is_ours(signal) ? set_handler(signal, handler, static_cast<int>(SA_RESETHAND | SA_NODEFER))
+                           : next_sysv_signal(signal, handler);
 }
 HPE_DOOR sighandler_t sysv_signal(int signal, sighandler_t handler) noexcept { return __sysv_signal(signal, handler); }
 
 HPE_DOOR sighandler_t sigset(int signal, sighandler_t handler) noexcept {
+    if (!is_ours(signal)) return next_sigset(signal, handler);
     sigset_t before;
     sigemptyset(&before);
     if (handler == SIG_HOLD) {
@@ -108,7 +158,11 @@ HPE_DOOR sighandler_t sigset(int signal, sighandler_t handler) noexcept {
     return sigismember(&before, signal) == 1 ? SIG_HOLD : old;
 }
 
-HPE_DOOR int sigignore(int signal) noexcept { return set_handler(signal, SIG_IGN, 0) == SIG_ERR ? -1 : 0; }
+HPE_DOOR int sigignore(int signal) noexcept {
+    struct sigaction action {};
+    action.sa_handler = SIG_IGN;
+    return program_sigaction(signal, &action, nullptr);
+}
 
 HPE_DOOR int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
     return change_mask(how, set, old);
@@ -120,9 +174,32 @@ HPE_DOOR int sigprocmask(int how, const sigset_t* set, sigset_t* old) noexcept {
     return error == 0 ? 0 : -1;
 }
 
+HPE_DOOR int sigpending(sigset_t* set) noexcept {
+    const int result = next_sigpending(set);
+    if (result == 0) hpe::signals::show_pending(*set);
+    return result;
+}
+
 HPE_DOOR int sighold(int signal) noexcept { return one_signal(SIG_BLOCK, signal); }
 HPE_DOOR int sigrelse(int signal) noexcept { return one_signal(SIG_UNBLOCK, signal); }
 HPE_DOOR int sigblock(int mask) noexcept { return old_mask(SIG_BLOCK, mask); }
 HPE_DOOR int sigsetmask(int mask) noexcept { return old_mask(SIG_SETMASK, mask); }
+
+// The four are cancellation points: they may be left by an exception.
+HPE_DOOR int sigsuspend(const sigset_t* mask) { return next_sigsuspend(KernelMask(mask)); }
+HPE_DOOR int pselect(int count, fd_set* reads, fd_set* writes, fd_set* others, const timespec* timeout,
+                     const sigset_t* mask) {
+    return next_pselect(count, reads, writes, others, timeout, KernelMask(mask));
+}
+HPE_DOOR int ppoll(pollfd* files, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+    return next_ppoll(files, count, timeout, KernelMask(mask));
+}
+HPE_DOOR int __ppoll_chk(pollfd* files, nfds_t count, const timespec* timeout, const sigset_t* mask,
+                         std::size_t bytes) {
+    return next_ppoll_chk(files, count, timeout, KernelMask(mask), bytes);
+}
+HPE_DOOR int epoll_pwait(int file, epoll_event* events, int count, int timeout, const sigset_t* mask) {
+    return next_epoll_pwait(file, events, count, timeout, KernelMask(mask));
+}
 
 }  // extern "C"

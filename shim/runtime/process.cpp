@@ -11,6 +11,7 @@
 #include <string>
 
 #include "shim/base/log.h"
+#include "shim/base/thread.h"
 #include "shim/runtime/coherence.h"
 #include "shim/runtime/helper.h"
 #include "shim/runtime/options.h"
@@ -33,6 +34,7 @@ void finish() {
 }
 
 void in_child() {
+    signals::forget();
     if (!started.load(std::memory_order_relaxed)) return;
     active.store(false, std::memory_order_relaxed);
     helper::forget();
@@ -83,6 +85,7 @@ void objects_exist() noexcept {
         if (!helper::start()) log::warn("no helper thread: host callbacks that touch objects may hang");
         signals::install();
     });
+    if (!this_thread.settled) signals::settle_thread();
 }
 
 void at_exit(void (*say)()) noexcept { say_at_exit.store(say, std::memory_order_release); }

@@ -19,17 +19,18 @@ namespace hpe::signals {
 
 namespace {
 
+// Blocked in the kernel for a program that blocks SIGSEGV. Linux never sends it (signal(7)).
+constexpr int kStandIn = SIGSTKFLT;
+
 using Sigaction = int(int, const struct sigaction*, struct sigaction*);
+
+// glibc sets it in every action (SA_RESTORER of asm/signal.h), and programs read it back.
+constexpr int kRestorer = 0x04000000;
 
 constinit std::atomic<bool> on{false};
 // Guarded by `busy`, which is only ever taken with all signals blocked.
 constinit std::atomic_flag busy = ATOMIC_FLAG_INIT;
 constinit struct sigaction program_action = {};
-// Signals whose handlers the program wants to run with SIGSEGV blocked; bit n - 1 is signal n.
-constinit std::atomic<std::uint64_t> blocks_segv{0};
-
-constexpr std::uint64_t bit(int signal) { return std::uint64_t{1} << (signal - 1); }
-
 int real_sigaction(int signal, const struct sigaction* action, struct sigaction* old) noexcept {
     static constinit std::atomic<Sigaction*> found{nullptr};
     auto* real = found.load(std::memory_order_relaxed);
@@ -60,15 +61,49 @@ int put_ours_on_top() noexcept {
     ours.sa_sigaction = on_fault;
     ours.sa_flags = SA_SIGINFO | (program_action.sa_flags & (SA_ONSTACK | SA_RESTART));
     sigfillset(&ours.sa_mask);
+    sigdelset(&ours.sa_mask, kStandIn);  // threads that the driver makes meanwhile inherit what the program said
     return real_sigaction(SIGSEGV, &ours, nullptr);
 }
 
-void strip(sigset_t& mask, int signal) noexcept {
-    if (sigismember(&mask, SIGSEGV) == 1) {
-        sigdelset(&mask, SIGSEGV);
-        blocks_segv.fetch_or(bit(signal), std::memory_order_relaxed);
+bool has(const sigset_t& set, int signal) noexcept { return sigismember(&set, signal) == 1; }
+
+// From what the kernel holds to what the program shall see, and back.
+void show(sigset_t& mask) noexcept {
+    if (!has(mask, kStandIn)) return;
+    sigaddset(&mask, SIGSEGV);
+    // Nobody blocks the stand-in for its own sake: it is the program's if "all signals" was meant.
+    if (!has(mask, SIGPWR)) sigdelset(&mask, kStandIn);
+}
+void hide(sigset_t& mask) noexcept {
+    const bool blocks = has(mask, SIGSEGV);
+    sigdelset(&mask, SIGSEGV);
+    sigdelset(&mask, kStandIn);
+    if (blocks) sigaddset(&mask, kStandIn);
+}
+
+// A SIGSEGV that somebody sent while the program blocks it stays pending under the stand-in's number, with its siginfo.
+constexpr int kPostponed = 0x687065;  // si_errno, which the kernel leaves alone
+constinit struct sigaction stand_in_action = {};
+constinit std::atomic<bool> stand_in_caught{false};
+
+void on_stand_in(int signal, siginfo_t* info, void* context);
+
+void postpone(siginfo_t* info) noexcept {
+    Locked lock;
+    if (!stand_in_caught.load(std::memory_order_relaxed)) {
+        struct sigaction ours {};
+        ours.sa_sigaction = on_stand_in;
+        ours.sa_flags = SA_SIGINFO | (program_action.sa_flags & (SA_ONSTACK | SA_RESTART));
+        sigfillset(&ours.sa_mask);
+        sigdelset(&ours.sa_mask, SIGSEGV);
+        real_sigaction(kStandIn, &ours, &stand_in_action);
+        stand_in_caught.store(true, std::memory_order_relaxed);
+    }
+    info->si_errno = kPostponed;
+    if (info->si_code == SI_TKILL) {
+        syscall(SYS_rt_tgsigqueueinfo, getpid(), syscall(SYS_gettid), kStandIn, info);
     } else {
-        blocks_segv.fetch_and(~bit(signal), std::memory_order_relaxed);
+        syscall(SYS_rt_sigqueueinfo, getpid(), kStandIn, info);
     }
 }
 
@@ -86,6 +121,24 @@ void strip(sigset_t& mask, int signal) noexcept {
 
 }  // namespace
 
+namespace {
+
+void on_stand_in(int signal, siginfo_t* info, void* context) {
+    if (info->si_errno == kPostponed) {
+        info->si_signo = SIGSEGV;
+        info->si_errno = 0;
+        deliver(SIGSEGV, info, context);
+    } else if (stand_in_action.sa_handler == SIG_DFL) {
+        die_of(signal);
+    } else if ((stand_in_action.sa_flags & SA_SIGINFO) != 0) {
+        stand_in_action.sa_sigaction(signal, info, context);
+    } else if (stand_in_action.sa_handler != SIG_IGN) {
+        stand_in_action.sa_handler(signal);
+    }
+}
+
+}  // namespace
+
 bool installed() noexcept { return on.load(std::memory_order_acquire); }
 
 void install() noexcept {
@@ -96,11 +149,10 @@ void install() noexcept {
     for (int signal = 1; signal <= 64; ++signal) {
         struct sigaction action {};
         if (signal == SIGSEGV || real_sigaction(signal, nullptr, &action) != 0) continue;
-        if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN ||
-            sigismember(&action.sa_mask, SIGSEGV) != 1) {
+        if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN || !has(action.sa_mask, SIGSEGV)) {
             continue;
         }
-        strip(action.sa_mask, signal);
+        hide(action.sa_mask);
         real_sigaction(signal, &action, nullptr);
     }
     if (put_ours_on_top() != 0) {
@@ -108,11 +160,15 @@ void install() noexcept {
         return;
     }
     on.store(true, std::memory_order_release);
-    // This thread, at least, can be freed now of a block set earlier; see signals.h for the others.
-    sigset_t mask;
-    sigemptyset(&mask);
-    program_sigmask(SIG_BLOCK, &mask, nullptr);
 }
+
+void settle_thread() noexcept {
+    if (!installed()) return;
+    this_thread.settled = true;
+    program_sigmask(SIG_BLOCK, nullptr, nullptr);
+}
+
+void forget() noexcept { busy.clear(std::memory_order_release); }
 
 int program_sigaction(int signal, const struct sigaction* action, struct sigaction* old) noexcept {
     if (!installed() || signal < 1 || signal > 64) return real_sigaction(signal, action, old);
@@ -121,7 +177,11 @@ int program_sigaction(int signal, const struct sigaction* action, struct sigacti
     if (signal == SIGSEGV) {
         const auto before = program_action;
         if (action != nullptr) {
+            // As the kernel and glibc would keep it.
             program_action = *action;
+            program_action.sa_flags |= kRestorer;
+            sigdelset(&program_action.sa_mask, SIGKILL);
+            sigdelset(&program_action.sa_mask, SIGSTOP);
             if (put_ours_on_top() != 0) {
                 program_action = before;
                 return -1;
@@ -130,65 +190,75 @@ int program_sigaction(int signal, const struct sigaction* action, struct sigacti
         if (old != nullptr) *old = before;
         return 0;
     }
-    const bool blocked_before = (blocks_segv.load(std::memory_order_relaxed) & bit(signal)) != 0;
-    int result;
-    if (action == nullptr) {
-        result = real_sigaction(signal, nullptr, old);
-    } else {
-        auto stripped = *action;
-        strip(stripped.sa_mask, signal);
-        result = real_sigaction(signal, &stripped, old);
+    struct sigaction hidden {};
+    if (action != nullptr) {
+        hidden = *action;
+        hide(hidden.sa_mask);
     }
-    if (result == 0 && old != nullptr && blocked_before) sigaddset(&old->sa_mask, SIGSEGV);
+    const int result = real_sigaction(signal, action != nullptr ? &hidden : nullptr, old);
+    if (result == 0 && old != nullptr) show(old->sa_mask);
     return result;
 }
 
 int program_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
-    auto& state = this_thread;
-    sigset_t stripped{};
-    const sigset_t* pass = set;
-    bool blocks = state.blocks_sigsegv;
+    sigset_t hidden{};
     if (set != nullptr) {
-        const bool named = sigismember(set, SIGSEGV) == 1;
-        if (how == SIG_SETMASK) blocks = named;
-        if (how == SIG_BLOCK) blocks |= named;
-        if (how == SIG_UNBLOCK && named) blocks = false;
-        stripped = *set;
-        if (how != SIG_UNBLOCK) sigdelset(&stripped, SIGSEGV);
-        pass = &stripped;
+        hidden = *set;
+        hide(hidden);
+        if (how == SIG_UNBLOCK && has(*set, SIGSEGV)) sigaddset(&hidden, SIGSEGV);
     }
     sigset_t before{};
-    if (SignalsBlocked::real_sigmask(how, pass, &before) != 0) return errno;
-    // A block older than our handler shows in the kernel's mask: it becomes ours.
-    if (sigismember(&before, SIGSEGV) == 1) {
+    if (SignalsBlocked::real_sigmask(how, set != nullptr ? &hidden : nullptr, &before) != 0) return errno;
+    // A block older than our handler shows in the kernel's mask: the stand-in takes its place.
+    if (has(before, SIGSEGV)) {
         sigset_t only;
+        sigemptyset(&only);
+        sigaddset(&only, kStandIn);
+        if (set == nullptr || how == SIG_BLOCK) SignalsBlocked::real_sigmask(SIG_BLOCK, &only, nullptr);
         sigemptyset(&only);
         sigaddset(&only, SIGSEGV);
         SignalsBlocked::real_sigmask(SIG_UNBLOCK, &only, nullptr);
-        if (how == SIG_BLOCK || set == nullptr) blocks = true;
+        sigaddset(&before, kStandIn);
     }
     if (old != nullptr) {
         *old = before;
-        if (state.blocks_sigsegv) sigaddset(old, SIGSEGV);
+        sigdelset(old, SIGSEGV);
+        show(*old);
     }
-    state.blocks_sigsegv = blocks;
     return 0;
+}
+
+void show_pending(sigset_t& pending) noexcept {
+    if (!stand_in_caught.load(std::memory_order_relaxed) || !has(pending, kStandIn)) return;
+    sigdelset(&pending, kStandIn);
+    sigaddset(&pending, SIGSEGV);
+}
+
+sigset_t kernel_mask(const sigset_t& program) noexcept {
+    auto mask = program;
+    if (installed()) hide(mask);
+    return mask;
 }
 
 void deliver(int signal, siginfo_t* info, void* context) {
     const bool from_kernel = info->si_code > 0;
+    auto* user = static_cast<ucontext_t*>(context);
+    const bool blocked = has(user->uc_sigmask, kStandIn);
+    if (blocked && !from_kernel) {
+        postpone(info);
+        return;
+    }
     struct sigaction action;
+    bool handled;
     {
         Locked lock;
         action = program_action;
-        if ((action.sa_flags & SA_RESETHAND) != 0 && action.sa_handler != SIG_IGN) {
-            program_action.sa_handler = SIG_DFL;
-            program_action.sa_flags &= ~SA_SIGINFO;
-        }
+        handled = action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN && !blocked;
+        if (handled && (action.sa_flags & SA_RESETHAND) != 0) program_action.sa_handler = SIG_DFL;
     }
-    if (action.sa_handler == SIG_IGN && !from_kernel) return;
-    // The kernel forces the default action on a fault that is ignored or blocked (signal(7)).
-    if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN || (from_kernel && this_thread.blocks_sigsegv)) {
+    if (!handled) {
+        // The kernel forces the default action on a fault that is ignored or blocked (signal(7)).
+        if (!from_kernel && action.sa_handler == SIG_IGN) return;
         if (!from_kernel) die_of(signal);
         // The faulting instruction is repeated and kills the process with the right address in its core.
         struct sigaction plain {};
@@ -196,17 +266,18 @@ void deliver(int signal, siginfo_t* info, void* context) {
         real_sigaction(signal, &plain, nullptr);
         return;
     }
-    // What the kernel would have blocked while the handler runs, less SIGSEGV: it may touch objects.
-    auto* user = static_cast<ucontext_t*>(context);
+    // What the kernel would have blocked while the handler runs; the handler may still touch objects.
     sigset_t mask = user->uc_sigmask;
     sigorset(&mask, &mask, &action.sa_mask);
-    sigdelset(&mask, SIGSEGV);
+    if ((action.sa_flags & SA_NODEFER) == 0) sigaddset(&mask, SIGSEGV);
+    hide(mask);
     SignalsBlocked::real_sigmask(SIG_SETMASK, &mask, nullptr);
     if ((action.sa_flags & SA_SIGINFO) != 0) {
         action.sa_sigaction(signal, info, context);
     } else {
         action.sa_handler(signal);
     }
+    hide(user->uc_sigmask);  // the handler may have changed the mask to return to
 }
 
 }  // namespace hpe::signals

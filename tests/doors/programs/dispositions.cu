@@ -4,9 +4,9 @@
 #include <csetjmp>
 #include <csignal>
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <fcntl.h>
 
 #include <cerrno>
 
@@ -25,7 +25,8 @@ static void print_mask(const char* title, const sigset_t& set) {
     char text[160];
     int used = 0;
     for (int s = 1; s <= 64; ++s) {
-        if (sigismember(&set, s) == 1) used += std::snprintf(text + used, sizeof text - static_cast<unsigned>(used), " %d", s);
+        if (sigismember(&set, s) == 1)
+            used += std::snprintf(text + used, sizeof text - static_cast<unsigned>(used), " %d", s);
         if (used > 120) break;
     }
     text[used] = 0;
@@ -46,7 +47,8 @@ static void common(int number) {
     calls = calls + 1;
     char here = 0;
     say("handler %d call %d errno %d alternate %d\n", number, static_cast<int>(calls), error,
-        &here >= reinterpret_cast<char*>(stack_memory) && &here < reinterpret_cast<char*>(stack_memory + sizeof stack_memory));
+        &here >= reinterpret_cast<char*>(stack_memory) &&
+            &here < reinterpret_cast<char*>(stack_memory + sizeof stack_memory));
     mask_now("mask in handler");
     if (touches) say("in handler: %u wrong\n", data->touch(1000 + static_cast<unsigned>(calls)));
     if (nested && calls == 1) raise_fault("null");
@@ -112,13 +114,13 @@ static void set_action(int number, int flags, bool mask_all) {
 static void print_action(int number) {
     struct sigaction now = {};
     sigaction(number, nullptr, &now);
-    const char* name = now.sa_handler == SIG_DFL   ? "default"
-                       : now.sa_handler == SIG_IGN ? "ignored"
-                       : now.sa_handler == simple  ? "simple"
-                       : now.sa_handler == other   ? "other"
+    const char* name = now.sa_handler == SIG_DFL      ? "default"
+                       : now.sa_handler == SIG_IGN    ? "ignored"
+                       : now.sa_handler == simple     ? "simple"
+                       : now.sa_handler == other      ? "other"
                        : now.sa_sigaction == informed ? "informed"
                                                       : "strange";
-    say("now %s flags %x\n", name, static_cast<unsigned>(now.sa_flags) & ~0x04000000u);
+    say("now %s flags %x\n", name, static_cast<unsigned>(now.sa_flags));
     print_mask("its mask", now.sa_mask);
 }
 
@@ -191,8 +193,9 @@ int main(int argc, char** argv) {
         say("round %u: %u wrong\n", round, data->work(10 + round));
     }
     if (has(how, "block")) {
-        say("unblocking\n");
         sigset_t set, old;
+        sigpending(&set);
+        print_mask("unblocking; pending", set);
         sigemptyset(&set);
         sigaddset(&set, SIGSEGV);
         sigprocmask(SIG_UNBLOCK, &set, &old);
