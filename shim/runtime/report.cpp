@@ -125,12 +125,14 @@ std::string as_text(const State& s, std::uint32_t objects) {
     return out;
 }
 
-void write_all(int fd, const std::string& text) {
+bool write_all(int fd, const std::string& text) {
     for (std::size_t at = 0; at < text.size();) {
         const auto n = ::write(fd, text.data() + at, text.size() - at);
-        if (n <= 0) return;
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
         at += static_cast<std::size_t>(n);
     }
+    return true;
 }
 
 }  // namespace
@@ -167,13 +169,11 @@ void write() noexcept {
     auto path = s.destination;
     if (const auto at = path.find("%p"); at != std::string::npos) path.replace(at, 2, std::to_string(getpid()));
     const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        log::error("cannot write the report to {}: {}", path, std::strerror(errno));
-        return;
-    }
     const bool json = path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0;
-    write_all(fd, json ? as_json(s, objects) : as_text(s, objects));
-    close(fd);
+    if (fd < 0 || !write_all(fd, json ? as_json(s, objects) : as_text(s, objects))) {
+        log::error("cannot write the report to {}: {}", path, std::strerror(errno));
+    }
+    if (fd >= 0) close(fd);
 }
 
 }  // namespace hpe::report

@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""usage: processes.py PROCESSES PLUGIN
+
+Children, ends, limits, closed descriptors and CUDA in constructors: as without libhpe.
+"""
+import sys
+
+import compare
+import soft
+
+processes, plugin = sys.argv[1:]
+
+for case in soft.run([processes], preload=False)[1].decode().split():
+    if case == "limit_address_space":
+        # Nothing can be shared there; the device works as without libhpe, after one line that says so.
+        compare.runs += 1
+        wanted = soft.run([processes, "copy", case], preload=False)
+        got = soft.run([processes, "copy", case])
+        if got[:2] != wanted[:2] or wanted[0] != 0 or got[2].count(b"hpe: no address space") != 1 or got[2].count(b"\n") != 1:
+            compare.problem(f"{case}: {got}, without libhpe {wanted}")
+        continue
+    for protocol in ("rolling", "lazy", "batch"):
+        wanted = compare.check([processes, case] + ([plugin] if case == "plugin" else []), HPE_PROTOCOL=protocol)
+        if wanted[0] == "timeout" or wanted[0] in (1, 2, 77, 99):
+            compare.problem(f"{case} does not work without libhpe: {wanted}")
+# The report of a process that ends by exit is written once, whatever its children do.
+compare.runs += 1
+err = soft.run([processes, "plain", "forks"], HPE_REPORT="-")[2]
+if err.count(b"hpe: report of process") != 1:
+    compare.problem(f"forks: {err}")
+compare.finish(100)

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+// Device memory that the CPU may not touch even under libhpe: stream-ordered, pools, virtual memory; and managed
+// memory, which it may. Everything that CUDA does with it works; a CPU access ends as it would without libhpe.
+// `owned copy KIND use` and `owned copy KIND touch`. Linked with libcuda too.
+#include <cuda.h>
+
+#include "program.h"
+
+#define CHECK_CU(call)                                                   \
+    do {                                                                 \
+        const CUresult check_result = (call);                            \
+        if (check_result != CUDA_SUCCESS) {                              \
+            std::fprintf(stderr, "%s: error %d\n", #call, check_result); \
+            std::exit(1);                                                \
+        }                                                                \
+    } while (0)
+
+constexpr unsigned count = 40000;
+constexpr std::size_t bytes = count * sizeof(unsigned);
+
+// Launches, copies both ways, copies with an ordinary object and memsets; `array` holds `count` numbers.
+static void use(unsigned* array, cudaStream_t stream) {
+    static unsigned host[count], back[count];
+    for (unsigned i = 0; i < count; ++i) host[i] = i * 3;
+    CHECK(cudaMemcpyAsync(array, host, bytes, cudaMemcpyHostToDevice, stream));
+    advance<><<<blocks_for(count, 128), 128, 0, stream>>>(array, count, 5);
+    CHECK(cudaGetLastError());
+    CHECK(cudaMemsetAsync(array + 100, 1, 400, stream));
+    unsigned* object = nullptr;
+    CHECK(cudaMalloc(&object, bytes));
+    CHECK(cudaMemcpyAsync(object, array, bytes, cudaMemcpyDeviceToDevice, stream));
+    advance<><<<blocks_for(count, 128), 128, 0, stream>>>(object, count, 6);
+    CHECK(cudaStreamSynchronize(stream));
+    if (plain) {
+        for (unsigned i = 0; i < count; i += 50) object[i] += 1;  // one faulting page after the other
+    } else {
+        CHECK(cudaMemcpy(back, object, bytes, cudaMemcpyDeviceToHost));
+        for (unsigned i = 0; i < count; i += 50) back[i] += 1;
+        CHECK(cudaMemcpy(object, back, bytes, cudaMemcpyHostToDevice));
+    }
+    CHECK(cudaMemcpyAsync(array, object, bytes / 2, cudaMemcpyDeviceToDevice, stream));
+    CHECK(cudaMemcpyAsync(back, array, bytes, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    Checksum checksum;
+    checksum.add(back, bytes);
+    say("checksum %016llx\n", static_cast<unsigned long long>(checksum.value()));
+    cudaPointerAttributes attributes;
+    say("attributes %d", cudaPointerGetAttributes(&attributes, array + 5));
+    say(" type %d device %d\n", attributes.type, attributes.device);
+    CUdeviceptr base = 0;
+    std::size_t size = 0;
+    say("range %d", cuMemGetAddressRange(&base, &size, reinterpret_cast<CUdeviceptr>(array + 5)));
+    say(" size %zu\n", size);
+    CHECK(cudaFree(object));
+}
+
+static bool touches;
+static void finish(unsigned* array) {
+    if (!touches) return;
+    say("touching\n");
+    static_cast<volatile unsigned*>(array)[77] = 3;
+    say("touched %u\n", static_cast<volatile unsigned*>(array)[77]);
+}
+
+static void stream_ordered(int, char**) {
+    cudaStream_t stream;
+    CHECK(cudaStreamCreate(&stream));
+    unsigned* array = nullptr;
+    for (int round = 0; round < 3; ++round) {
+        CHECK(cudaMallocAsync(&array, bytes, stream));
+        use(array, stream);
+        if (round == 2) finish(array);
+        CHECK(cudaFreeAsync(array, stream));
+    }
+    CHECK(cudaMallocAsync(&array, bytes, stream));
+    use(array, stream);
+    CHECK(cudaStreamSynchronize(stream));
+    say("plain free %d\n", cudaFree(array));
+    CHECK(cudaStreamDestroy(stream));
+}
+
+static void pool(int, char**) {
+    cudaMemPoolProps properties = {};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location.type = cudaMemLocationTypeDevice;
+    cudaMemPool_t made;
+    CHECK(cudaMemPoolCreate(&made, &properties));
+    unsigned* array = nullptr;
+    CHECK(cudaMallocFromPoolAsync(&array, bytes, made, nullptr));
+    use(array, nullptr);
+    finish(array);
+    CHECK(cudaFreeAsync(array, nullptr));
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaMemPoolDestroy(made));
+}
+
+static void virtual_memory(int, char**) {
+    CHECK(cudaFree(nullptr));
+    CUmemAllocationProp properties = {};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    std::size_t granularity = 0;
+    CHECK_CU(cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    const std::size_t size = (bytes + granularity - 1) / granularity * granularity;
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr address = 0;
+    CHECK_CU(cuMemCreate(&handle, size, &properties, 0));
+    CHECK_CU(cuMemAddressReserve(&address, size, 0, 0, 0));
+    CHECK_CU(cuMemMap(address, size, 0, handle, 0));
+    CUmemAccessDesc access = {};
+    access.location = properties.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    CHECK_CU(cuMemSetAccess(address, size, &access, 1));
+    use(reinterpret_cast<unsigned*>(address), nullptr);
+    finish(reinterpret_cast<unsigned*>(address));
+    CHECK_CU(cuMemUnmap(address, size));
+    CHECK_CU(cuMemRelease(handle));
+    CHECK_CU(cuMemAddressFree(address, size));
+}
+
+static void managed(int, char**) {
+    unsigned* array = nullptr;
+    CHECK(cudaMallocManaged(&array, bytes));
+    use(array, nullptr);
+    CHECK(cudaDeviceSynchronize());
+    finish(array);
+    CHECK(cudaFree(array));
+}
+
+static void pinned(int, char**) {
+    unsigned *array = nullptr, *mapped = nullptr;
+    CHECK(cudaHostAlloc(&array, bytes, cudaHostAllocMapped));
+    CHECK(cudaHostGetDevicePointer(&mapped, array, 0));
+    use(mapped, nullptr);
+    finish(array);
+    CHECK(cudaFreeHost(array));
+}
+
+int main(int argc, char** argv) {
+    static const Case cases[] = {{"stream_ordered", stream_ordered},
+                                 {"pool", pool},
+                                 {"virtual_memory", virtual_memory},
+                                 {"managed", managed},
+                                 {"pinned", pinned}};
+    touches = argc > 3 && std::strcmp(argv[3], "touch") == 0;
+    return run_case(cases, argc, argv);
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// A short program for the tests of options and reports: `small FORM work` uses two arrays, `small FORM idle` no CUDA at
+// all, `small FORM device_only` CUDA, but nothing that the CPU touches.
+#include <sys/wait.h>
+
+#include "program.h"
+
+static void work(int, char**) {
+    Data first(100000), second(3000);
+    unsigned wrong = 0;
+    for (unsigned round = 0; round < 4; ++round) wrong += first.work(round) + second.work(round);
+    say("%u wrong\n", wrong + first.check_all() + second.check_all());
+    CHECK(cudaFree(second.gpu));
+}
+static void idle(int, char**) { say("no CUDA here\n"); }
+static void device_only(int, char**) {
+    unsigned* array = nullptr;
+    CHECK(cudaMalloc(&array, 4000));
+    CHECK(cudaMemset(array, 0, 4000));
+    advance<><<<8, 128>>>(array, 1000, 3);
+    CHECK(cudaDeviceSynchronize());
+    unsigned value = 0;
+    CHECK(cudaMemcpy(&value, array + 5, sizeof value, cudaMemcpyDeviceToHost));
+    say("value %u\n", value);
+}
+// The child of a process that used CUDA writes no report.
+static void forked(int, char**) {
+    Data data(3000);
+    say("%u wrong\n", data.work(1));
+    const pid_t child = fork();
+    if (child == 0) std::exit(0);
+    waitpid(child, nullptr, 0);
+}
+static void before_cuda(int, char**) {
+    say("not lost\n");
+    std::printf("not lost either\n");
+    say("malloc follows\n");
+    void* memory = nullptr;
+    say("malloc %d\n", cudaMalloc(&memory, 100));
+}
+
+int main(int argc, char** argv) {
+    static const Case cases[] = {
+        {"work", work}, {"idle", idle}, {"device_only", device_only}, {"forked", forked}, {"before_cuda", before_cuda}};
+    return run_case(cases, argc, argv);
+}

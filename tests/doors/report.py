@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""usage: report.py SMALL
+
+HPE_REPORT as text and as JSON, with %p, to places that cannot be written, and the counts of HPE_LOG=debug.
+"""
+import json
+import pathlib
+import re
+import sys
+import tempfile
+
+import compare
+import soft
+
+small = sys.argv[1]
+KEYS = {"bytes_to_host", "transfers_to_host", "bytes_to_device", "transfers_to_device", "read_faults", "write_faults",
+        "evictions"}
+
+
+def run(case, **variables):
+    compare.runs += 1
+    wanted = soft.run([small, "copy", case], preload=False)
+    got = soft.run([small, "plain", case], **variables)
+    if got[:2] != wanted[:2]:
+        compare.problem(f"{case} {variables}: {got}, without libhpe {wanted}")
+    return got[2].decode()
+
+
+text = run("work", HPE_REPORT="-")
+lines = text.splitlines()
+if not re.match(r"hpe: report of process \d+: protocol rolling, 2 objects$", lines[0]) or len(lines) != 5:
+    compare.problem(f"text report: {text}")
+if any(not line.startswith("hpe: ") for line in lines) or "total" not in lines[-1]:
+    compare.problem(f"text report: {text}")
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+    for protocol in ("rolling", "lazy", "batch"):
+        if run("work", HPE_REPORT=folder / "report.json", HPE_PROTOCOL=protocol):
+            compare.problem("a report in a file is announced on stderr")
+        report = json.loads((folder / "report.json").read_text())
+        if set(report) != {"protocol", "process", "objects", "total", "per_object", "objects_omitted"}:
+            compare.problem(f"keys {sorted(report)}")
+        if report["protocol"] != protocol or report["objects"] != 2 or set(report["total"]) != KEYS:
+            compare.problem(f"report {report}")
+        objects = report["per_object"]
+        if [o["id"] for o in objects] != [1, 2] or [o["bytes"] for o in objects] != [400000, 12000]:
+            compare.problem(f"objects {objects}")
+        for key in KEYS:
+            if sum(o[key] for o in objects) != report["total"][key]:
+                compare.problem(f"{key} does not add up: {report}")
+        # Every round the CPU wrote both arrays and a kernel read them, and the other way round.
+        for o in objects:
+            if o["bytes_to_device"] == 0 or o["bytes_to_host"] == 0 or o["write_faults"] + o["read_faults"] == 0:
+                compare.problem(f"{protocol}: nothing moved: {o}")
+    # Nothing that the CPU touches: nothing moves.
+    run("device_only", HPE_REPORT=folder / "only.json")
+    report = json.loads((folder / "only.json").read_text())
+    if any(report["total"].values()) or report["objects"] != 1 or report["per_object"]:
+        compare.problem(f"device only: {report}")
+    # A process id in the name; a forked child, which has no device, writes none.
+    run("forked", HPE_REPORT=folder / "of-%p.json")
+    found = list(folder.glob("of-*.json"))
+    if len(found) != 1 or json.loads(found[0].read_text())["process"] != int(found[0].stem[3:]):
+        compare.problem(f"%p: {found}")
+    run("idle", HPE_REPORT=folder / "idle.json")
+    if (folder / "idle.json").exists():
+        compare.problem("a program without CUDA wrote a report")
+    run("work", HPE_REPORT=folder / "text")
+    if not (folder / "text").read_text().startswith("hpe: report"):
+        compare.problem("a path without .json is not text")
+    # A place that cannot be written: one line, and the program's own status.
+    for place in (folder / "none" / "x.json", folder, "/dev/full"):
+        said = run("work", HPE_REPORT=place)
+        if said.count("\n") != 1 or f"hpe: cannot write the report to {place}: " not in said:
+            compare.problem(f"{place}: {said}")
+
+said = run("work", HPE_LOG="debug")
+counts = dict(re.findall(r"hpe: (cu\w+) passed through (\d+) times", said))
+if not counts or any(int(n) == 0 for n in counts.values()) or "cuLaunchKernel" in counts:
+    compare.problem(f"counts {counts}: {said[-500:]}")
+if "cuCtxGetCurrent" not in counts and "cuGetErrorString" not in counts and "cuDeviceGetAttribute" not in counts:
+    compare.problem(f"counts {counts}")
+if run("work", HPE_LOG="info").count("passed through"):
+    compare.problem("counts without debug")
+compare.finish(13)
