@@ -6,6 +6,7 @@
 // exported function (FACTS.md), so one table from true pointer to wrapper serves both, in the program's own ABI version
 // and default-stream flavour; an unknown pointer passes through.
 #include <dlfcn.h>
+#include <link.h>
 
 #include <algorithm>
 #include <array>
@@ -117,21 +118,63 @@ void end_touched_inside() noexcept {
 using namespace hpe;
 using namespace hpe::doors;
 
-// Called by the stub in dlsym.S with the program's arguments. Returns what dlsym shall return, or nullptr: then the
-// stub jumps to the real one.
-extern "C" __attribute__((visibility("hidden"))) void* hpe_dlsym_answer(void* handle, const char* name) noexcept {
+namespace {
+
+// The stub returns nullptr for it; dlerror() has its reason from the last search.
+void* const kNothing = reinterpret_cast<void*>(1);
+
+const link_map* map_of(const void* address) noexcept {
+    Dl_info info{};
+    link_map* map = nullptr;
+    void* place = &map;
+    return dladdr1(address, &info, static_cast<void**>(place), RTLD_DL_LINKMAP) != 0 ? map : nullptr;
+}
+// In the order of loading, which is the order of the global search.
+bool comes_before(const link_map* first, const link_map* second) noexcept {
+    for (const auto* map = first != nullptr ? first->l_next : nullptr; map != nullptr; map = map->l_next) {
+        if (map == second) return true;
+    }
+    return false;
+}
+
+// A global search (RTLD_DEFAULT, RTLD_NEXT) comes by our own exports first, which are there even without a driver.
+// nullptr: no concern of ours.
+void* global_answer(void* handle, const DoorEntry& door, const void* caller) noexcept {
+    if (handle == RTLD_DEFAULT) {
+        // Whoever stands in front of us, the program itself for one, is found as ever.
+        void* first = real_dlsym(RTLD_DEFAULT, door.name);
+        if (first != nullptr && door.treated && first != door.wrapper) return nullptr;
+    } else if (!comes_before(map_of(caller), map_of(&door_count))) {
+        return nullptr;
+    }
+    void* const driver_handle = libcuda();
+    void* const real = driver_handle != nullptr ? real_dlsym(driver_handle, door.name) : nullptr;
+    void* const behind_us = real_dlsym(RTLD_NEXT, door.name);
+    // Another library's function of that name, or none at all.
+    if (behind_us != nullptr && behind_us != real) return behind_us;
+    if (real == nullptr) return door.treated ? kNothing : nullptr;
+    if (!adopt(driver_handle) || !process::first_use()) return nullptr;
+    return door_for(real);
+}
+
+}  // namespace
+
+// Called by the stub in dlsym.S with the program's arguments. Returns what dlsym shall return, kNothing for nullptr, or
+// nullptr: then the stub jumps to the real one.
+extern "C" __attribute__((visibility("hidden"))) void* hpe_dlsym_answer(void* handle, const char* name,
+                                                                        const void* caller) noexcept {
     prepare_real_dlsym();  // the stub jumps there
-    if (name == nullptr || name[0] != 'c' || name[1] != 'u' || handle == RTLD_NEXT) return nullptr;
+    if (name == nullptr || name[0] != 'c' || name[1] != 'u') return nullptr;
     const DoorEntry* door = find_by_name(name);
     if (door == nullptr || this_thread.inside != 0) return nullptr;
-    if (handle == RTLD_DEFAULT) {
-        // The search finds our own export first, even where there is no driver. Answer for the driver, if there is one.
-        void* driver_handle = libcuda();
-        if (driver_handle == nullptr) return door->treated ? real_dlsym(RTLD_NEXT, name) : nullptr;
-        handle = driver_handle;
+    if (handle == RTLD_DEFAULT || handle == RTLD_NEXT) {
+        void* answer = global_answer(handle, *door, caller);
+        if (answer != nullptr && answer != kNothing) dlerror();  // our own searches are not the program's
+        return answer;
     }
     void* real = real_dlsym(handle, name);
     if (real == nullptr || !adopt(handle) || !process::first_use()) return nullptr;
+    dlerror();
     void* answer = door_for(real);
     return answer == real ? nullptr : answer;
 }

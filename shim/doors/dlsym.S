@@ -13,6 +13,7 @@ dlsym:
     .cfi_adjust_cfa_offset 8
     subq    $8, %rsp
     .cfi_adjust_cfa_offset 8
+    movq    24(%rsp), %rdx          // the caller
     call    hpe_dlsym_answer
     addq    $8, %rsp
     .cfi_adjust_cfa_offset -8
@@ -23,7 +24,10 @@ dlsym:
     testq   %rax, %rax
     jne     1f
     jmp     *hpe_real_dlsym(%rip)
-1:  ret
+1:  cmpq    $1, %rax                // kNothing
+    jne     2f
+    xorl    %eax, %eax
+2:  ret
     .cfi_endproc
     .size   dlsym, . - dlsym
     .section .note.GNU-stack,"",@progbits

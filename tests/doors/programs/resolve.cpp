@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT
+// Every way to find the driver's functions: dlsym on a handle, RTLD_DEFAULT, RTLD_NEXT, dlvsym, cuGetProcAddress.
+// Linked with no CUDA library. Run as `resolve FORM CASE FAKE`, FAKE being a library that has a cuInit of its own.
+#include <cuda.h>
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstring>
+#include <initializer_list>
+
+namespace {
+
+bool plain = false;
+const char* fake = nullptr;
+
+void look(const char* title, void* handle, const char* name) {
+    dlerror();
+    const void* found = dlsym(handle, name);
+    const char* error = dlerror();
+    std::printf("%s %s: %s, error %s\n", title, name, found != nullptr ? "found" : "nothing",
+                error == nullptr                         ? "none"
+                : std::strstr(error, "undefined symbol") ? "undefined symbol"
+                                                         : error);
+    const char* again = dlerror();
+    std::printf("  then %s\n", again != nullptr ? again : "none");
+}
+
+constexpr const char* kNames[] = {"cuInit",
+                                  "cuMemAlloc_v2",
+                                  "cuMemAlloc",
+                                  "cuGetProcAddress",
+                                  "cuGetProcAddress_v2",
+                                  "cuDriverGetVersion",
+                                  "cuNoSuchFunction",
+                                  "cu",
+                                  "cuda",
+                                  "malloc",
+                                  "no such name"};
+
+void without_driver() {
+    for (const char* name : kNames) {
+        look("default", RTLD_DEFAULT, name);
+        look("next", RTLD_NEXT, name);
+    }
+    dlopen("libno_such_library.so", RTLD_NOW);
+    std::printf("dlopen says %s\n",
+                std::strstr(dlerror(), "libno_such_library.so") != nullptr ? "its name" : "nothing");
+}
+
+int call(void* found) { return found == nullptr ? -1 : reinterpret_cast<int (*)(unsigned)>(found)(0); }
+
+void with_fake() {
+    void* handle = dlopen(fake, RTLD_NOW | RTLD_GLOBAL);
+    std::printf("handle %d, default %d, next %d\n", call(dlsym(handle, "cuInit")), call(dlsym(RTLD_DEFAULT, "cuInit")),
+                call(dlsym(RTLD_NEXT, "cuInit")));
+    look("fake", handle, "cuMemFree_v2");
+    look("default", RTLD_DEFAULT, "cuMemFree_v2");
+    void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+    std::printf("now handle %d, default %d, driver %d\n", call(dlsym(handle, "cuInit")),
+                call(dlsym(RTLD_DEFAULT, "cuInit")), call(dlsym(driver, "cuInit")));
+    look("default", RTLD_DEFAULT, "cuMemFree_v2");
+}
+
+// --- using what was found
+// ----------------------------------------------------------------------------------------------
+
+using Find = void* (*)(const char* name);
+
+template <class Function>
+Function* found(Find find, const char* name) {
+    void* function = find(name);
+    if (function == nullptr) std::printf("no %s\n", name);
+    return reinterpret_cast<Function*>(function);
+}
+
+// Names are given as cuGetProcAddress wants them; `suffixed` as exported.
+void use(const char* title, Find find) {
+    CUdevice device = 0;
+    CUcontext context = nullptr;
+    CUdeviceptr memory = 0;
+    const int results[] = {
+        found<decltype(cuInit)>(find, "cuInit")(0),
+        found<decltype(cuDeviceGet)>(find, "cuDeviceGet")(&device, 0),
+        found<decltype(cuDevicePrimaryCtxRetain)>(find, "cuDevicePrimaryCtxRetain")(&context, device),
+        found<decltype(cuCtxSetCurrent)>(find, "cuCtxSetCurrent")(context),
+        found<decltype(cuMemAlloc)>(find, "cuMemAlloc")(&memory, 10000),
+        found<decltype(cuMemsetD8)>(find, "cuMemsetD8")(memory, 5, 10000),
+        found<decltype(cuMemsetD8Async)>(find, "cuMemsetD8Async")(memory + 4096, 6, 100, nullptr),
+        found<decltype(cuCtxSynchronize)>(find, "cuCtxSynchronize")(),
+    };
+    std::printf("%s:", title);
+    for (const int result : results) std::printf(" %d", result);
+    unsigned char values[2] = {0, 0};
+    const std::size_t places[2] = {9999, 4100};
+    for (int i = 0; i < 2; ++i) {
+        if (plain) {
+            values[i] = reinterpret_cast<volatile unsigned char*>(memory)[places[i]];
+        } else {
+            found<decltype(cuMemcpyDtoH)>(find, "cuMemcpyDtoH")(&values[i], memory + places[i], 1);
+        }
+        std::printf(" value %d", values[i]);
+    }
+    std::size_t size = 0;
+    CUdeviceptr base = 0;
+    found<decltype(cuMemGetAddressRange)>(find, "cuMemGetAddressRange")(&base, &size, memory + 7);
+    std::printf(" size %zu", size);
+    std::printf(" free %d\n", found<decltype(cuMemFree)>(find, "cuMemFree")(memory));
+}
+
+void* driver = nullptr;
+
+template <class Lookup>
+void* suffixed(const char* name, Lookup lookup) {
+    // Its second version takes a context.
+    if (std::strcmp(name, "cuCtxSynchronize") == 0) return lookup(name);
+    for (const char* suffix : {"_v3", "_v2", ""}) {
+        char full[80];
+        std::snprintf(full, sizeof full, "%s%s", name, suffix);
+        if (void* function = lookup(full)) return function;
+    }
+    return nullptr;
+}
+void* by_handle(const char* name) {
+    return suffixed(name, [](const char* full) { return dlsym(driver, full); });
+}
+void* by_default(const char* name) {
+    return suffixed(name, [](const char* full) { return dlsym(RTLD_DEFAULT, full); });
+}
+template <int version, int flags>
+void* by_address(const char* name) {
+    auto* get = reinterpret_cast<CUresult (*)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*)>(
+        dlsym(driver, "cuGetProcAddress_v2"));
+    void* function = nullptr;
+    auto status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    const int result = get(name, &function, version, flags, &status);
+    if (result != 0 || status != CU_GET_PROC_ADDRESS_SUCCESS) std::printf("%s: %d status %d\n", name, result, status);
+    return function;
+}
+template <int version, int flags>
+void* by_old_address(const char* name) {
+    auto* get = reinterpret_cast<CUresult (*)(const char*, void**, int, cuuint64_t)>(dlsym(driver, "cuGetProcAddress"));
+    void* function = nullptr;
+    if (const int result = get(name, &function, version, flags)) std::printf("%s: %d\n", name, result);
+    return function;
+}
+// cuGetProcAddress found through itself, as the runtime does.
+void* by_own_address(const char* name) {
+    auto* get = reinterpret_cast<CUresult (*)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*)>(
+        by_address<12000, 0>("cuGetProcAddress"));
+    void* function = nullptr;
+    get(name, &function, 12000, 0, nullptr);
+    return function;
+}
+
+void local_driver() {
+    driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    for (const char* name : kNames) look("driver", driver, name);
+    dlerror();
+    void* versioned = dlvsym(driver, "cuInit", "NO_SUCH_VERSION");
+    std::printf("dlvsym %d\n", versioned != nullptr);
+    use("dlsym", by_handle);
+    use("cuGetProcAddress_v2", by_address<12000, CU_GET_PROC_ADDRESS_DEFAULT>);
+    use("cuGetProcAddress_v2 legacy", by_address<12000, CU_GET_PROC_ADDRESS_LEGACY_STREAM>);
+    use("cuGetProcAddress_v2 per thread", by_address<12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM>);
+    use("cuGetProcAddress 11.3", by_old_address<11030, CU_GET_PROC_ADDRESS_DEFAULT>);
+    use("cuGetProcAddress 11.3 per thread", by_old_address<11030, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM>);
+    use("cuGetProcAddress of itself", by_own_address);
+}
+void global_driver() {
+    driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+    for (const char* name : kNames) {
+        look("default", RTLD_DEFAULT, name);
+        look("next", RTLD_NEXT, name);
+    }
+    use("default", by_default);
+    use("next",
+        [](const char* name) { return suffixed(name, [](const char* full) { return dlsym(RTLD_NEXT, full); }); });
+}
+
+void odd_questions() {
+    driver = dlopen("libcuda.so.1", RTLD_NOW);
+    auto* get = reinterpret_cast<CUresult (*)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*)>(
+        dlsym(driver, "cuGetProcAddress_v2"));
+    for (const char* name : {"cuInit", "cuMemAlloc", "cuMemAlloc_v2", "cuNoSuchFunction", "", "cuGetProcAddress"}) {
+        for (const int version : {0, 2000, 3020, 11030, 12000, 13000, 99000}) {
+            for (const int flags : {0, 1, 2, 3, 64}) {
+                int something = 0;
+                void* function = &something;
+                auto status = static_cast<CUdriverProcAddressQueryResult>(77);
+                const int result = get(name, &function, version, static_cast<cuuint64_t>(flags), &status);
+                std::printf("%s %d %d: %d status %d %s\n", name, version, flags, result, status,
+                            function == nullptr      ? "null"
+                            : function == &something ? "untouched"
+                                                     : "a function");
+            }
+        }
+    }
+    void* function = nullptr;
+    std::printf("nowhere %d, no name %d\n", get("cuInit", nullptr, 12000, 0, nullptr),
+                get(nullptr, &function, 12000, 0, nullptr));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc < 4) {
+        std::puts("without_driver with_fake local_driver global_driver odd_questions");
+        return 0;
+    }
+    std::setvbuf(stdout, nullptr, _IONBF, 0);
+    plain = std::strcmp(argv[1], "plain") == 0;
+    fake = argv[3];
+    if (std::strcmp(argv[2], "without_driver") == 0) without_driver();
+    if (std::strcmp(argv[2], "with_fake") == 0) with_fake();
+    if (std::strcmp(argv[2], "local_driver") == 0) local_driver();
+    if (std::strcmp(argv[2], "global_driver") == 0) global_driver();
+    if (std::strcmp(argv[2], "odd_questions") == 0) odd_questions();
+    std::puts("end");
+    return 0;
+}
