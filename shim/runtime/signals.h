@@ -3,9 +3,9 @@
 // the kernel would have served it. Before install() everything is the kernel's business and the doors pass through.
 //
 // Objects may be touched anywhere: in the program's own SIGSEGV handler, and where it asked for SIGSEGV to be blocked.
-// So the kernel never blocks SIGSEGV; in every mask that the program sets, the unused SIGSTKFLT stands in for it, and is
-// shown as SIGSEGV again. The kernel thus keeps what the program said through siglongjmp, sigreturn, swapcontext and the
-// making of threads, and a foreign fault where the stand-in is blocked kills as it would have.
+// So the kernel never blocks SIGSEGV; in every mask that the program sets, the unused SIGSTKFLT stands in for it, and
+// is shown as SIGSEGV again. The kernel thus keeps what the program said through siglongjmp, sigreturn, swapcontext and
+// the making of threads, and a foreign fault where the stand-in is blocked kills as it would have.
 //
 // What differs from a process without us: SIGSTKFLT cannot be blocked alone. A thread that blocked SIGSEGV before the
 // first allocation keeps it blocked until it next calls the driver or a mask function.
