@@ -70,6 +70,8 @@ public:
     std::atomic<std::uint32_t> valid{0};  // blocks that the host may hold a copy of; 0: a launch can skip the object
     std::atomic<bool> hot{false};         // on the runtime's list of objects with valid blocks
     Object* next_hot = nullptr;
+    std::atomic<bool> listed{false};  // on the runtime's list of objects that were ever mapped; stays there for ever
+    Object* next_listed = nullptr;
     Traffic traffic;
 
     // Cuts the object into blocks, all DeviceOnly. `words` points to block_count(size, bytes) default Blocks, borrowed.

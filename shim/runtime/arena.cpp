@@ -77,9 +77,9 @@ bool add_segment(std::size_t at_least) {
     const auto misaligned = reinterpret_cast<std::uintptr_t>(raw) % Arena::kChunk;
     auto* view = misaligned == 0 ? raw : raw + (Arena::kChunk - misaligned);
     // Inherited by every mapping made from it: a forked child has no device and must not write our copies.
-    madvise(raw, size + Arena::kChunk, MADV_DONTFORK);
+    const bool kept_from_children = madvise(raw, size + Arena::kChunk, MADV_DONTFORK) == 0;
     // A length of 0 duplicates a shared mapping instead of moving it (mremap(2)).
-    auto* closed = static_cast<std::byte*>(mremap(view, 0, size, MREMAP_MAYMOVE));
+    auto* closed = static_cast<std::byte*>(kept_from_children ? mremap(view, 0, size, MREMAP_MAYMOVE) : MAP_FAILED);
     if (closed == MAP_FAILED || mprotect(closed, size, PROT_NONE) != 0) {
         if (closed != MAP_FAILED) munmap(closed, size);
         munmap(raw, size + Arena::kChunk);
@@ -144,7 +144,7 @@ std::byte* Arena::take(std::size_t size) {
             idle_touched -= std::min(idle_touched, size);
             return start;
         }
-        if (!add_segment(size)) break;
+        if (!add_segment(size) && !add_segment(size)) break;
     }
     return nullptr;
 }

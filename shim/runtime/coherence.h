@@ -97,14 +97,17 @@ private:
     struct Unordered;
     bool map_shadow(Object& object, bool unordered) noexcept;
     void merge_mappings() noexcept;
+    void unmap_others(const Object& object) noexcept;
     bool serve_block(Object& object, std::uint32_t serial, std::uintptr_t address, bool is_write,
                      bool unordered) noexcept;
-    bool coarsen(Object& object, std::uint32_t serial) noexcept;
+    bool coarsen(Object& object, std::uint32_t serial, bool unordered) noexcept;
+    bool bring_whole(Object& object, std::uint32_t count, bool unordered) noexcept;
     void evict(const BlockRef& ref) noexcept;
     void became_valid(Object& object) noexcept;
     void make_hot(Object& object) noexcept;
     bool remember_unordered(Unordered entry, State next) noexcept;
     void end_one(Unordered& entry) noexcept;
+    void end_all_of(const Object& object) noexcept;
     CUresult wait_in_order() noexcept;
 
     CUresult release_object(Object& object);
@@ -120,6 +123,7 @@ private:
     std::atomic<bool> callbacks_{false};
     std::atomic<Object*> hot_{nullptr};  // objects with blocks valid on the host
     std::atomic<std::uint32_t> hot_objects_{0};
+    std::atomic<Object*> listed_{nullptr};         // objects whose shadow was ever mapped
     std::atomic_flag mapping_ = ATOMIC_FLAG_INIT;  // one shadow is mapped at a time
 };
 

@@ -208,6 +208,10 @@ void Coherence::acquire() {
         if (object->serial() % 2 == 0 || !object->shadowed.load(std::memory_order_acquire)) continue;
         for (std::uint32_t i = 0; i < object->blocks(); ++i) {
             const auto before = object->block(i).lock();
+            if (!object->shadowed.load(std::memory_order_acquire)) {
+                object->block(i).unlock(before);
+                break;
+            }
             const auto [action, next] = protocol_->on(before, Event::Acquire);
             auto after = before;
             if (action == Action::Fetch &&

@@ -73,6 +73,26 @@ void Coherence::merge_mappings() noexcept {
     }
 }
 
+// Gives the mappings of all other objects back; their blocks keep their states and their data, and the next touch of
+// each maps it again. In the room, as a fault; no block is locked.
+void Coherence::unmap_others(const Object& object) noexcept {
+    for (auto* other = listed_.load(std::memory_order_acquire); other != nullptr; other = other->next_listed) {
+        const auto serial = other->serial();
+        if (other == &object || serial % 2 == 0 || !other->shadowed.load(std::memory_order_acquire)) continue;
+        const auto count = other->blocks();
+        bool usable = true;
+        std::uint32_t locked = 0;
+        for (; usable && locked < count; ++locked) {
+            other->block(locked).lock();
+            usable = other->alive(serial) && other->blocks() == count && !other->block(locked).lent();
+        }
+        if (usable && pager::unmap_shadow(other->base, other->size)) {
+            other->shadowed.store(false, std::memory_order_release);
+        }
+        for (std::uint32_t i = 0; i < locked; ++i) other->block(i).unlock(other->block(i).peek().state);
+    }
+}
+
 bool Coherence::map_shadow(Object& object, bool unordered) noexcept {
     if (object.shadowed.load(std::memory_order_acquire)) return true;
     while (mapping_.test_and_set(std::memory_order_acquire)) mapping_.wait(true);
@@ -81,10 +101,21 @@ bool Coherence::map_shadow(Object& object, bool unordered) noexcept {
         mapped = pager::map_shadow(object.base, object.size, Arena::closed(object.view));
         if (!mapped && errno == ENOMEM && !unordered) {
             // At the limit on mappings other objects give theirs up.
-            merge_mappings();
+            unmap_others(object);
+            static std::atomic_flag said = ATOMIC_FLAG_INIT;
+            if (!said.test_and_set()) {
+                log::warn(
+                    "no more mappings (vm.max_map_count?) for a host copy of object {:#x}: all others are mapped "
+                    "anew when they are touched; this may happen again unsaid",
+                    object.base);
+            }
             mapped = pager::map_shadow(object.base, object.size, Arena::closed(object.view));
         }
         if (mapped) object.shadowed.store(true, std::memory_order_release);
+        if (mapped && !object.listed.exchange(true, std::memory_order_relaxed)) {
+            object.next_listed = listed_.load(std::memory_order_relaxed);  // one shadow is mapped at a time
+            listed_.store(&object, std::memory_order_release);
+        }
     }
     mapping_.clear(std::memory_order_release);
     mapping_.notify_one();
@@ -149,9 +180,9 @@ bool Coherence::serve_block(Object& object, std::uint32_t serial, std::uintptr_t
     const auto index = object.block_at(address);
     Block& block = object.block(index);
     const auto before = block.lock();
-    if (!object.alive(serial) || index >= object.blocks()) {
+    if (!object.alive(serial) || index >= object.blocks() || !object.shadowed.load(std::memory_order_acquire)) {
         block.unlock(before);
-        return true;  // freed or coarsened meanwhile: the access is repeated and judged anew
+        return true;  // freed, coarsened or unmapped meanwhile: the access is repeated and judged anew
     }
     const auto offset = object.offset_of(index);
     const auto bytes = object.bytes_of(index);
@@ -175,14 +206,8 @@ bool Coherence::serve_block(Object& object, std::uint32_t serial, std::uintptr_t
         return false;
     }
     if (!pager::protect(object.base + offset, bytes, next)) {
-        // Bringing the whole object would bring what the device is still writing: others of its blocks are closed.
-        if (!unordered || !pager::close_shadow(object.base, object.size, Arena::closed(object.view)) ||
-            !pager::protect(object.base + offset, bytes, next)) {
-            block.unlock(before);
-            if (!unordered) return coarsen(object, serial);
-            log::error("mprotect on object {:#x} failed: {}", object.base, std::strerror(errno));
-            return false;
-        }
+        block.unlock(before);
+        return coarsen(object, serial, unordered);
     }
     auto& faults = is_write ? object.traffic.write_faults : object.traffic.read_faults;
     faults.fetch_add(1, std::memory_order_relaxed);
@@ -251,46 +276,38 @@ void Coherence::evict(const BlockRef& ref) noexcept {
 }
 
 // The kernel refused to split a mapping: from here on the object is one block, wholly present, and one mapping.
-bool Coherence::coarsen(Object& object, std::uint32_t serial) noexcept {
+bool Coherence::coarsen(Object& object, std::uint32_t serial, bool unordered) noexcept {
+    // What this callback has of it goes back first, as the blocks that it was.
+    if (unordered) end_all_of(object);
     const auto count = object.blocks();
-    bool whole = true, dirty = false;
-    std::uint32_t locked = 0;
-    for (; locked < count; ++locked) {
-        const auto before = object.block(locked).lock();
-        // Remember the state in the block itself: locked and its state still readable.
-        if (!object.alive(serial)) whole = false;
-        dirty |= before == State::Dirty;
-        if (whole && !valid_on_host(before)) {
-            whole = engine.fetch(object, object.offset_of(locked), object.bytes_of(locked), Engine::Order::Launching) ==
-                    CUDA_SUCCESS;
-        }
-    }
-    // Writable at once: one mapping with one protection is hardly ever refused for lack of mappings.
-    if (whole && !pager::protect(object.base, object.size, State::Dirty)) {
-        merge_mappings();
-        whole = pager::protect(object.base, object.size, State::Dirty) ||
-                pager::map_shadow_open(object.base, object.size, object.view);
-    }
+    bool usable = true;
     for (std::uint32_t i = 0; i < count; ++i) {
-        const auto before = object.block(i).peek().state;
-        if (!whole) {
-            object.block(i).unlock(before);
-            continue;
+        const auto before = object.block(i).lock();
+        if (i == 0 &&
+            (!object.alive(serial) || object.blocks() != count || !object.shadowed.load(std::memory_order_acquire))) {
+            object.block(0).unlock(before);
+            return true;  // another thread was faster: the access is repeated and judged anew
         }
-        const bool was_valid = valid_on_host(before);
-        if (i == 0) {
-            if (!was_valid) became_valid(object);
-        } else if (was_valid) {
-            object.valid.fetch_sub(1, std::memory_order_release);
-        }
+        // Lent: a callback of another thread is using it, and will look for it under its own number.
+        usable = usable && !object.block(i).lent();
     }
+    const bool whole = usable && bring_whole(object, count, unordered);
     if (!whole) {
         log::error("mprotect on object {:#x} failed ({}) and it cannot be brought whole", object.base,
                    std::strerror(errno));
+        for (std::uint32_t i = 0; i < count; ++i) object.block(i).unlock(object.block(i).peek().state);
         return false;
     }
+    bool none_valid = true;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        if (!valid_on_host(object.block(i).peek().state)) continue;
+        if (!none_valid) object.valid.fetch_sub(1, std::memory_order_release);
+        none_valid = false;
+    }
+    if (none_valid) became_valid(object);
     object.coarsen();
     for (std::uint32_t i = 1; i < count; ++i) object.block(i).unlock(State::Invalid);
+    if (unordered) object.block(0).lend();
     object.block(0).unlock(State::Dirty);
     static std::atomic_flag said = ATOMIC_FLAG_INIT;
     if (!said.test_and_set()) {
@@ -300,6 +317,53 @@ bool Coherence::coarsen(Object& object, std::uint32_t serial) noexcept {
             object.base, object.size);
     }
     return true;
+}
+
+// Every block is locked. In a callback the whole object is lent, and goes back by what changed: until then the device
+// may be writing any part of it.
+bool Coherence::bring_whole(Object& object, std::uint32_t count, bool unordered) noexcept {
+    const auto order = unordered ? Engine::Order::Unordered : Engine::Order::Launching;
+    if (unordered && !pager::close_shadow(object.base, object.size, Arena::closed(object.view))) return false;
+    auto result = CUDA_SUCCESS;
+    with_driver(unordered, [&] {
+        for (std::uint32_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+            const auto state = object.block(i).peek().state;
+            if (!valid_on_host(state)) result = engine.fetch(object, object.offset_of(i), object.bytes_of(i), order);
+            if (unordered && state == State::Dirty) {
+                result = engine.flush(object, object.offset_of(i), object.bytes_of(i), order);
+            }
+        }
+        const auto drained = unordered ? engine.drain() : CUDA_SUCCESS;
+        if (result == CUDA_SUCCESS) result = drained;
+    });
+    if (result != CUDA_SUCCESS) return false;
+    if (unordered && !remember_unordered({&object, object.serial(), 0, nullptr, object.size}, State::Dirty)) {
+        return false;
+    }
+    // Writable at once: one mapping with one protection is hardly ever refused for lack of mappings.
+    const auto opened = [&] {
+        return pager::protect(object.base, object.size, State::Dirty) ||
+               pager::map_shadow_open(object.base, object.size, object.view);
+    };
+    if (opened()) return true;
+    if (unordered) return false;
+    merge_mappings();
+    return opened();
+}
+
+// Of the calling thread's callback.
+void Coherence::end_all_of(const Object& object) noexcept {
+    auto& list = unordered_list;
+    auto* const entries = list.entries<Unordered>();
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < list.count; ++i) {
+        if (entries[i].object == &object) {
+            with_driver(true, [&] { end_one(entries[i]); });
+        } else {
+            entries[kept++] = entries[i];
+        }
+    }
+    list.count = kept;
 }
 
 void Coherence::end_unordered() noexcept {

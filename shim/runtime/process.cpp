@@ -82,7 +82,9 @@ void cuda_started() noexcept { started.store(true, std::memory_order_relaxed); }
 void objects_exist() noexcept {
     static std::once_flag once;
     std::call_once(once, [] {
-        if (!helper::start()) log::warn("no helper thread: host callbacks that touch objects may hang");
+        if (!helper::start() && !helper::start()) {
+            log::warn("no helper thread (pthread_create failed): host callbacks cannot touch objects");
+        }
         signals::install();
     });
     if (!this_thread.settled) signals::settle_thread();
