@@ -35,8 +35,9 @@ inline constexpr TransitionTable kWriteInvalidate = [] {
 }();
 
 // Batch-update: figure 6(a), no detection of accesses. A touched object is Dirty whenever the CPU may look at it and is
-// sent whole at every release, modified or not. Unlike the paper's, a block is trapped between release and acquire: a
-// program that reads early gets the kernel's result instead of an old value.
+// sent whole at every release, modified or not. Unlike the paper's, a block is trapped between release and acquire, so
+// that a program that reads early gets the kernel's result instead of an old value, and after it was the source of a
+// copy.
 inline constexpr TransitionTable kBatch = [] {
     using namespace detail;
     using enum State;
@@ -47,9 +48,11 @@ inline constexpr TransitionTable kBatch = [] {
         {fetch(Dirty), fetch(Dirty), stay(Invalid), fetch(Dirty), stay(Invalid), stay(Invalid), stay(Invalid),
          stay(Invalid)},
         /* ReadOnly   */
-        {go(Dirty), go(Dirty), go(Invalid), go(Dirty), stay(ReadOnly), go(Invalid), go(Invalid), stay(ReadOnly)},
+        {stay(ReadOnly), go(Dirty), go(Invalid), stay(ReadOnly), stay(ReadOnly), go(Invalid), go(Invalid),
+         stay(ReadOnly)},
         /* Dirty      */
-        {stay(Dirty), stay(Dirty), flush(Invalid), stay(Dirty), flush(Dirty), go(Invalid), flush(Invalid), stay(Dirty)},
+        {stay(Dirty), stay(Dirty), flush(Invalid), stay(Dirty), flush(ReadOnly), go(Invalid), flush(Invalid),
+         stay(Dirty)},
     }};
 }();
 
@@ -73,6 +76,9 @@ constexpr bool keeps_data(const TransitionTable& table) {
                 event == Event::Release || event == Event::DeviceWriteAll || event == Event::DeviceWritePart;
             if (device_acts && valid_on_host(next)) return false;
             if (event == Event::DeviceRead && state == State::Dirty && action != Action::Flush) return false;
+            // A copy may go on reading after its call returned: a later store traps and waits, or the flush that
+            // carries it would overtake the copy.
+            if (event == Event::DeviceRead && next == State::Dirty) return false;
             // A trapped access must be able to go on.
             if (event == Event::CpuRead && !valid_on_host(next)) return false;
             if (event == Event::CpuWrite && next != State::Dirty) return false;

@@ -99,7 +99,7 @@ template <class True, class Gone>
 CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
     auto& state = coherence();
     if (context == nullptr) return true_call();
-    InRoom in_room(state.room(), Room::Group::Launches);
+    LaunchInRoom in_room(state.room());
     // What the CPU wrote must be on the device should the context stay.
     const CUresult flushed = state.release();
     if (flushed != CUDA_SUCCESS) log::warn("cannot flush before a context ends: {}", error_name(flushed));

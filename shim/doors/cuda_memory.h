@@ -51,7 +51,7 @@ template <class Free>
 CUresult free_object(CUdeviceptr pointer, Free&& true_free) {
     auto& state = coherence();
     if (Object* object = state.object_at(address(pointer))) {
-        InRoom in_room(state.room(), Room::Group::Launches);
+        LaunchInRoom in_room(state.room());
         const CUresult begun = state.begin_free(*object);
         if (begun == CUDA_ERROR_OUT_OF_MEMORY) return begun;
         const CUresult result = true_free();
@@ -154,7 +154,7 @@ inline CUresult hand_over(CUdeviceptr pointer, const char* reason) {
     auto& state = coherence();
     Object* object = state.object_of(address(pointer));
     if (object == nullptr) return CUDA_SUCCESS;
-    InRoom in_room(state.room(), Room::Group::Launches);
+    LaunchInRoom in_room(state.room());
     return state.demote(*object, reason);
 }
 

@@ -116,13 +116,13 @@ CUresult device_work(CUstream stream, Flavour flavour, Before&& before, Real&& r
     // Captured, not executed: coherence happens when the graph is launched.
     if (in_flight.capturing(stream, flavour)) return real();
     auto& state = coherence();
-    InRoom in_room(state.room(), Room::Group::Launches);
+    LaunchInRoom in_room(state.room());
     if (state.needs_release()) {
         const CUresult result = before();
         if (result != CUDA_SUCCESS) return result;
     }
     const CUresult result = real();
-    in_flight.enqueued(stream, flavour);
+    in_flight.enqueued(stream, flavour, in_room.slot());
     return result;
 }
 

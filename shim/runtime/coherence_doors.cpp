@@ -2,6 +2,7 @@
 // Coherence: what doors ask before and after a call of the program: release, acquire, ranges of copies.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "shim/base/log.h"
@@ -137,14 +138,19 @@ CUresult Coherence::release() {
     // To the end: a second launch that finds the list empty must not go on before the first one's data have arrived,
     // nor if they could not be sent.
     std::scoped_lock lock(apply_mutex());
-    std::vector<Object*> objects;
+    // With the address beside it: an object on the list may have been freed and be on its way to another life, with
+    // another address, while this sorts.
+    std::vector<std::pair<std::uintptr_t, Object*>> listed;
     for (auto* object = hot_.exchange(nullptr, std::memory_order_acq_rel); object != nullptr;) {
         Object* const next = object->next_hot;
-        objects.push_back(object);
+        listed.emplace_back(object->base, object);
         object = next;
     }
     // In address order: neighbours in the arena are then neighbours in the stream of flushes.
-    std::sort(objects.begin(), objects.end(), [](const Object* a, const Object* b) { return a->base < b->base; });
+    std::sort(listed.begin(), listed.end());
+    std::vector<Object*> objects;
+    objects.reserve(listed.size());
+    for (const auto& [base, object] : listed) objects.push_back(object);
     const auto result = apply(objects, [](const Object&, std::uint32_t) { return Event::Release; });
     if (result == CUDA_SUCCESS) protocol_->released();
     for (Object* object : objects) {
@@ -200,7 +206,7 @@ void Coherence::acquire() {
     // While other work runs an object may still change: it stays Invalid, and a touch waits for that work.
     const auto work = in_flight.work();
     if (!in_flight.idle()) return;
-    InRoom in_room(room_, Room::Group::Faults);
+    FaultInRoom in_room(room_);
     if (in_flight.work() != work) return;
     SignalsBlocked blocked;
     std::scoped_lock lock(apply_mutex());

@@ -136,13 +136,13 @@ CUresult Coherence::wait_in_order() noexcept {
         // A context that is lost does nothing any more, and the others go on.
         const auto waited = in_flight.wait();
         const auto result = lost_context(waited) ? CUDA_SUCCESS : waited;
-        room_.enter(Room::Group::Faults);
+        room_.enter_fault();
         if (in_flight.work() == work || result != CUDA_SUCCESS) return result;
         if (attempt == kPatience) {
             const auto last = in_flight.wait();
             return lost_context(last) ? CUDA_SUCCESS : last;
         }
-        room_.leave(Room::Group::Faults);
+        room_.leave_fault();
     }
 }
 
@@ -168,7 +168,7 @@ Coherence::Served Coherence::serve_fault(std::uintptr_t address, bool is_write) 
                 log::error("cannot wait for the device work that may still write object {:#x}: {}", object->base,
                            error_name(waited));
             }
-            room_.leave(Room::Group::Faults);
+            room_.leave_fault();
         });
     }
     return served ? Served::Done : Served::NotOurs;

@@ -17,7 +17,8 @@ namespace {
 struct Record {
     CUcontext context = nullptr;
     std::atomic<CUstream> stream{nullptr};  // kGone once destroyed
-    std::atomic<std::uint64_t> enqueued{0}, finished{0};
+    LaunchCount enqueued;
+    std::atomic<std::uint64_t> finished{0};
     Record* next = nullptr;
 
     // Guards what follows and the event.
@@ -25,9 +26,7 @@ struct Record {
     CUevent event = nullptr;
     std::uint64_t recorded = 0;  // the event covers this much of `enqueued`
 
-    bool outstanding() const noexcept {
-        return finished.load(std::memory_order_acquire) < enqueued.load(std::memory_order_acquire);
-    }
+    bool outstanding() const noexcept { return finished.load(std::memory_order_acquire) < enqueued.sum(); }
     void settle(std::uint64_t count) noexcept {
         auto seen = finished.load(std::memory_order_relaxed);
         while (seen < count && !finished.compare_exchange_weak(seen, count, std::memory_order_release)) {
@@ -124,7 +123,7 @@ Record* record_for(CUstream given) noexcept {
 // Records the event so that it covers everything enqueued by now. The record is locked, its context current.
 CUresult cover(Record& r) noexcept {
     const auto stream = r.stream.load(std::memory_order_acquire);
-    const auto target = r.enqueued.load(std::memory_order_acquire);
+    const auto target = r.enqueued.sum();
     if (r.recorded >= target || stream == kGone) return CUDA_SUCCESS;
     if (in_flight.capturing_anywhere()) {
         // A captured stream would take the event into the graph; for the legacy stream the driver says so by an error.
@@ -148,7 +147,7 @@ CUresult cover(Record& r) noexcept {
 
 // The same for a stream that cannot be asked later: without an event its work is waited for now.
 void cover_or_wait(Record& r) noexcept {
-    const auto target = r.enqueued.load(std::memory_order_acquire);
+    const auto target = r.enqueued.sum();
     if (cover(r) == CUDA_SUCCESS) return;
     const auto stream = r.stream.load(std::memory_order_acquire);
     if (twice([&] { return driver.cuStreamSynchronize(stream); }) == CUDA_SUCCESS) r.settle(target);
@@ -171,7 +170,7 @@ CUresult wait_for(Record& r) noexcept {
     }
     // The event could not be had: the stream itself can still be asked.
     const auto stream = r.stream.load(std::memory_order_acquire);
-    const auto target = r.enqueued.load(std::memory_order_acquire);
+    const auto target = r.enqueued.sum();
     if (stream != kGone && twice([&] { return driver.cuStreamSynchronize(stream); }) == CUDA_SUCCESS) {
         r.settle(target);
         return CUDA_SUCCESS;
@@ -181,9 +180,9 @@ CUresult wait_for(Record& r) noexcept {
 
 }  // namespace
 
-void InFlight::enqueued(CUstream stream, Flavour flavour) noexcept {
+void InFlight::enqueued(CUstream stream, Flavour flavour, unsigned slot) noexcept {
     Record* r = record_for(stream);
-    (r != nullptr ? r->enqueued : unrecorded_).fetch_add(1, std::memory_order_release);
+    (r != nullptr ? r->enqueued : unrecorded_).add(slot);
     if (r != nullptr) return;
     // Nothing would wait for this work later.
     if (stream == nullptr) stream = flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
@@ -191,9 +190,9 @@ void InFlight::enqueued(CUstream stream, Flavour flavour) noexcept {
 }
 
 std::uint64_t InFlight::work() const noexcept {
-    auto sum = unrecorded_.load(std::memory_order_acquire);
+    auto sum = 1 + unrecorded_.sum();  // never 0: no object is born then
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
-        sum += r->enqueued.load(std::memory_order_acquire);
+        sum += r->enqueued.sum();
     }
     return sum;
 }
@@ -214,7 +213,7 @@ bool InFlight::idle() noexcept {
         Locked lock(*r);
         ContextScope scope(r->context);
         CaptureRelaxed relaxed;
-        const auto target = r->enqueued.load(std::memory_order_acquire);
+        const auto target = r->enqueued.sum();
         if (scope.result() != CUDA_SUCCESS || cover(*r) != CUDA_SUCCESS || r->recorded < target ||
             driver.cuEventQuery(r->event) != CUDA_SUCCESS) {
             return false;
@@ -228,7 +227,7 @@ InFlight::Mark InFlight::mark(CUstream stream, Flavour flavour) noexcept {
     // The legacy record also stands for every thread's own default stream: waiting for one of those ends nothing else.
     const bool own = stream == CU_STREAM_PER_THREAD || (stream == nullptr && flavour == Flavour::PerThread);
     Record* r = own ? nullptr : record_for(stream);
-    return {r, r == nullptr ? 0 : r->enqueued.load(std::memory_order_acquire)};
+    return {r, r == nullptr ? 0 : r->enqueued.sum()};
 }
 
 void InFlight::finished(const Mark& mark) noexcept {
@@ -240,7 +239,7 @@ unsigned InFlight::mark_context(Mark* marks) noexcept {
     if (twice([&] { return driver.cuCtxGetCurrent(&context); }) != CUDA_SUCCESS || context == nullptr) return 0;
     unsigned count = 0;
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr && count < kMaxMarks; r = r->next) {
-        if (r->context == context) marks[count++] = {r, r->enqueued.load(std::memory_order_acquire)};
+        if (r->context == context) marks[count++] = {r, r->enqueued.sum()};
     }
     return count;
 }
@@ -283,9 +282,9 @@ void InFlight::forget(CUcontext context) noexcept {
         if (r->context != context) continue;
         Locked hold(*r);
         r->stream.store(kGone, std::memory_order_release);
-        r->settle(r->enqueued.load(std::memory_order_acquire));
+        r->settle(r->enqueued.sum());
         r->event = nullptr;  // went with the context
-        r->recorded = r->enqueued.load(std::memory_order_relaxed);
+        r->recorded = r->enqueued.sum();
     }
     cache_epoch.fetch_add(1, std::memory_order_release);
 }

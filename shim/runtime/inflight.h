@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Which streams hold device work that the program has not been seen to wait for.
 //
-// A launch costs two counters here. Events are recorded only when a CPU access has to wait: on each stream with work
+// A launch costs one counter here. Events are recorded only when a CPU access has to wait: on each stream with work
 // outstanding, and waited for one by one on the host, so that no stream is held up.
 //
 // Threads: any. wait() may run inside the fault path; it takes only locks of its own.
@@ -12,6 +12,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "shim/base/room.h"
+
 namespace hpe {
 
 // How the program's entry point reads stream 0 (cuda.h: CUDA_API_PER_THREAD_DEFAULT_STREAM).
@@ -19,9 +21,9 @@ enum class Flavour : std::uint8_t { Legacy, PerThread };
 
 class InFlight {
 public:
-    // The program put work into the stream (after the true call, or before it: what matters is before the room is
-    // left).
-    void enqueued(CUstream stream, Flavour flavour) noexcept;
+    // The program put work into the stream: after the true call, and before the room is left if it was entered, with
+    // the slot held there.
+    void enqueued(CUstream stream, Flavour flavour, unsigned slot = Room::kNoSlot) noexcept;
 
     // Work of any kind enqueued so far, by any thread: moves with every enqueued(). Adds up the streams: not for
     // launches.
@@ -59,7 +61,7 @@ public:
     bool capturing(CUstream stream, Flavour flavour) const noexcept;
 
 private:
-    std::atomic<std::uint64_t> unrecorded_{1};  // work in streams that could not be told apart
+    LaunchCount unrecorded_;  // work in streams that could not be told apart
     std::atomic<int> captures_{0};
 };
 

@@ -77,10 +77,10 @@ const std::vector<Row> batch = {
     {Invalid, DeviceWriteAll, Nothing, Invalid},
     {Invalid, DeviceWritePart, Nothing, Invalid},
     {Invalid, Evict, Nothing, Invalid},
-    {ReadOnly, CpuRead, Nothing, Dirty},
+    {ReadOnly, CpuRead, Nothing, ReadOnly},
     {ReadOnly, CpuWrite, Nothing, Dirty},
     {ReadOnly, Release, Nothing, Invalid},
-    {ReadOnly, Acquire, Nothing, Dirty},
+    {ReadOnly, Acquire, Nothing, ReadOnly},
     {ReadOnly, DeviceRead, Nothing, ReadOnly},
     {ReadOnly, DeviceWriteAll, Nothing, Invalid},
     {ReadOnly, DeviceWritePart, Nothing, Invalid},
@@ -89,7 +89,7 @@ const std::vector<Row> batch = {
     {Dirty, CpuWrite, Nothing, Dirty},
     {Dirty, Release, Flush, Invalid},
     {Dirty, Acquire, Nothing, Dirty},
-    {Dirty, DeviceRead, Flush, Dirty},
+    {Dirty, DeviceRead, Flush, ReadOnly},
     {Dirty, DeviceWriteAll, Nothing, Invalid},
     {Dirty, DeviceWritePart, Flush, Invalid},
     {Dirty, Evict, Nothing, Dirty},
@@ -122,6 +122,9 @@ TEST_CASE("the table's invariants catch a table that loses data") {
     CHECK_FALSE(keeps_data(broken));
     broken = kWriteInvalidate;
     broken[static_cast<std::size_t>(ReadOnly)][static_cast<std::size_t>(Release)] = {Nothing, ReadOnly};
+    CHECK_FALSE(keeps_data(broken));
+    broken = kBatch;
+    broken[static_cast<std::size_t>(Dirty)][static_cast<std::size_t>(DeviceRead)] = {Flush, Dirty};
     CHECK_FALSE(keeps_data(broken));
 }
 
