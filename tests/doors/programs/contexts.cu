@@ -53,6 +53,7 @@ struct Piece {
         if (cuMemAlloc(&pointer, sizeof model) != CUDA_SUCCESS) say("cuMemAlloc failed\n");
         if (cuMemsetD32(pointer, 7, 4096) != CUDA_SUCCESS) say("cuMemsetD32 failed\n");
         for (unsigned& m : model) m = 7;
+        if (cuCtxSynchronize() != CUDA_SUCCESS) say("cuCtxSynchronize failed\n");
     }
     unsigned get(unsigned i) const {
         unsigned value = 0;
@@ -316,6 +317,8 @@ static void several_devices(int, char**) {
         CHECK(cudaSetDevice(d));
         data[d] = new Data(6000 + 100 * static_cast<unsigned>(d));
         data[d]->launch();
+        // A copy that another device makes waits for nothing here.
+        if (!plain) CHECK(cudaDeviceSynchronize());
     }
     for (int d = 0; d < count; ++d) {
         CHECK(cudaSetDevice(count - 1 - d));
