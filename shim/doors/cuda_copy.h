@@ -21,8 +21,9 @@ inline CUresult before_copy(DeviceRange to, DeviceRange from) {
 
 // A call that returns when the device is done is a wait of the program, too.
 inline CUresult after_wait(CUresult result) {
-    if (result == CUDA_SUCCESS && coherence().acts_on_acquire()) coherence().acquire();
-    return result;
+    if (result != CUDA_SUCCESS) return result;
+    if (coherence().acts_on_acquire()) coherence().acquire();
+    return coherence().damage();
 }
 
 template <class Real>

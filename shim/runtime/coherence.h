@@ -90,6 +90,10 @@ public:
     // valid on the host goes back, since the device work behind it is on its way already.
     void end_unordered() noexcept;
 
+    // What a callback wrote could not be sent, and the stream went on without it: as after CUDA's sticky errors, every
+    // release and wait fails with this, and no block is fetched, until the context ends.
+    CUresult damage() const noexcept { return damage_.load(std::memory_order_acquire); }
+
     const ObjectTable& table() const noexcept { return table_; }
     const Protocol& protocol() const noexcept { return *protocol_; }
 
@@ -108,6 +112,7 @@ private:
     bool remember_unordered(Unordered entry, State next) noexcept;
     void end_one(Unordered& entry) noexcept;
     void end_all_of(const Object& object) noexcept;
+    void damaged(const Object& object, CUresult result) noexcept;
     CUresult wait_in_order() noexcept;
 
     CUresult release_object(Object& object);
@@ -121,6 +126,8 @@ private:
     ObjectPool pool_;
     Room room_;
     std::atomic<bool> callbacks_{false};
+    std::atomic<CUresult> damage_{CUDA_SUCCESS};
+    std::atomic<void*> damaged_context_{nullptr};
     std::atomic<Object*> hot_{nullptr};  // objects with blocks valid on the host
     std::atomic<std::uint32_t> hot_objects_{0};
     std::atomic<Object*> listed_{nullptr};         // objects whose shadow was ever mapped

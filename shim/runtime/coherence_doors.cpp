@@ -134,6 +134,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of) {
 }
 
 CUresult Coherence::release() {
+    if (damage() != CUDA_SUCCESS) return damage();
     SignalsBlocked blocked;
     // To the end: a second launch that finds the list empty must not go on before the first one's data have arrived,
     // nor if they could not be sent.
@@ -183,6 +184,7 @@ void Coherence::make_hot(Object& object) noexcept {
 }
 
 CUresult Coherence::apply_to_range(DeviceRange range, Event event) {
+    if (damage() != CUDA_SUCCESS) return damage();
     if (range.bytes == 0 || table_.empty() || !needs_release()) return CUDA_SUCCESS;
     std::vector<Object*> objects;
     table_.overlapping(range.begin, range.bytes, [&](Object& object) { objects.push_back(&object); });

@@ -191,8 +191,9 @@ bool Coherence::serve_block(Object& object, std::uint32_t serial, std::uintptr_t
         // What was never given to the device holds nothing: no copy of garbage for a first write.
         const bool fresh = object.birth == in_flight.work() && next == State::Dirty;
         const auto order = unordered ? Engine::Order::Unordered : Engine::Order::Ordered;
-        auto result = CUDA_SUCCESS;
-        if (!fresh) with_driver(unordered, [&] { result = engine.fetch(object, offset, bytes, order); });
+        auto result = damage();
+        if (!fresh && result == CUDA_SUCCESS)
+            with_driver(unordered, [&] { result = engine.fetch(object, offset, bytes, order); });
         if (result != CUDA_SUCCESS) {
             block.unlock(before);
             log::error("cannot fetch {} bytes of object {:#x} from the device: {}", bytes, object.base,
@@ -378,6 +379,13 @@ void Coherence::end_unordered() noexcept {
     errno = saved;
 }
 
+void Coherence::damaged(const Object& object, CUresult result) noexcept {
+    damaged_context_.store(object.context, std::memory_order_relaxed);
+    if (damage_.exchange(result, std::memory_order_acq_rel) != CUDA_SUCCESS) return;
+    log::error("cannot send what a callback wrote to object {:#x}: {}; the calls that follow fail", object.base,
+               error_name(result));
+}
+
 // Sends back what was written and makes the block Invalid. Where driver calls are allowed.
 void Coherence::end_one(Unordered& entry) noexcept {
     Object& object = *entry.object;
@@ -417,10 +425,10 @@ void Coherence::end_one(Unordered& entry) noexcept {
             after = State::Invalid;
             object.valid.fetch_sub(1, std::memory_order_release);
         } else {
-            log::error("cannot send what a callback wrote to object {:#x}: {}", object.base, error_name(result));
+            damaged(object, result);
         }
     } else if (object.alive(entry.serial) && entry.block < object.blocks() && before == State::Dirty) {
-        log::error("cannot take back what a callback wrote to object {:#x}: {}", object.base, std::strerror(errno));
+        damaged(object, CUDA_ERROR_OUT_OF_MEMORY);
     }
     block.unlock(after);
     if (entry.twin != nullptr) munmap(entry.twin, entry.bytes);

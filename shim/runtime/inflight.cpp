@@ -157,7 +157,8 @@ CUresult wait_for(Record& r) noexcept {
     Locked lock(r);
     if (!r.outstanding()) return CUDA_SUCCESS;
     ContextScope scope(r.context);
-    if (scope.result() != CUDA_SUCCESS) return scope.result();
+    // Says nothing of the work; only a wait can tell that the context is lost.
+    if (scope.result() != CUDA_SUCCESS) return CUDA_ERROR_UNKNOWN;
     CaptureRelaxed relaxed;
     auto result = cover(r);
     const auto covered = r.recorded;

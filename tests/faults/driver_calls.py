@@ -4,8 +4,8 @@
 
 Lets each driver call of a program of this folder fail once, at every place it can, under libhpe: the program's own calls
 and libhpe's. Wanted: no wrong number, no crash, no hang, and of what fails on libhpe's own account the program sees
-nothing at all. Then libhpe's own calls fail for ever: there the program may die of an access that cannot be served,
-after a line that says so.
+nothing at all. Then several calls in a row fail, so that trying again does not help, and libhpe's own calls fail for
+ever: there the program may see errors, or die of an access that cannot be served, after a line that says so.
 """
 import pathlib
 import sys
@@ -18,6 +18,7 @@ program = sys.argv[1]
 share, shares = map(int, (sys.argv[2] if len(sys.argv) > 2 else "0/1").split("/"))
 ERRORS = {"OUT_OF_MEMORY": 2, "INVALID_VALUE": 1, "LAUNCH_FAILED": 719}
 PLACES = 12  # of one function, at most
+BURST = 4    # calls in a row: all that libhpe tries, and then some
 COMMON = {"HPE_SOFT_DEVICES": 2, "HPE_BLOCK_SIZE": "8K"}
 MAX_LINES = 3
 DIED = -11
@@ -45,7 +46,7 @@ def problem(rule, own, status, out, err):
         return "hangs"
     if b"WRONG" in out or status == 1:
         return "wrong number"
-    if ":*:" in rule:
+    if ":*:" in rule or "," in rule:
         if status not in (0, 3, DIED):
             return f"status {status}"
         if status == DIED and not lines:
@@ -67,6 +68,8 @@ for function in sorted(both):
     for place in places(both[function]):
         names = sorted(ERRORS) if place == 1 else [sorted(ERRORS)[place % len(ERRORS)]]
         cases += [(f"{function}:{place}:{ERRORS[name]}", own) for name in names]
+        names = names[:1]
+        cases += [(",".join(f"{function}:{place + i}:{ERRORS[name]}" for i in range(BURST)), own) for name in names]
     if own:
         cases.append((f"{function}:*:{ERRORS['OUT_OF_MEMORY']}", own))
 problems = []
