@@ -1,0 +1,22 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""README's figures are those that gpu-check measured, and it names every option there is."""
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(sys.argv[1])
+sys.path.insert(0, str(ROOT / "bench"))
+from table import BEGIN, END, table  # noqa: E402
+
+readme = (ROOT / "README.md").read_text()
+problems = []
+measured = table(json.loads((ROOT / "bench/results/nvidia-h200.json").read_text()))
+if readme.split(BEGIN)[1].split(END)[0] != measured:
+    problems.append("the table is not what the results say: run bench/table.py bench/results/nvidia-h200.json README.md")
+for variable in re.findall(r'"(HPE_\w+)"', (ROOT / "shim/runtime/options.inc").read_text()):
+    if f"| `{variable}` |" not in readme:
+        problems.append(f"{variable} is not in the table of options")
+print("\n".join(problems) or "README agrees")
+sys.exit(1 if problems else 0)
