@@ -9,6 +9,7 @@
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
 #include "shim/runtime/arena.h"
+#include "shim/runtime/call_sites.h"
 #include "shim/runtime/coherence.h"
 #include "shim/runtime/engine.h"
 #include "shim/runtime/helper.h"
@@ -146,8 +147,8 @@ CUresult Coherence::wait_in_order() noexcept {
     }
 }
 
-Coherence::Served Coherence::serve_fault(std::uintptr_t address, bool is_write) noexcept {
-    Object* object = table_.find(address);
+Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
+    Object* object = table_.find(access.address);
     if (object == nullptr) return Served::NotOurs;
     const auto serial = object->serial();
     if (serial % 2 == 0) return Served::NotOurs;
@@ -157,13 +158,13 @@ Coherence::Served Coherence::serve_fault(std::uintptr_t address, bool is_write) 
     const bool elsewhere = unordered || on_alternate_stack();
     bool served = false;
     if (unordered) {
-        served = serve_block(*object, serial, address, is_write, true);
+        served = serve_block(*object, serial, access, true);
         if (this_thread.inside != 0) this_thread.touched_inside = true;
     } else {
         with_driver(elsewhere, [&] {
             const auto waited = wait_in_order();
             if (waited == CUDA_SUCCESS) {
-                served = serve_block(*object, serial, address, is_write, false);
+                served = serve_block(*object, serial, access, false);
             } else {
                 log::error("cannot wait for the device work that may still write object {:#x}: {}", object->base,
                            error_name(waited));
@@ -174,10 +175,11 @@ Coherence::Served Coherence::serve_fault(std::uintptr_t address, bool is_write) 
     return served ? Served::Done : Served::NotOurs;
 }
 
-bool Coherence::serve_block(Object& object, std::uint32_t serial, std::uintptr_t address, bool is_write,
-                            bool unordered) noexcept {
+bool Coherence::serve_block(Object& object, std::uint32_t serial, const Access& access, bool unordered) noexcept {
+    // Freed since it was found: the access is repeated, and is then no object's.
+    if (!object.alive(serial)) return true;
     if (!map_shadow(object, unordered)) return false;
-    const auto index = object.block_at(address);
+    const auto index = object.block_at(access.address);
     Block& block = object.block(index);
     const auto before = block.lock();
     if (!object.alive(serial) || index >= object.blocks() || !object.shadowed.load(std::memory_order_acquire)) {
@@ -186,14 +188,17 @@ bool Coherence::serve_block(Object& object, std::uint32_t serial, std::uintptr_t
     }
     const auto offset = object.offset_of(index);
     const auto bytes = object.bytes_of(index);
-    const auto [action, next] = protocol_->on(before, is_write ? Event::CpuWrite : Event::CpuRead);
+    const auto [action, next] = protocol_->on(before, access.is_write ? Event::CpuWrite : Event::CpuRead);
+    std::size_t fetched = 0;
     if (action == Action::Fetch) {
         // What was never given to the device holds nothing: no copy of garbage for a first write.
         const bool fresh = object.birth == in_flight.work() && next == State::Dirty;
         const auto order = unordered ? Engine::Order::Unordered : Engine::Order::Ordered;
         auto result = damage();
-        if (!fresh && result == CUDA_SUCCESS)
+        if (!fresh && result == CUDA_SUCCESS) {
             with_driver(unordered, [&] { result = engine.fetch(object, offset, bytes, order); });
+            fetched = bytes;
+        }
         if (result != CUDA_SUCCESS) {
             block.unlock(before);
             log::error("cannot fetch {} bytes of object {:#x} from the device: {}", bytes, object.base,
@@ -210,8 +215,9 @@ bool Coherence::serve_block(Object& object, std::uint32_t serial, std::uintptr_t
         block.unlock(before);
         return coarsen(object, serial, unordered);
     }
-    auto& faults = is_write ? object.traffic.write_faults : object.traffic.read_faults;
+    auto& faults = access.is_write ? object.traffic.write_faults : object.traffic.read_faults;
     faults.fetch_add(1, std::memory_order_relaxed);
+    call_sites::note(access.instruction, fetched);
     if (!valid_on_host(before) && valid_on_host(next)) became_valid(object);
     if (unordered) block.lend();
     block.unlock(next);
