@@ -41,11 +41,13 @@ void explain(std::uintptr_t address) noexcept {
 void on_fault(int signal, siginfo_t* info, void* context) {
     const int saved = errno;
     if (is_page_fault(info) && process::active.load(std::memory_order_relaxed)) {
-        const auto code = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR];
+        const auto& registers = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs;
+        const auto code = registers[REG_ERR];
         const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
         if ((code & kInstruction) == 0) {
             this_thread.in_fault = true;
-            const auto served = coherence().serve_fault(address, (code & kWrite) != 0);
+            const auto served = coherence().serve_fault(
+                {address, (code & kWrite) != 0, static_cast<std::uintptr_t>(registers[REG_RIP])});
             this_thread.in_fault = false;
             if (served == Coherence::Served::Done) {
                 errno = saved;

@@ -79,7 +79,12 @@ public:
         Done,     // the access may be repeated
         NotOurs,  // deliver the fault as if we were not here
     };
-    Served serve_fault(std::uintptr_t address, bool is_write) noexcept;
+    struct Access {
+        std::uintptr_t address = 0;
+        bool is_write = false;
+        std::uintptr_t instruction = 0;  // that made it, for the report
+    };
+    Served serve_fault(const Access& access) noexcept;
 
     // Host callbacks will run: what serving their faults needs is made now, since some driver calls wait for the
     // device.
@@ -102,8 +107,7 @@ private:
     bool map_shadow(Object& object, bool unordered) noexcept;
     void merge_mappings() noexcept;
     void unmap_others(const Object& object) noexcept;
-    bool serve_block(Object& object, std::uint32_t serial, std::uintptr_t address, bool is_write,
-                     bool unordered) noexcept;
+    bool serve_block(Object& object, std::uint32_t serial, const Access& access, bool unordered) noexcept;
     bool coarsen(Object& object, std::uint32_t serial, bool unordered) noexcept;
     bool bring_whole(Object& object, std::uint32_t count, bool unordered) noexcept;
     void evict(const BlockRef& ref) noexcept;

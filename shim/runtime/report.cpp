@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "shim/base/log.h"
+#include "shim/runtime/call_sites.h"
 #include "shim/runtime/live_objects.h"
 
 namespace hpe::report {
@@ -41,6 +42,7 @@ struct Line {
 };
 
 // A program may allocate millions of objects: the first so many that moved anything are listed, all are in the total.
+// So many call sites are listed, too.
 constexpr std::size_t kListed = 1000;
 
 constinit std::mutex mutex;
@@ -80,12 +82,49 @@ void append_json(std::string& out, const Counts& c) {
                    c.write_faults, c.evictions);
 }
 
+// A path or a symbol may hold any byte; an empty one is null.
+void append_json(std::string& out, const std::string& text) {
+    if (text.empty()) {
+        out += "null";
+        return;
+    }
+    out += '"';
+    for (const char c : text) {
+        if (c == '"' || c == '\\') out += '\\';
+        if (static_cast<unsigned char>(c) < 0x20) {
+            fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
+        } else {
+            out += c;
+        }
+    }
+    out += '"';
+}
+
+void append_json(std::string& out, const call_sites::Most& most) {
+    out += "  \"call_sites\": [";
+    const char* separator = "\n";
+    for (const auto& site : most.sites) {
+        fmt::format_to(std::back_inserter(out),
+                       "{}    {{\"address\": \"{:#x}\", \"offset\": \"{:#x}\", \"faults\": {}, \"bytes_to_host\": {}, "
+                       "\"module\": ",
+                       separator, site.address, site.offset, site.faults, site.bytes_to_host);
+        append_json(out, site.module);
+        out += ", \"symbol\": ";
+        append_json(out, site.symbol);
+        out += "}";
+        separator = ",\n";
+    }
+    fmt::format_to(std::back_inserter(out), "\n  ],\n  \"faults_elsewhere\": {},\n", most.faults_elsewhere);
+}
+
 std::string as_json(const State& s, std::uint32_t objects) {
     std::string out =
         fmt::format("{{\n  \"protocol\": \"{}\",\n  \"process\": {},\n  \"objects\": {},\n  \"total\": {{", s.protocol,
                     getpid(), objects);
     append_json(out, s.total);
-    out += "},\n  \"per_object\": [";
+    out += "},\n";
+    append_json(out, call_sites::most(kListed));
+    out += "  \"per_object\": [";
     const char* separator = "\n";
     for (const auto& line : s.lines) {
         fmt::format_to(std::back_inserter(out), "{}    {{\"id\": {}, \"address\": \"{:#x}\", \"bytes\": {}, ",
@@ -122,6 +161,13 @@ std::string as_text(const State& s, std::uint32_t objects) {
     if (more != 0)
         fmt::format_to(std::back_inserter(out), "hpe: {:>8} more objects; HPE_REPORT=file.json lists them\n", more);
     row("total", "", s.total);
+    constexpr std::size_t sites = 3;
+    for (const auto& site : call_sites::most(sites).sites) {
+        const auto place = site.module.empty() ? fmt::format("{:#x}", site.address)
+                                               : fmt::format("{}+{:#x}", site.module, site.offset);
+        fmt::format_to(std::back_inserter(out), "hpe: {} faults brought {} to the host: {}{}\n", site.faults,
+                       size_text(site.bytes_to_host), place, site.symbol.empty() ? "" : " (" + site.symbol + ")");
+    }
     return out;
 }
 
@@ -150,6 +196,7 @@ void configure(const std::string& destination, std::string protocol) {
     std::scoped_lock lock(mutex);
     state().destination = destination;
     state().protocol = std::move(protocol);
+    if (!destination.empty()) call_sites::enable();
 }
 
 void write() noexcept {

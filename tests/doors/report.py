@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: MIT
 """usage: report.py SMALL
 
-HPE_REPORT as text and as JSON, with %p, to places that cannot be written, and the counts of HPE_LOG=debug.
+HPE_REPORT as text and as JSON, its call sites, with %p, to places that cannot be written, and the counts of
+HPE_LOG=debug.
 """
 import json
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 
@@ -29,10 +31,39 @@ def run(case, **variables):
 
 text = run("work", HPE_REPORT="-")
 lines = text.splitlines()
-if not re.match(r"hpe: report of process \d+: protocol rolling, 2 objects$", lines[0]) or len(lines) != 5:
+if not re.match(r"hpe: report of process \d+: protocol rolling, 2 objects$", lines[0]) or len(lines) < 6:
     compare.problem(f"text report: {text}")
-if any(not line.startswith("hpe: ") for line in lines) or "total" not in lines[-1]:
+SITE = r"hpe: \d+ faults brought .* to the host: \S+\+0x[0-9a-f]+( \(.*\))?$"
+if any(not line.startswith("hpe: ") for line in lines) or "total" not in lines[4]:
     compare.problem(f"text report: {text}")
+if len(lines) > 8 or any(not re.match(SITE, line) for line in lines[5:]):
+    compare.problem(f"call sites in the text report: {text}")
+
+functions = [(int(at, 16), int(size, 16), name) for at, size, name in re.findall(
+    r"^(\w+) (\w+) [tTwW] (.*)$", subprocess.run(["nm", "-C", "-S", "--defined-only", small], check=True,
+                                              capture_output=True, text=True).stdout, re.M)]
+
+
+def function_of(site):
+    """What the program's own symbol table says."""
+    if pathlib.Path(site["module"]).resolve() != pathlib.Path(small).resolve():
+        return None
+    offset = int(site["offset"], 16)
+    return next((name for at, size, name in functions if at <= offset < at + size), None)
+
+
+def check_sites(report):
+    sites = report["call_sites"]
+    faults = sum(s["faults"] for s in sites) + report["faults_elsewhere"]
+    if faults != report["total"]["read_faults"] + report["total"]["write_faults"]:
+        compare.problem(f"call sites do not add up: {report}")
+    if [s["bytes_to_host"] for s in sites] != sorted((s["bytes_to_host"] for s in sites), reverse=True):
+        compare.problem(f"call sites out of order: {report}")
+    for site in sites:
+        if set(site) != {"address", "module", "offset", "symbol", "faults", "bytes_to_host"}:
+            compare.problem(f"keys of {site}")
+        if int(site["address"], 16) % 4096 != int(site["offset"], 16) % 4096 or function_of(site) is None:
+            compare.problem(f"{site} lies in no function of the program")
 
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
@@ -40,10 +71,12 @@ with tempfile.TemporaryDirectory() as folder:
         if run("work", HPE_REPORT=folder / "report.json", HPE_PROTOCOL=protocol):
             compare.problem("a report in a file is announced on stderr")
         report = json.loads((folder / "report.json").read_text())
-        if set(report) != {"protocol", "process", "objects", "total", "per_object", "objects_omitted"}:
+        if set(report) != {"protocol", "process", "objects", "total", "per_object", "objects_omitted", "call_sites",
+                           "faults_elsewhere"}:
             compare.problem(f"keys {sorted(report)}")
         if report["protocol"] != protocol or report["objects"] != 2 or set(report["total"]) != KEYS:
             compare.problem(f"report {report}")
+        check_sites(report)
         objects = report["per_object"]
         if [o["id"] for o in objects] != [1, 2] or [o["bytes"] for o in objects] != [400000, 12000]:
             compare.problem(f"objects {objects}")
@@ -54,10 +87,24 @@ with tempfile.TemporaryDirectory() as folder:
         for o in objects:
             if o["bytes_to_device"] == 0 or o["bytes_to_host"] == 0 or o["write_faults"] + o["read_faults"] == 0:
                 compare.problem(f"{protocol}: nothing moved: {o}")
+    # Two of three kernels' results are read whole, the third in one block, which is then written.
+    run("sites", HPE_REPORT=folder / "sites.json", HPE_BLOCK_SIZE="64K")
+    report = json.loads((folder / "sites.json").read_text())
+    check_sites(report)
+    share = {}
+    for site in report["call_sites"]:
+        name = function_of(site).split("(")[0]
+        if (site["symbol"] or "").split("(")[0] != (name if name.startswith("sites::") else ""):
+            compare.problem(f"{site} is in {name}")
+        faults, moved = share.get(name, (0, 0))
+        share[name] = (faults + site["faults"], moved + site["bytes_to_host"])
+    blocks = -(-400000 // 65536)
+    if share != {"sites::read_all": (2 * blocks, 2 * 401408), "sites::read_first": (1, 65536), "write_first": (1, 0)}:
+        compare.problem(f"shares of the call sites: {share}")
     # Nothing that the CPU touches: nothing moves.
     run("device_only", HPE_REPORT=folder / "only.json")
     report = json.loads((folder / "only.json").read_text())
-    if any(report["total"].values()) or report["objects"] != 1 or report["per_object"]:
+    if any(report["total"].values()) or report["objects"] != 1 or report["per_object"] or report["call_sites"]:
         compare.problem(f"device only: {report}")
     # A process id in the name; a forked child, which has no device, writes none.
     run("forked", HPE_REPORT=folder / "of-%p.json")
@@ -84,4 +131,4 @@ if "cuCtxGetCurrent" not in counts and "cuGetErrorString" not in counts and "cuD
     compare.problem(f"counts {counts}")
 if run("work", HPE_LOG="info").count("passed through"):
     compare.problem("counts without debug")
-compare.finish(13)
+compare.finish(14)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A short program for the tests of options and reports: `small FORM work` uses two arrays, `small FORM idle` no CUDA at
-// all, `small FORM device_only` CUDA, but nothing that the CPU touches.
+// all, `small FORM device_only` CUDA, but nothing that the CPU touches, `small FORM sites` touches from three functions
+// whose shares are known.
 #include <sys/wait.h>
 
 #include "program.h"
@@ -23,6 +24,31 @@ static void device_only(int, char**) {
     CHECK(cudaMemcpy(&value, array + 5, sizeof value, cudaMemcpyDeviceToHost));
     say("value %u\n", value);
 }
+// Linked with -rdynamic, so that the loader knows the first two by name.
+namespace sites {
+__attribute__((noinline)) unsigned read_all(const Data& data) {
+    unsigned wrong = 0;
+    for (unsigned i = 0; i < data.count; ++i) wrong += data.get(i) != data.model[i];
+    return wrong;
+}
+__attribute__((noinline)) unsigned read_first(const Data& data) { return data.get(0) != data.model[0]; }
+}  // namespace sites
+__attribute__((noinline)) static void write_first(Data& data) { data.set(0, data.model[0] + 1); }
+static void sites_of_faults(int, char**) {
+    Data data(100000);
+    unsigned wrong = 0;
+    for (int round = 0; round < 3; ++round) {
+        data.launch();
+        CHECK(cudaDeviceSynchronize());
+        if (round < 2) {
+            wrong += sites::read_all(data);
+        } else {
+            wrong += sites::read_first(data);
+            write_first(data);
+        }
+    }
+    say("%u wrong\n", wrong);
+}
 // The child of a process that used CUDA writes no report.
 static void forked(int, char**) {
     Data data(3000);
@@ -41,6 +67,6 @@ static void before_cuda(int, char**) {
 
 int main(int argc, char** argv) {
     static const Case cases[] = {
-        {"work", work}, {"idle", idle}, {"device_only", device_only}, {"forked", forked}, {"before_cuda", before_cuda}};
+        {"work", work}, {"idle", idle}, {"device_only", device_only}, {"sites", sites_of_faults}, {"forked", forked}, {"before_cuda", before_cuda}};
     return run_case(cases, argc, argv);
 }
