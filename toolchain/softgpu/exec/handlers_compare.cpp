@@ -50,7 +50,7 @@ template <Compare C, class V>
     const T* a = w.at<const T>(i->src[0]);
     const T* b = w.at<const T>(i->src[1]);
     alignas(64) std::uint32_t hit[lanes];
-#pragma GCC ivdep
+    HPE_LANES_APART
     for (unsigned l = 0; l < lanes; l++) hit[l] = holds<C>(V::load(a[l]), V::load(b[l])) ? ~0u : 0;
     return pack(hit);
 }

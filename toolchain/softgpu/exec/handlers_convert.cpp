@@ -13,7 +13,7 @@ namespace {
 
 template <class V, class R, class T>
 void widen_from(const R* from, T* to) {
-#pragma GCC ivdep
+    HPE_LANES_APART
     for (unsigned l = 0; l < lanes; l++) to[l] = static_cast<T>(static_cast<V>(from[l]));
 }
 template <class V>
@@ -49,7 +49,7 @@ double float_from(R v, Type type) {
 void load_float(const Warp& w, const Instr* i, unsigned source, const ConvertCode& c, double* to) {
     if (c.from == Type::F32 && c.from_register == 4) {
         const float* a = w.at<const float>(i->src[source]);
-#pragma GCC ivdep
+        HPE_LANES_APART
         for (unsigned l = 0; l < lanes; l++) to[l] = a[l];
     } else if (c.from_register == 2) {
         const auto* a = w.at<const std::uint16_t>(i->src[source]);
@@ -73,7 +73,7 @@ void store_lanes(Warp& w, const Instr* i, unsigned bytes, std::uint32_t mask, co
         using R = std::remove_pointer_t<decltype(d)>;
         alignas(64) R scratch[lanes];
         R* out = mask == all_lanes ? d : scratch;
-#pragma GCC ivdep
+        HPE_LANES_APART
         for (unsigned l = 0; l < lanes; l++) out[l] = static_cast<R>(from[l]);
         if (mask != all_lanes) blend(d, scratch, mask);
     };

@@ -307,7 +307,7 @@ const Instr* selp(Warp& w, const Instr* i, std::uint32_t mask) {
     const std::uint32_t p = w.predicate(i->src[2]) ^ ((i->flags & flag_negated) != 0 ? all_lanes : 0);
     alignas(64) T scratch[lanes];
     T* out = mask == all_lanes ? d : scratch;
-#pragma GCC ivdep
+    HPE_LANES_APART
     for (unsigned l = 0; l < lanes; l++) out[l] = ((p >> l) & 1) != 0 ? a[l] : b[l];
     if (mask != all_lanes) blend(d, scratch, mask);
     return i + 1;

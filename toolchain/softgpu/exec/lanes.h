@@ -10,12 +10,20 @@
 
 #include "toolchain/softgpu/exec/machine.h"
 
+// In front of a loop over lanes: no lane reads what another one writes, though arrays may be the same. GCC then leaves
+// out its check for overlap; clang has no such word that is not also a demand to vectorise, and makes the check.
+#ifdef __clang__
+#define HPE_LANES_APART
+#else
+#define HPE_LANES_APART _Pragma("GCC ivdep")
+#endif
+
 namespace hpe::soft::exec {
 namespace {
 
 template <class T>
 [[gnu::always_inline]] inline void blend(T* to, const T* from, std::uint32_t mask) {
-#pragma GCC ivdep
+    HPE_LANES_APART
     for (unsigned l = 0; l < lanes; l++) to[l] = ((mask >> l) & 1) != 0 ? from[l] : to[l];
 }
 
@@ -28,7 +36,7 @@ template <class F, class D, class... S, std::size_t... N>
     const std::tuple<const S*...> s{w.template at<const S>(i->src[N])...};
     alignas(64) D scratch[lanes];
     D* const out = mask == all_lanes ? d : scratch;
-#pragma GCC ivdep
+    HPE_LANES_APART
     for (unsigned l = 0; l < lanes; l++) out[l] = f(std::get<N>(s)[l]...);
     if (mask != all_lanes) blend(d, scratch, mask);
     return i + 1;

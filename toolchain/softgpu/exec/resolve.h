@@ -18,13 +18,13 @@ struct Resolved {
     const std::uint64_t offset = i->imm + ((i->flags & flag_frame) != 0 ? w.frame->local_base : 0);
     if ((i->flags & flag_address32) != 0) {
         const auto* base = w.at<const std::uint32_t>(i->src[0]);
-#pragma GCC ivdep
+        HPE_LANES_APART
         for (unsigned l = 0; l < lanes; l++) to[l] = base[l] + static_cast<std::uint32_t>(offset);
-#pragma GCC ivdep
+        HPE_LANES_APART
         for (unsigned l = 0; l < lanes; l++) to[l] &= 0xffffffffu;
     } else {
         const auto* base = w.at<const std::uint64_t>(i->src[0]);
-#pragma GCC ivdep
+        HPE_LANES_APART
         for (unsigned l = 0; l < lanes; l++) to[l] = base[l] + offset;
     }
 }

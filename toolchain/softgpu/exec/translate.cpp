@@ -41,6 +41,14 @@ bool Translator::has(const char* name) {
     return false;
 }
 
+bool Translator::has_any(std::initializer_list<const char*> names) {
+    bool any = false;
+    for (const char* name : names) {
+        if (has(name)) any = true;
+    }
+    return any;
+}
+
 Type Translator::take_type() {
     for (std::size_t n = 0; n < taken_.size(); n++) {
         if (taken_[n]) continue;

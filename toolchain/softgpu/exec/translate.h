@@ -2,6 +2,7 @@
 // From a PTX function to Code. What the executor cannot run is refused here, with line and instruction.
 #pragma once
 
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -55,6 +56,7 @@ private:
 
     // Modifiers of the instruction at hand; what nobody takes is refused.
     bool has(const char* name);
+    bool has_any(std::initializer_list<const char*> names);  // takes all that are there
     Type take_type();
     Rounding take_rounding();
     bool all_taken();

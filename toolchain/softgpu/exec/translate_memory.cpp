@@ -80,8 +80,8 @@ bool Translator::address(const Operand& o, Draft& d, Memory memory) {
 }
 
 bool Translator::load() {
-    const bool waits = has("volatile") | has("acquire") | has("relaxed") | has("mmio");
-    for (const char* scope : {"cta", "cluster", "gpu", "sys"}) has(scope);
+    const bool waits = has_any({"volatile", "acquire", "relaxed", "mmio"});
+    has_any({"cta", "cluster", "gpu", "sys"});
     Memory memory{};
     take_space(memory);
     skip_memory_hints();
@@ -125,8 +125,8 @@ bool Translator::load() {
 }
 
 bool Translator::store() {
-    const bool ordered = has("volatile") | has("release") | has("relaxed") | has("mmio");
-    for (const char* scope : {"cta", "cluster", "gpu", "sys"}) has(scope);
+    const bool ordered = has_any({"volatile", "release", "relaxed", "mmio"});
+    has_any({"cta", "cluster", "gpu", "sys"});
     Memory memory{};
     take_space(memory);
     skip_memory_hints();
