@@ -30,7 +30,7 @@ public:
             }
         return false;
     }
-    std::uint64_t allocate(std::size_t bytes, bool writable = true) {
+    std::uint64_t reserve(std::size_t bytes, bool writable = true) {
         storage_.emplace_back(bytes + 1);
         const std::uint64_t begin = next_;
         next_ += (bytes + 4095) / 4096 * 4096 + 4096;
@@ -39,7 +39,7 @@ public:
     }
     template <class T>
     std::uint64_t put(const std::vector<T>& v) {
-        const std::uint64_t at = allocate(v.size() * sizeof(T));
+        const std::uint64_t at = reserve(v.size() * sizeof(T));
         std::memcpy(ranges_.back().host, v.data(), v.size() * sizeof(T));
         return at;
     }
@@ -76,7 +76,7 @@ struct Device {
         if (program == nullptr) throw std::runtime_error(failure.message);
         std::vector<std::pair<const Variable*, std::uint64_t>> placed;
         for (const Variable& v : program->variables()) {
-            const std::uint64_t at = memory.allocate(v.size + 16);
+            const std::uint64_t at = memory.reserve(v.size + 16);
             if (!v.initial.empty()) std::memcpy(memory.host(at), v.initial.data(), v.initial.size());
             program->place(v.name, at);
             placed.emplace_back(&v, at);

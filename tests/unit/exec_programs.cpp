@@ -52,7 +52,7 @@ TEST_CASE("vector add", "[exec]") {
     on_all([](Device& d) {
         const int n = 10007;
         const auto a = numbers(n, 1), b = numbers(n, 2);
-        const auto pa = d.memory.put(a), pb = d.memory.put(b), pc = d.memory.allocate(n * 4);
+        const auto pa = d.memory.put(a), pb = d.memory.put(b), pc = d.memory.reserve(n * 4);
         ok(d.run("vadd", {(n + 127) / 128}, {128}, pa, pb, pc, n));
         const auto c = d.memory.get<float>(pc, n);
         for (int i = 0; i < n; i++) REQUIRE(c[i] == a[i] + b[i]);
@@ -100,7 +100,7 @@ TEST_CASE("tree reduction in shared memory", "[exec]") {
         const int n = 12345;
         std::vector<float> in(n);
         for (int i = 0; i < n; i++) in[i] = static_cast<float>(i % 17);
-        const auto pin = d.memory.put(in), pout = d.memory.allocate(8 * 4);
+        const auto pin = d.memory.put(in), pout = d.memory.reserve(8 * 4);
         ok(d.launch("reduce", {8}, {256}, 256 * 4, false, pin, pout, n));
         const auto out = d.memory.get<float>(pout, 8);
         REQUIRE(std::accumulate(out.begin(), out.end(), 0.f) == std::accumulate(in.begin(), in.end(), 0.f));
@@ -111,7 +111,7 @@ TEST_CASE("tiled matrix product", "[exec]") {
     on_all([](Device& d) {
         const int n = 64;
         const auto a = numbers(n * n, 4), b = numbers(n * n, 5);
-        const auto pa = d.memory.put(a), pb = d.memory.put(b), pc = d.memory.allocate(n * n * 4);
+        const auto pa = d.memory.put(a), pb = d.memory.put(b), pc = d.memory.reserve(n * n * 4);
         ok(d.run("matmul", {n / 16, n / 16}, {16, 16}, pa, pb, pc, n));
         const auto c = d.memory.get<float>(pc, n * n);
         for (int i = 0; i < n; i++)
@@ -157,7 +157,7 @@ TEST_CASE("pointer chasing", "[exec]") {
             for (int k = i % 9; k-- > 0;) s = s * 31 + static_cast<unsigned>(i * 10 + k);
             expected[i] = static_cast<int>(s);
         }
-        const auto ph = d.memory.put(heads), po = d.memory.allocate(n * 4);
+        const auto ph = d.memory.put(heads), po = d.memory.reserve(n * 4);
         ok(d.run("chase", {2}, {64}, ph, po, n));
         REQUIRE(d.memory.get<int>(po, n) == expected);
     });
@@ -174,7 +174,7 @@ TEST_CASE("double precision and recursive device functions", "[exec]") {
         const int n = 100;
         std::vector<double> a(n);
         for (int i = 0; i < n; i++) a[i] = i * 0.37;
-        const auto pa = d.memory.put(a), po = d.memory.allocate(n * 8);
+        const auto pa = d.memory.put(a), po = d.memory.reserve(n * 8);
         ok(d.run("dbl", {4}, {32}, pa, po, n));
         const auto o = d.memory.get<double>(po, n);
         for (int i = 0; i < n; i++) REQUIRE(std::fabs(o[i] - reference(a[i], i % 5)) <= 1e-13 * std::fabs(o[i]));
@@ -207,7 +207,7 @@ TEST_CASE("a barrier of the whole grid", "[exec]") {
 
 TEST_CASE("shuffle, ballot and match", "[exec]") {
     on_all([](Device& d) {
-        const auto po = d.memory.allocate(32 * 4);
+        const auto po = d.memory.reserve(32 * 4);
         ok(d.run("warp", {1}, {32}, po));
         const auto o = d.memory.get<unsigned>(po, 32);
         std::vector<unsigned> v(32);
@@ -229,7 +229,7 @@ TEST_CASE("shuffle, ballot and match", "[exec]") {
 
 TEST_CASE("function pointers, switches and local arrays", "[exec]") {
     on_all([](Device& d) {
-        const auto po = d.memory.allocate(64 * 4);
+        const auto po = d.memory.reserve(64 * 4);
         ok(d.run("indirect", {1}, {64}, po));
         const auto o = d.memory.get<int>(po, 64);
         for (int t = 0; t < 64; t++) REQUIRE(o[t] == (t % 2 != 0 ? t * 2 : t + 1));
@@ -252,7 +252,7 @@ TEST_CASE("function pointers, switches and local arrays", "[exec]") {
 
 TEST_CASE("what goes wrong is named", "[exec]") {
     on_all([](Device& d) {
-        const auto pa = d.memory.allocate(100 * 4), pb = d.memory.allocate(100 * 4);
+        const auto pa = d.memory.reserve(100 * 4), pb = d.memory.reserve(100 * 4);
         Failure f = d.run("vadd", {1}, {128}, pa, pb, pb, 128);
         REQUIRE(f.fault == Fault::IllegalAddress);
         REQUIRE(f.message.find("kernel vadd") != std::string::npos);
@@ -262,7 +262,7 @@ TEST_CASE("what goes wrong is named", "[exec]") {
         REQUIRE(f.fault == Fault::MisalignedAddress);
         f = d.run("vadd", {1}, {32}, std::uint64_t{0}, pb, pb, 8);
         REQUIRE(f.fault == Fault::IllegalAddress);
-        const auto readonly = d.memory.allocate(128, false);
+        const auto readonly = d.memory.reserve(128, false);
         REQUIRE(d.run("vadd", {1}, {32}, pa, pb, readonly, 8).fault == Fault::IllegalAddress);
         REQUIRE(d.run("vadd", {1}, {2048}, pa, pb, pb, 8).fault == Fault::InvalidLaunch);
         REQUIRE(d.run("nothing", {1}, {1}).fault == Fault::InvalidLaunch);
