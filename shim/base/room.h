@@ -5,7 +5,8 @@
 // host would keep a copy that the kernel makes old. Launches do not disturb each other, nor do faults.
 //
 // A launch pays one compare-and-swap, on a slot that it shares with no other thread at that moment, and one plain store
-// when it leaves: threads that launch at once touch no cache line in common. Faults pay instead: they look at every slot.
+// when it leaves: threads that launch at once touch no cache line in common. Faults pay instead: they look at every
+// slot.
 //
 // Threads: any; async-signal-safe (a futex through std::atomic::wait). Not recursive.
 #pragma once

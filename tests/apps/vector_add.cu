@@ -8,7 +8,7 @@ __global__ void add(const float* a, const float* b, float* c, std::size_t n) {
 }
 
 int main(int argc, char** argv) {
-    const std::size_t n = size_argument(argc, argv, 100003);
+    const std::size_t n = size_argument(argc, argv, 20011);
     Object<float> a = allocate<float>(n), b = allocate<float>(n), c = allocate<float>(n);
     for (std::size_t i = 0; i < n; ++i) {
         a[i] = static_cast<float>(i % 1021) * 0.5f;
