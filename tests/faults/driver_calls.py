@@ -32,7 +32,7 @@ def counts(arguments=(), preload=True):
     with tempfile.NamedTemporaryFile("r") as file:
         status, out, err = run(arguments, preload, HPE_SOFT_COUNT=file.name)
         assert status == 0 and b"WRONG" not in out, (status, out, err)
-        return {name: int(n) for name, n in map(str.split, file)}, out
+        return {name: int(n) for name, n in map(str.split, (line for line in file if line[0] != "#"))}, out
 
 
 def places(n):

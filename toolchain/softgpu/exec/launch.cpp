@@ -171,8 +171,6 @@ std::string position(const char* what, std::uint32_t x, std::uint32_t y, std::ui
 
 }  // namespace
 
-std::uint64_t executed_instructions() { return executed_total.load(); }
-
 const Instr* fail(Warp& w, const Instr* i, Fault fault, unsigned lane, const std::string& what) {
     LaunchState& launch = *w.block->launch;
     {
@@ -224,6 +222,8 @@ void run_grid(LaunchState& launch) {
 }  // namespace hpe::soft::exec
 
 namespace hpe::soft {
+
+std::uint64_t executed_instructions() { return exec::executed_total.load(); }
 
 void set_worker_threads(unsigned count) { exec::the_pool().set_limit(count); }
 
