@@ -31,6 +31,10 @@ for devices in DEVICES:
     for command in twin:
         compare(f"{command} without libhpe, {devices} devices",
                 *soft.run([command], preload=False, HPE_SOFT_DEVICES=devices))
+        # It does not need us and must not notice us.
+        for protocol in ("off", "rolling"):
+            variables = {"HPE_PROTOCOL": protocol, "HPE_SOFT_DEVICES": devices}
+            compare(soft.shown([command], variables), *soft.run([command], **variables))
     for configuration in CONFIGURATIONS:
         variables = {**configuration, "HPE_SOFT_DEVICES": devices}
         compare(soft.shown([program], variables), *soft.run([program], **variables))
