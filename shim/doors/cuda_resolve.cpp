@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How programs find the driver, and how they find our doors instead: dlsym on a libcuda handle, cuGetProcAddress, and
-// the names that libhpe.so exports itself for programs linked with libcuda.
+// How programs find the driver, and how they find our doors instead: dlsym and dlvsym on a libcuda handle,
+// cuGetProcAddress, and the names that libhpe.so exports itself for programs linked with libcuda.
 //
 // Only an exact name that was really found in libcuda is answered. The pointer that cuGetProcAddress returns is the
 // exported function (FACTS.md), so one table from true pointer to wrapper serves both, in the program's own ABI version
@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <mutex>
 
+#include "shim/base/spin_lock.h"
 #include "shim/doors/door.h"
 
 namespace hpe::doors {
@@ -26,7 +28,7 @@ struct Slot {
 };
 constinit std::array<Slot, kSlots> by_pointer;
 constinit std::atomic<bool> filled{false};
-constinit std::atomic_flag filling = ATOMIC_FLAG_INIT;
+constinit SpinLock filling;
 
 std::size_t slot_of(const void* pointer) noexcept {
     return (reinterpret_cast<std::uintptr_t>(pointer) >> 4) * 0x9E3779B97F4A7C15ull >> (64 - 12);
@@ -54,7 +56,7 @@ void say_passed_through() {
 
 void fill(void* handle) noexcept {
     if (filled.load(std::memory_order_acquire)) return;
-    while (filling.test_and_set(std::memory_order_acquire)) filling.wait(true);
+    std::scoped_lock lock(filling);
     if (!filled.load(std::memory_order_relaxed)) {
         for (std::size_t i = 0; i < door_count; ++i) {
             void* real = real_dlsym(handle, door_table[i].name);
@@ -75,8 +77,6 @@ void fill(void* handle) noexcept {
         process::at_exit(say_passed_through);
         filled.store(true, std::memory_order_release);
     }
-    filling.clear(std::memory_order_release);
-    filling.notify_one();
 }
 
 // Adopts the driver behind a handle. False when it is no libcuda, or another one than before.
@@ -157,6 +157,20 @@ void* global_answer(void* handle, const DoorEntry& door, const void* caller) noe
     return door_for(real);
 }
 
+// The door of that name, if it is now for the program that somebody asks.
+const DoorEntry* wanted_door(const char* name) noexcept {
+    if (name == nullptr || name[0] != 'c' || name[1] != 'u' || this_thread.inside != 0) return nullptr;
+    return find_by_name(name);
+}
+
+// For a function found in a driver's handle: its door, or nullptr if it has none.
+void* handle_answer(void* handle, void* real) noexcept {
+    if (real == nullptr || !adopt(handle) || !process::first_use()) return nullptr;
+    dlerror();  // our own searches are not the program's
+    void* answer = door_for(real);
+    return answer == real ? nullptr : answer;
+}
+
 }  // namespace
 
 // Called by the stub in dlsym.S with the program's arguments. Returns what dlsym shall return, kNothing for nullptr, or
@@ -164,17 +178,31 @@ void* global_answer(void* handle, const DoorEntry& door, const void* caller) noe
 extern "C" __attribute__((visibility("hidden"))) void* hpe_dlsym_answer(void* handle, const char* name,
                                                                         const void* caller) noexcept {
     prepare_real_dlsym();  // the stub jumps there
-    if (name == nullptr || name[0] != 'c' || name[1] != 'u') return nullptr;
-    const DoorEntry* door = find_by_name(name);
-    if (door == nullptr || this_thread.inside != 0) return nullptr;
+    const DoorEntry* door = wanted_door(name);
+    if (door == nullptr) return nullptr;
     if (handle == RTLD_DEFAULT || handle == RTLD_NEXT) {
         void* answer = global_answer(handle, *door, caller);
         if (answer != nullptr && answer != kNothing) dlerror();  // our own searches are not the program's
         return answer;
     }
-    void* real = real_dlsym(handle, name);
-    if (real == nullptr || !adopt(handle) || !process::first_use()) return nullptr;
-    dlerror();
-    void* answer = door_for(real);
-    return answer == real ? nullptr : answer;
+    return handle_answer(handle, real_dlsym(handle, name));
+}
+
+// The same for dlvsym. A search for a version never comes by our own exports, which have none.
+extern "C" __attribute__((visibility("hidden"))) void* hpe_dlvsym_answer(void* handle, const char* name,
+                                                                         const char* version,
+                                                                         const void* caller) noexcept {
+    prepare_real_dlsym();
+    const DoorEntry* door = wanted_door(name);
+    if (door == nullptr || version == nullptr) return nullptr;
+    if (handle != RTLD_DEFAULT && handle != RTLD_NEXT) {
+        return handle_answer(handle, real_dlvsym(handle, name, version));
+    }
+    void* const driver_handle = libcuda();
+    if (driver_handle == nullptr) return nullptr;
+    if (handle == RTLD_NEXT && !comes_before(map_of(caller), map_of(&door_count))) return nullptr;
+    void* const real = real_dlvsym(driver_handle, name, version);
+    // Another library's function of that name, or one that only the driver's own handle reaches.
+    if (real_dlvsym(handle, name, version) != real) return nullptr;
+    return handle_answer(driver_handle, real);
 }

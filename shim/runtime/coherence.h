@@ -18,6 +18,7 @@
 #include "protocols/object_table.h"
 #include "protocols/protocol.h"
 #include "shim/base/room.h"
+#include "shim/base/spin_lock.h"
 
 namespace hpe {
 
@@ -67,9 +68,7 @@ public:
     CUresult release();
     // The same for what the device is about to read or overwrite. In the room, as a launch.
     CUresult before_device_reads(DeviceRange range) { return apply_to_range(range, Event::DeviceRead); }
-    CUresult before_device_writes(DeviceRange range) { return apply_to_range(range, Event::DeviceWriteAll); }
-    // Bytes within the range stay as they are: rows with a gap between them.
-    CUresult before_device_writes_within(DeviceRange range) { return apply_to_range(range, Event::DeviceWritePart); }
+    CUresult before_device_writes(DeviceRange range) { return apply_to_range(range, Event::DeviceWrite); }
     // The program waited for the device. Outside the room.
     void acquire();
     bool acts_on_acquire() const noexcept { return protocol_->acts_on_acquire(); }
@@ -134,8 +133,8 @@ private:
     std::atomic<void*> damaged_context_{nullptr};
     std::atomic<Object*> hot_{nullptr};  // objects with blocks valid on the host
     std::atomic<std::uint32_t> hot_objects_{0};
-    std::atomic<Object*> listed_{nullptr};         // objects whose shadow was ever mapped
-    std::atomic_flag mapping_ = ATOMIC_FLAG_INIT;  // one shadow is mapped at a time
+    std::atomic<Object*> listed_{nullptr};  // objects whose shadow was ever mapped
+    SpinLock mapping_;                      // one shadow is mapped at a time
 };
 
 extern Coherence& coherence() noexcept;

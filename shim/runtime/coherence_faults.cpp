@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
@@ -96,7 +97,7 @@ void Coherence::unmap_others(const Object& object) noexcept {
 
 bool Coherence::map_shadow(Object& object, bool unordered) noexcept {
     if (object.shadowed.load(std::memory_order_acquire)) return true;
-    while (mapping_.test_and_set(std::memory_order_acquire)) mapping_.wait(true);
+    std::unique_lock lock(mapping_);
     bool mapped = object.shadowed.load(std::memory_order_relaxed);
     if (!mapped) {
         mapped = pager::map_shadow(object.base, object.size, Arena::closed(object.view));
@@ -118,8 +119,7 @@ bool Coherence::map_shadow(Object& object, bool unordered) noexcept {
             listed_.store(&object, std::memory_order_release);
         }
     }
-    mapping_.clear(std::memory_order_release);
-    mapping_.notify_one();
+    lock.unlock();
     if (!mapped) {
         log::error("cannot map a host copy of object {:#x} ({} bytes): {}; it stays on the device", object.base,
                    object.size, std::strerror(errno));

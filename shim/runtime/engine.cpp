@@ -7,8 +7,10 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <mutex>
 
 #include "shim/base/log.h"
+#include "shim/base/spin_lock.h"
 #include "shim/runtime/arena.h"
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/real.h"
@@ -24,26 +26,10 @@ struct Channel {
     static constexpr std::size_t kStaging = std::size_t{1} << 20;
 
     std::atomic<CUcontext> context{nullptr};
-    std::atomic_flag busy = ATOMIC_FLAG_INIT;  // guards what follows
+    SpinLock lock;  // guards what follows
     CUstream to_host = nullptr, to_device = nullptr;
     std::byte* staging = nullptr;      // pinned, kStaging bytes
     std::atomic<std::size_t> sent{0};  // flushes enqueued and not yet waited for
-};
-
-class Locked {
-public:
-    explicit Locked(Channel& channel) noexcept : channel_(channel) {
-        while (channel_.busy.test_and_set(std::memory_order_acquire)) channel_.busy.wait(true);
-    }
-    ~Locked() {
-        channel_.busy.clear(std::memory_order_release);
-        channel_.busy.notify_one();
-    }
-    Locked(const Locked&) = delete;
-    Locked& operator=(const Locked&) = delete;
-
-private:
-    Channel& channel_;
 };
 
 constexpr std::size_t kMaxChannels = 64;
@@ -185,7 +171,7 @@ CUresult Engine::fetch(Object& object, std::size_t offset, std::size_t bytes, Or
     CaptureRelaxed relaxed;
     bool ready = channel != nullptr;
     if (ready) {
-        Locked lock(*channel);
+        std::scoped_lock lock(channel->lock);
         ready = open(*channel);
     }
     const auto result =
@@ -194,7 +180,7 @@ CUresult Engine::fetch(Object& object, std::size_t offset, std::size_t bytes, Or
             if (pinned) {
                 return twice([&] { return driver.cuMemcpyDtoHAsync_v2(view, device, part, channel->to_host); });
             }
-            Locked lock(*channel);
+            std::scoped_lock lock(channel->lock);
             // Another thread's failure may have closed the channel.
             return open(*channel) ? stage_to_host(*channel, device, view, part) : fetch_now(device, view, part, order);
         });
@@ -215,7 +201,7 @@ CUresult Engine::flush(Object& object, std::size_t offset, std::size_t bytes, Or
     if (channel == nullptr) {
         result = send_now(object.base + offset, object.view + offset, bytes, order);
     } else {
-        Locked lock(*channel);
+        std::scoped_lock lock(channel->lock);
         result = by_chunk(object, offset, bytes, order,
                           [&](CUdeviceptr device, std::byte* view, std::size_t part, bool pinned) {
                               if (!open(*channel)) {
@@ -238,7 +224,7 @@ void Engine::prepare(CUcontext context) noexcept {
     ContextScope scope(context);
     if (channel == nullptr || scope.result() != CUDA_SUCCESS) return;
     CaptureRelaxed relaxed;
-    Locked lock(*channel);
+    std::scoped_lock lock(channel->lock);
     open(*channel);
 }
 
@@ -249,7 +235,7 @@ CUresult Engine::drain() noexcept {
         const auto context = channel.context.load(std::memory_order_acquire);
         if (context == nullptr) break;
         if (channel.sent.load(std::memory_order_acquire) == 0) continue;
-        Locked lock(channel);
+        std::scoped_lock lock(channel.lock);
         ContextScope scope(context);
         CaptureRelaxed relaxed;
         const auto result = scope.result() == CUDA_SUCCESS ? drain_channel(channel) : scope.result();
@@ -261,7 +247,7 @@ CUresult Engine::drain() noexcept {
 void Engine::forget(CUcontext context) noexcept {
     for (auto& channel : channels) {
         if (channel.context.load(std::memory_order_acquire) != context) continue;
-        Locked lock(channel);
+        std::scoped_lock lock(channel.lock);
         outstanding.fetch_sub(channel.sent.exchange(0), std::memory_order_release);
         // The slot stays with the handle: a primary context comes back under the same one.
         channel.to_host = nullptr;

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "shim/base/log.h"
+#include "shim/base/spin_lock.h"
 #include "shim/runtime/real.h"
 
 namespace hpe {
@@ -22,7 +23,7 @@ struct Record {
     Record* next = nullptr;
 
     // Guards what follows and the event.
-    std::atomic_flag busy = ATOMIC_FLAG_INIT;
+    SpinLock lock;
     CUevent event = nullptr;
     std::uint64_t recorded = 0;  // the event covers this much of `enqueued`
 
@@ -32,22 +33,6 @@ struct Record {
         while (seen < count && !finished.compare_exchange_weak(seen, count, std::memory_order_release)) {
         }
     }
-};
-
-class Locked {
-public:
-    explicit Locked(Record& record) noexcept : record_(record) {
-        while (record_.busy.test_and_set(std::memory_order_acquire)) record_.busy.wait(true);
-    }
-    ~Locked() {
-        record_.busy.clear(std::memory_order_release);
-        record_.busy.notify_one();
-    }
-    Locked(const Locked&) = delete;
-    Locked& operator=(const Locked&) = delete;
-
-private:
-    Record& record_;
 };
 
 const CUstream kGone = reinterpret_cast<CUstream>(~std::uintptr_t{0});
@@ -154,7 +139,7 @@ void cover_or_wait(Record& r) noexcept {
 }
 
 CUresult wait_for(Record& r) noexcept {
-    Locked lock(r);
+    std::scoped_lock lock(r.lock);
     if (!r.outstanding()) return CUDA_SUCCESS;
     ContextScope scope(r.context);
     // Says nothing of the work; only a wait can tell that the context is lost.
@@ -211,7 +196,7 @@ CUresult InFlight::wait() noexcept {
 bool InFlight::idle() noexcept {
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
         if (!r->outstanding()) continue;
-        Locked lock(*r);
+        std::scoped_lock lock(r->lock);
         ContextScope scope(r->context);
         CaptureRelaxed relaxed;
         const auto target = r->enqueued.sum();
@@ -248,7 +233,7 @@ unsigned InFlight::mark_context(Mark* marks) noexcept {
 void InFlight::snapshot(CUstream stream, Flavour) noexcept {
     Record* r = record_for(stream);
     if (r == nullptr || !r->outstanding()) return;
-    Locked lock(*r);
+    std::scoped_lock lock(r->lock);
     ContextScope scope(r->context);
     CaptureRelaxed relaxed;
     if (scope.result() == CUDA_SUCCESS) cover_or_wait(*r);
@@ -257,7 +242,7 @@ void InFlight::snapshot(CUstream stream, Flavour) noexcept {
 void InFlight::snapshot_all() noexcept {
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
         if (!r->outstanding()) continue;
-        Locked lock(*r);
+        std::scoped_lock lock(r->lock);
         ContextScope scope(r->context);
         CaptureRelaxed relaxed;
         if (scope.result() == CUDA_SUCCESS) cover_or_wait(*r);
@@ -271,7 +256,7 @@ void InFlight::destroyed(CUstream stream) noexcept {
     if (r == nullptr) return;
     snapshot(stream, Flavour::Legacy);
     {
-        Locked lock(*r);
+        std::scoped_lock lock(r->lock);
         r->stream.store(kGone, std::memory_order_release);
     }
     cache_epoch.fetch_add(1, std::memory_order_release);
@@ -281,7 +266,7 @@ void InFlight::forget(CUcontext context) noexcept {
     std::scoped_lock lock(records_mutex);
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
         if (r->context != context) continue;
-        Locked hold(*r);
+        std::scoped_lock hold(r->lock);
         r->stream.store(kGone, std::memory_order_release);
         r->settle(r->enqueued.sum());
         r->event = nullptr;  // went with the context

@@ -8,10 +8,13 @@
 #include <cstring>
 
 #include "shim/base/log.h"
+#include "shim/base/next_function.h"
 
-// Read by the dlsym door (doors/dlsym.S), which jumps through it.
-extern "C" __attribute__((visibility("hidden"))) constinit void* hpe_real_dlsym;
-constinit void* hpe_real_dlsym = nullptr;
+// Read by the doors in doors/dlsym.S, which jump through them.
+extern "C" {
+__attribute__((visibility("hidden"))) extern void *hpe_real_dlsym, *hpe_real_dlvsym;
+constinit void *hpe_real_dlsym = nullptr, *hpe_real_dlvsym = nullptr;
+}
 
 namespace hpe {
 
@@ -21,23 +24,30 @@ namespace {
 
 constinit std::atomic<void*> adopted{nullptr};
 
-using Dlsym = void*(void*, const char*);
-
-Dlsym* next_dlsym() noexcept {
-    if (hpe_real_dlsym == nullptr) {
-        // dlvsym is no door of ours. glibc 2.34 moved dlsym into libc under a new version.
-        void* found = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
-        if (found == nullptr) found = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
-        hpe_real_dlsym = found;
+// Two threads may come here together: both find the same.
+void* next(void*& place, const char* name) noexcept {
+    void* known = __atomic_load_n(&place, __ATOMIC_RELAXED);
+    if (known == nullptr) {
+        known = next_function(name);
+        __atomic_store_n(&place, known, __ATOMIC_RELAXED);
     }
-    return reinterpret_cast<Dlsym*>(hpe_real_dlsym);
+    return known;
 }
 
 }  // namespace
 
-void* real_dlsym(void* handle, const char* name) noexcept { return next_dlsym()(handle, name); }
+void* real_dlsym(void* handle, const char* name) noexcept {
+    return reinterpret_cast<decltype(&::dlsym)>(next(hpe_real_dlsym, "dlsym"))(handle, name);
+}
 
-void prepare_real_dlsym() noexcept { next_dlsym(); }
+void* real_dlvsym(void* handle, const char* name, const char* version) noexcept {
+    return reinterpret_cast<decltype(&::dlvsym)>(next(hpe_real_dlvsym, "dlvsym"))(handle, name, version);
+}
+
+void prepare_real_dlsym() noexcept {
+    next(hpe_real_dlsym, "dlsym");
+    next(hpe_real_dlvsym, "dlvsym");
+}
 
 bool adopt_driver(void* handle) noexcept {
     void* const mine = adopted.load(std::memory_order_acquire);

@@ -10,9 +10,10 @@
 
 namespace hpe {
 
-// libc's dlsym or the next preload's. Usable before any constructor ran; allocates nothing of its own.
+// libc's dlsym and dlvsym or the next preload's. Usable before any constructor ran; allocate nothing of their own.
 void* real_dlsym(void* handle, const char* name) noexcept;
-// Finds it, for the stub that jumps there.
+void* real_dlvsym(void* handle, const char* name, const char* version) noexcept;
+// Finds them, for the stubs that jump there.
 void prepare_real_dlsym() noexcept;
 
 // The driver functions that the runtime calls. Filled once by adopt_driver(), constant afterwards.

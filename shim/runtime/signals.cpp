@@ -9,8 +9,10 @@
 
 #include <atomic>
 #include <cerrno>
+#include <mutex>
 
 #include "shim/base/log.h"
+#include "shim/base/spin_lock.h"
 #include "shim/base/thread.h"
 #include "shim/runtime/fault.h"
 #include "shim/runtime/real.h"
@@ -28,8 +30,8 @@ using Sigaction = int(int, const struct sigaction*, struct sigaction*);
 constexpr int kRestorer = 0x04000000;
 
 constinit std::atomic<bool> on{false};
-// Guarded by `busy`, which is only ever taken with all signals blocked.
-constinit std::atomic_flag busy = ATOMIC_FLAG_INIT;
+// Guarded by `guard`, which is only ever taken with all signals blocked.
+constinit SpinLock guard;
 constinit struct sigaction program_action = {};
 int real_sigaction(int signal, const struct sigaction* action, struct sigaction* old) noexcept {
     static constinit std::atomic<Sigaction*> found{nullptr};
@@ -40,19 +42,6 @@ int real_sigaction(int signal, const struct sigaction* action, struct sigaction*
     }
     return real(signal, action, old);
 }
-
-class Locked {
-public:
-    Locked() noexcept {
-        while (busy.test_and_set(std::memory_order_acquire)) busy.wait(true);
-    }
-    ~Locked() {
-        busy.clear(std::memory_order_release);
-        busy.notify_one();
-    }
-    Locked(const Locked&) = delete;
-    Locked& operator=(const Locked&) = delete;
-};
 
 // Ours takes the flags that decide on which stack it runs and whether system calls restart from the program's: for a
 // foreign SIGSEGV nothing is to be noticed.
@@ -89,7 +78,7 @@ constinit std::atomic<bool> stand_in_caught{false};
 void on_stand_in(int signal, siginfo_t* info, void* context);
 
 void postpone(siginfo_t* info) noexcept {
-    Locked lock;
+    std::scoped_lock lock(guard);
     if (!stand_in_caught.load(std::memory_order_relaxed)) {
         struct sigaction ours {};
         ours.sa_sigaction = on_stand_in;
@@ -143,7 +132,7 @@ bool installed() noexcept { return on.load(std::memory_order_acquire); }
 
 void install() noexcept {
     SignalsBlocked blocked;
-    Locked lock;
+    std::scoped_lock lock(guard);
     if (on.load(std::memory_order_relaxed)) return;
     real_sigaction(SIGSEGV, nullptr, &program_action);
     for (int signal = 1; signal <= 64; ++signal) {
@@ -168,12 +157,12 @@ void settle_thread() noexcept {
     program_sigmask(SIG_BLOCK, nullptr, nullptr);
 }
 
-void forget() noexcept { busy.clear(std::memory_order_release); }
+void forget() noexcept { guard.unlock(); }
 
 int program_sigaction(int signal, const struct sigaction* action, struct sigaction* old) noexcept {
     if (!installed() || signal < 1 || signal > 64) return real_sigaction(signal, action, old);
     SignalsBlocked blocked;
-    Locked lock;
+    std::scoped_lock lock(guard);
     if (signal == SIGSEGV) {
         const auto before = program_action;
         if (action != nullptr) {
@@ -251,7 +240,7 @@ void deliver(int signal, siginfo_t* info, void* context) {
     struct sigaction action;
     bool handled;
     {
-        Locked lock;
+        std::scoped_lock lock(guard);
         action = program_action;
         handled = action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN && !blocked;
         if (handled && (action.sa_flags & SA_RESETHAND) != 0) program_action.sa_handler = SIG_DFL;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Every way to find the driver's functions: dlsym on a handle, RTLD_DEFAULT, RTLD_NEXT, dlvsym, cuGetProcAddress.
-// Linked with no CUDA library. Run as `resolve FORM CASE FAKE`, FAKE being a library that has a cuInit of its own.
+// Linked with no CUDA library. Run as `resolve FORM CASE FAKE VERSIONED`: a library that has a cuInit of its own,
+// and a driver whose functions have the version VERSIONED.
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -12,6 +13,7 @@ namespace {
 
 bool plain = false;
 const char* fake = nullptr;
+const char* versioned_driver = nullptr;
 
 void look(const char* title, void* handle, const char* name) {
     dlerror();
@@ -143,6 +145,23 @@ void* by_old_address(const char* name) {
     if (const int result = get(name, &function, version, flags)) std::printf("%s: %d\n", name, result);
     return function;
 }
+constexpr const char* kVersion = "VERSIONED";
+void* by_version(const char* name) {
+    return suffixed(name, [](const char* full) { return dlvsym(driver, full, kVersion); });
+}
+void* by_version_default(const char* name) {
+    return suffixed(name, [](const char* full) { return dlvsym(RTLD_DEFAULT, full, kVersion); });
+}
+void* by_version_next(const char* name) {
+    return suffixed(name, [](const char* full) { return dlvsym(RTLD_NEXT, full, kVersion); });
+}
+void look_versioned(const char* title, void* handle, const char* name, const char* version) {
+    dlerror();
+    const void* found = dlvsym(handle, name, version);
+    const char* error = dlerror();
+    std::printf("%s %s %s: %s, error %s\n", title, name, version, found != nullptr ? "found" : "nothing",
+                error != nullptr ? "said" : "none");
+}
 // cuGetProcAddress found through itself, as the runtime does.
 void* by_own_address(const char* name) {
     auto* get = reinterpret_cast<CUresult (*)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*)>(
@@ -155,9 +174,13 @@ void* by_own_address(const char* name) {
 void local_driver() {
     driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     for (const char* name : kNames) look("driver", driver, name);
-    dlerror();
-    void* versioned = dlvsym(driver, "cuInit", "NO_SUCH_VERSION");
-    std::printf("dlvsym %d\n", versioned != nullptr);
+    for (const char* name : kNames) {
+        for (const char* version : {kVersion, "GLIBC_2.2.5"}) {
+            look_versioned("driver", driver, name, version);
+            look_versioned("default", RTLD_DEFAULT, name, version);
+            look_versioned("next", RTLD_NEXT, name, version);
+        }
+    }
     use("dlsym", by_handle);
     use("cuGetProcAddress_v2", by_address<12000, CU_GET_PROC_ADDRESS_DEFAULT>);
     use("cuGetProcAddress_v2 legacy", by_address<12000, CU_GET_PROC_ADDRESS_LEGACY_STREAM>);
@@ -172,9 +195,31 @@ void global_driver() {
         look("default", RTLD_DEFAULT, name);
         look("next", RTLD_NEXT, name);
     }
+    for (const char* name : kNames) {
+        look_versioned("default", RTLD_DEFAULT, name, kVersion);
+        look_versioned("next", RTLD_NEXT, name, kVersion);
+    }
     use("default", by_default);
     use("next",
         [](const char* name) { return suffixed(name, [](const char* full) { return dlsym(RTLD_NEXT, full); }); });
+}
+
+// The driver is found by nothing but dlvsym.
+void versioned() {
+    driver = dlopen(versioned_driver, RTLD_NOW | RTLD_LOCAL);
+    for (const char* name : kNames) look_versioned("driver", driver, name, kVersion);
+    look_versioned("driver", driver, "cuInit", "NO_SUCH_VERSION");
+    use("dlvsym", by_version);
+}
+void versioned_default() {
+    dlopen(versioned_driver, RTLD_NOW | RTLD_GLOBAL);
+    for (const char* name : kNames) look_versioned("default", RTLD_DEFAULT, name, kVersion);
+    use("dlvsym default", by_version_default);
+}
+void versioned_next() {
+    dlopen(versioned_driver, RTLD_NOW | RTLD_GLOBAL);
+    for (const char* name : kNames) look_versioned("next", RTLD_NEXT, name, kVersion);
+    use("dlvsym next", by_version_next);
 }
 
 void odd_questions() {
@@ -203,17 +248,23 @@ void odd_questions() {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 4) {
-        std::puts("without_driver with_fake local_driver global_driver odd_questions");
+    if (argc < 5) {
+        std::puts(
+            "without_driver with_fake local_driver global_driver versioned versioned_default versioned_next "
+            "odd_questions");
         return 0;
     }
     std::setvbuf(stdout, nullptr, _IONBF, 0);
     plain = std::strcmp(argv[1], "plain") == 0;
     fake = argv[3];
+    versioned_driver = argv[4];
     if (std::strcmp(argv[2], "without_driver") == 0) without_driver();
     if (std::strcmp(argv[2], "with_fake") == 0) with_fake();
     if (std::strcmp(argv[2], "local_driver") == 0) local_driver();
     if (std::strcmp(argv[2], "global_driver") == 0) global_driver();
+    if (std::strcmp(argv[2], "versioned") == 0) versioned();
+    if (std::strcmp(argv[2], "versioned_default") == 0) versioned_default();
+    if (std::strcmp(argv[2], "versioned_next") == 0) versioned_next();
     if (std::strcmp(argv[2], "odd_questions") == 0) odd_questions();
     std::puts("end");
     return 0;

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+// Finds the function behind one of our doors without dlsym or dlvsym, since both are doors: the first definition in a
+// library that was loaded after this one, out of the libraries' own symbol tables (System V ABI, chapter 5; the hash
+// table is GNU's, or the ABI's where there is none). It thus finds what RTLD_NEXT would.
+//
+// The pointer belongs to its library. Several versions of a symbol count as one. Threads: any, before any constructor
+// too; takes the loader's lock (dl_iterate_phdr), so not in the fault path. Errors: nullptr where there is none.
+#pragma once
+
+namespace hpe {
+
+void* next_function(const char* name) noexcept;
+
+}  // namespace hpe

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// A lock of one flag for a few instructions' work, for std::scoped_lock and std::unique_lock. It waits on a futex
+// (std::atomic_flag::wait), allocates nothing and is no lock of libc or libcuda.
+//
+// Threads: any, also inside the fault path if every holder outside it has the signals blocked that may fault on this
+// thread. Not recursive, not fair.
+#pragma once
+
+#include <atomic>
+
+namespace hpe {
+
+class SpinLock {
+public:
+    void lock() noexcept {
+        while (flag_.test_and_set(std::memory_order_acquire)) flag_.wait(true, std::memory_order_relaxed);
+    }
+    void unlock() noexcept {
+        flag_.clear(std::memory_order_release);
+        flag_.notify_one();
+    }
+
+private:
+    std::atomic_flag flag_ = ATOMIC_FLAG_INIT;
+};
+
+}  // namespace hpe
