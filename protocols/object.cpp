@@ -13,8 +13,8 @@ std::string_view name(State s) {
 }
 
 std::string_view name(Event e) {
-    constexpr std::string_view names[kEvents] = {"CpuRead",    "CpuWrite",       "Release",         "Acquire",
-                                                 "DeviceRead", "DeviceWriteAll", "DeviceWritePart", "Evict"};
+    constexpr std::string_view names[kEvents] = {"CpuRead",    "CpuWrite",    "Release", "Acquire",
+                                                 "DeviceRead", "DeviceWrite", "Evict"};
     return names[static_cast<std::size_t>(e)];
 }
 

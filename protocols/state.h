@@ -20,16 +20,15 @@ enum class State : std::uint8_t {
 inline constexpr std::size_t kStates = 4;
 
 enum class Event : std::uint8_t {
-    CpuRead,          // a load by the CPU trapped
-    CpuWrite,         // a store by the CPU trapped
-    Release,          // the device is about to run something that may touch any block
-    Acquire,          // the program waited for the device
-    DeviceRead,       // the device is about to read this block (source of a copy)
-    DeviceWriteAll,   // ... to overwrite the whole block
-    DeviceWritePart,  // ... to overwrite a part of it
-    Evict,            // the protocol chose the block for an early flush
+    CpuRead,      // a load by the CPU trapped
+    CpuWrite,     // a store by the CPU trapped
+    Release,      // the device is about to run something that may touch any block
+    Acquire,      // the program waited for the device
+    DeviceRead,   // the device is about to read this block (source of a copy)
+    DeviceWrite,  // ... to write to it. Nothing is dropped that is wholly overwritten: the call may still fail
+    Evict,        // the protocol chose the block for an early flush
 };
-inline constexpr std::size_t kEvents = 8;
+inline constexpr std::size_t kEvents = 7;
 
 // Fetch: device to host. Flush: host to device. The protection of the shadow follows from the next state.
 enum class Action : std::uint8_t { Nothing, Fetch, Flush };

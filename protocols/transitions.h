@@ -18,19 +18,16 @@ inline constexpr Transition flush(State s) { return {Action::Flush, s}; }
 inline constexpr TransitionTable kWriteInvalidate = [] {
     using namespace detail;
     using enum State;
-    // Order of events: CpuRead, CpuWrite, Release, Acquire, DeviceRead, DeviceWriteAll, DeviceWritePart, Evict
+    // Order of events: CpuRead, CpuWrite, Release, Acquire, DeviceRead, DeviceWrite, Evict
     return TransitionTable{{
         /* DeviceOnly */ {fetch(ReadOnly), fetch(Dirty), stay(DeviceOnly), stay(DeviceOnly), stay(DeviceOnly),
-                          stay(DeviceOnly), stay(DeviceOnly), stay(DeviceOnly)},
+                          stay(DeviceOnly), stay(DeviceOnly)},
         /* Invalid    */
-        {fetch(ReadOnly), fetch(Dirty), stay(Invalid), stay(Invalid), stay(Invalid), stay(Invalid), stay(Invalid),
-         stay(Invalid)},
+        {fetch(ReadOnly), fetch(Dirty), stay(Invalid), stay(Invalid), stay(Invalid), stay(Invalid), stay(Invalid)},
         /* ReadOnly   */
-        {stay(ReadOnly), go(Dirty), go(Invalid), stay(ReadOnly), stay(ReadOnly), go(Invalid), go(Invalid),
-         stay(ReadOnly)},
+        {stay(ReadOnly), go(Dirty), go(Invalid), stay(ReadOnly), stay(ReadOnly), go(Invalid), stay(ReadOnly)},
         /* Dirty      */
-        {stay(Dirty), stay(Dirty), flush(Invalid), stay(Dirty), flush(ReadOnly), go(Invalid), flush(Invalid),
-         flush(ReadOnly)},
+        {stay(Dirty), stay(Dirty), flush(Invalid), stay(Dirty), flush(ReadOnly), flush(Invalid), flush(ReadOnly)},
     }};
 }();
 
@@ -43,16 +40,13 @@ inline constexpr TransitionTable kBatch = [] {
     using enum State;
     return TransitionTable{{
         /* DeviceOnly */ {fetch(Dirty), fetch(Dirty), stay(DeviceOnly), stay(DeviceOnly), stay(DeviceOnly),
-                          stay(DeviceOnly), stay(DeviceOnly), stay(DeviceOnly)},
+                          stay(DeviceOnly), stay(DeviceOnly)},
         /* Invalid    */
-        {fetch(Dirty), fetch(Dirty), stay(Invalid), fetch(Dirty), stay(Invalid), stay(Invalid), stay(Invalid),
-         stay(Invalid)},
+        {fetch(Dirty), fetch(Dirty), stay(Invalid), fetch(Dirty), stay(Invalid), stay(Invalid), stay(Invalid)},
         /* ReadOnly   */
-        {stay(ReadOnly), go(Dirty), go(Invalid), stay(ReadOnly), stay(ReadOnly), go(Invalid), go(Invalid),
-         stay(ReadOnly)},
+        {stay(ReadOnly), go(Dirty), go(Invalid), stay(ReadOnly), stay(ReadOnly), go(Invalid), stay(ReadOnly)},
         /* Dirty      */
-        {stay(Dirty), stay(Dirty), flush(Invalid), stay(Dirty), flush(ReadOnly), go(Invalid), flush(Invalid),
-         stay(Dirty)},
+        {stay(Dirty), stay(Dirty), flush(Invalid), stay(Dirty), flush(ReadOnly), flush(Invalid), stay(Dirty)},
     }};
 }();
 
@@ -63,17 +57,14 @@ constexpr bool keeps_data(const TransitionTable& table) {
             const auto state = static_cast<State>(s);
             const auto event = static_cast<Event>(e);
             const auto [action, next] = table[s][e];
-            // The only newer copy may vanish only where the device overwrites all of it, or after a flush.
-            if (state == State::Dirty && next != State::Dirty && action != Action::Flush &&
-                event != Event::DeviceWriteAll)
-                return false;
+            // The only newer copy may vanish only after a flush.
+            if (state == State::Dirty && next != State::Dirty && action != Action::Flush) return false;
             // The host may look only at what was fetched or was valid already.
             if (!valid_on_host(state) && valid_on_host(next) && action != Action::Fetch) return false;
             if (action == Action::Fetch && valid_on_host(state)) return false;
             if (action == Action::Flush && state != State::Dirty) return false;
             // The device must not compute on, nor write beside, a newer host copy.
-            const bool device_acts =
-                event == Event::Release || event == Event::DeviceWriteAll || event == Event::DeviceWritePart;
+            const bool device_acts = event == Event::Release || event == Event::DeviceWrite;
             if (device_acts && valid_on_host(next)) return false;
             if (event == Event::DeviceRead && state == State::Dirty && action != Action::Flush) return false;
             // A copy may go on reading after its call returned: a later store traps and waits, or the flush that

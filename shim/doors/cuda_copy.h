@@ -163,7 +163,7 @@ CUresult copy_rows(const C& call, const Descriptor* given, CUstream stream, auto
         stream, call.flavour,
         [&] {
             const CUresult result = coherence().before_device_reads(sides.from);
-            return result == CUDA_SUCCESS ? coherence().before_device_writes_within(sides.to) : result;
+            return result == CUDA_SUCCESS ? coherence().before_device_writes(sides.to) : result;
         },
         [&] { return call(&descriptor, rest...); });
 }
@@ -214,7 +214,7 @@ CUresult memset_2d(const C& call, CUdeviceptr to, std::size_t pitch, Value value
                    std::size_t height) {
     return device_work(
         nullptr, call.flavour,
-        [&] { return coherence().before_device_writes_within(rows(to, pitch, width * sizeof value, height)); },
+        [&] { return coherence().before_device_writes(rows(to, pitch, width * sizeof value, height)); },
         [&] { return call(to, pitch, value, width, height); });
 }
 template <class C, class Value>
@@ -222,7 +222,7 @@ CUresult memset_2d_async(const C& call, CUdeviceptr to, std::size_t pitch, Value
                          std::size_t height, CUstream stream) {
     return device_work(
         stream, call.flavour,
-        [&] { return coherence().before_device_writes_within(rows(to, pitch, width * sizeof value, height)); },
+        [&] { return coherence().before_device_writes(rows(to, pitch, width * sizeof value, height)); },
         [&] { return call(to, pitch, value, width, height, stream); });
 }
 

@@ -194,12 +194,7 @@ CUresult Coherence::apply_to_range(DeviceRange range, Event event) {
     return apply(objects, [&](const Object& object, std::uint32_t index) {
         const auto first = object.base + object.offset_of(index);
         const auto last = first + object.bytes_of(index);
-        if (last <= range.begin || first >= end) return kNotConcerned;
-        // The padding behind the program's last byte is nobody's: a copy up to it covers the block.
-        const auto needed = std::min(last, object.base + object.requested_size);
-        const bool whole = first >= range.begin && needed <= end;
-        if (event == Event::DeviceWriteAll && !whole) return Event::DeviceWritePart;
-        return event;
+        return last <= range.begin || first >= end ? kNotConcerned : event;
     });
 }
 
