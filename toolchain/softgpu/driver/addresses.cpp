@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <new>
 
 #include "toolchain/softgpu/driver/context.h"
 #include "toolchain/softgpu/driver/driver.h"
@@ -200,6 +201,22 @@ bool KernelMemory::find(std::uint64_t address, Range& out) const noexcept {
     if (!readable) return false;
     out = {allocation->address, allocation->end(), allocation->bytes, writable};
     return true;
+}
+
+std::uint64_t KernelMemory::allocate(std::uint64_t bytes) const noexcept {
+    try {
+        return context_.device_heap.allocate(context_, bytes);
+    } catch (const std::bad_alloc&) {
+        return 0;
+    }
+}
+
+bool KernelMemory::release(std::uint64_t address) const noexcept {
+    try {
+        return context_.device_heap.release(address);
+    } catch (const std::bad_alloc&) {
+        return true;  // lost until the context ends
+    }
 }
 
 }  // namespace hpe::soft

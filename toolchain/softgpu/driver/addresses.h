@@ -33,6 +33,7 @@ struct Allocation {
     Device* device = nullptr;      // where the bytes are; for host memory, the device of the context that asked for it
     unsigned flags = 0;            // as given to cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged
     std::uint64_t id = 0;          // never reused
+    bool imported = false;         // opened from another process, of which `backing` is the mapping
     bool module_variable = false;  // belongs to a module: cuMemFree refuses it
     std::uint64_t reserved = 0;    // bytes of the reservation that this allocation owns; 0: it is part of a shared one
     std::uint64_t offset = 0;      // in the device's memory
@@ -115,11 +116,13 @@ private:
 // What a kernel of `context` may touch.
 class KernelMemory final : public AddressSpace {
 public:
-    explicit KernelMemory(const Context& context) : context_(context) {}
+    explicit KernelMemory(Context& context) : context_(context) {}
     bool find(std::uint64_t address, Range& out) const noexcept override;
+    std::uint64_t allocate(std::uint64_t bytes) const noexcept override;
+    bool release(std::uint64_t address) const noexcept override;
 
 private:
-    const Context& context_;
+    Context& context_;
 };
 
 }  // namespace hpe::soft

@@ -11,6 +11,7 @@
 
 #include "toolchain/softgpu/driver/addresses.h"
 #include "toolchain/softgpu/driver/call.h"
+#include "toolchain/softgpu/driver/device_heap.h"
 #include "toolchain/softgpu/driver/engine.h"
 
 namespace hpe::soft {
@@ -51,6 +52,7 @@ public:
     unsigned references = 0;  // primary: retained so often. Guarded by context_mutex()
     SmallHeap heap;
     SmallHeap variables;  // of modules: apart, so that what cuMemAlloc gives starts where it starts on hardware
+    DeviceHeap device_heap;  // of kernels
     std::shared_ptr<Stream> legacy;
     // Guarded by the order lock.
     std::set<Stream*> streams;  // but the legacy one

@@ -65,6 +65,8 @@ CUresult api::cuCtxSetLimit(CUlimit limit, size_t value) {
         case CU_LIMIT_PRINTF_FIFO_SIZE:
         case CU_LIMIT_MALLOC_HEAP_SIZE:
             require(value <= context.device().memory.capacity(), CUDA_ERROR_OUT_OF_MEMORY);
+            // The heap does not grow once kernels have memory of it.
+            require(limit != CU_LIMIT_MALLOC_HEAP_SIZE || !context.device_heap.made());
             break;
         case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: break;
         case CU_LIMIT_MAX_L2_FETCH_GRANULARITY: require(value <= 128); break;

@@ -32,6 +32,7 @@ public:
     std::byte* view(std::uint64_t offset) const { return view_ + offset; }
     std::uint64_t capacity() const { return capacity_; }
     std::uint64_t used() const;
+    int file() const { return fd_; }  // where the bytes are, at their offsets
 
 private:
     mutable std::mutex mutex_;

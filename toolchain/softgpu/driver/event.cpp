@@ -4,6 +4,7 @@
 
 #include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/ipc.h"
 #include "toolchain/softgpu/driver/stream.h"
 
 namespace hpe::soft {
@@ -20,6 +21,7 @@ CUresult api::cuEventCreate(CUevent* phEvent, unsigned flags) {
     require(phEvent != nullptr && (flags & ~known) == 0);
     require(!(flags & CU_EVENT_INTERPROCESS) || (flags & CU_EVENT_DISABLE_TIMING));
     auto event = std::make_shared<Event>(current(), flags);
+    if (flags & CU_EVENT_INTERPROCESS) event->shared = SharedEvent::make(-1);
     *phEvent = event->handle();
     driver().events.add(std::move(event));
     return CUDA_SUCCESS;
@@ -38,6 +40,7 @@ CUresult api::cuEventRecordWithFlags(CUevent handle, CUstream stream_handle, uns
     require(&event->context == &stream->context, CUDA_ERROR_INVALID_HANDLE);
     const std::lock_guard lock(driver().order);
     if (const auto capture = capture_for_work(*stream)) {
+        if (event->shared) fail(not_supported("cuEventRecord of an interprocess event in a stream capture"));
         if (flags & CU_EVENT_RECORD_EXTERNAL) {
             capture_node(*stream, CU_GRAPH_NODE_TYPE_EVENT_RECORD).event = event;
         } else {
@@ -50,7 +53,12 @@ CUresult api::cuEventRecordWithFlags(CUevent handle, CUstream stream_handle, uns
     require(!(flags & CU_EVENT_RECORD_EXTERNAL), CUDA_ERROR_ILLEGAL_STATE);
     event->capture.reset();
     event->captured_at.clear();
-    event->mark = append(*stream, {});
+    if (const auto shared = event->shared) {
+        const std::uint64_t number = ++shared->mark().recorded;
+        event->mark = append(*stream, [shared, number] { shared->mark().reach(number); });
+    } else {
+        event->mark = append(*stream, {});
+    }
     return CUDA_SUCCESS;
 }
 CUresult api::cuEventRecord(CUevent event, CUstream stream) { return api::cuEventRecordWithFlags(event, stream, 0); }
@@ -68,6 +76,14 @@ CUresult api::cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned
     }
     if (event->capture) {
         join_capture(*stream, event->capture, event->captured_at);
+        return CUDA_SUCCESS;
+    }
+    if (const auto shared = event->shared) {
+        if (capture) fail(not_supported("cuStreamWaitEvent for an interprocess event in a stream capture"));
+        // Another process may have recorded it last.
+        const std::uint64_t number = shared->mark().recorded;
+        if (shared->mark().reached(number)) return CUDA_SUCCESS;
+        append(*stream, [shared, number, context = &stream->context] { shared->mark().wait(number, *context); });
         return CUDA_SUCCESS;
     }
     if (!event->mark) return CUDA_SUCCESS;  // never recorded: nothing to wait for
@@ -110,6 +126,7 @@ CUresult api::cuEventQuery(CUevent handle) {
     const auto event = event_of(handle);
     const TaskRef mark = mark_of(*event, Harm::Invalidates);
     forbid_unsafe_call();
+    if (event->shared && !event->shared->mark().reached(event->shared->mark().recorded)) return CUDA_ERROR_NOT_READY;
     if (mark && !mark->done()) return CUDA_ERROR_NOT_READY;
     event->context.check();
     return CUDA_SUCCESS;
@@ -119,6 +136,7 @@ CUresult api::cuEventSynchronize(CUevent handle) {
     const auto event = event_of(handle);
     const TaskRef mark = mark_of(*event, Harm::Invalidates);
     forbid_unsafe_call();
+    if (event->shared) event->shared->mark().wait(event->shared->mark().recorded, event->context);
     driver().engine.wait(mark);
     event->context.check();
     return CUDA_SUCCESS;

@@ -11,6 +11,7 @@ namespace hpe::soft {
 
 class Capture;
 struct GraphNode;
+class SharedEvent;
 
 class Event {
 public:
@@ -21,6 +22,8 @@ public:
     Context& context;
     const unsigned long long context_id;  // a primary context that came back has another one
     const unsigned flags;
+
+    std::shared_ptr<SharedEvent> shared;  // of an interprocess event; then it says what is done
 
     // Guarded by the order lock.
     TaskRef mark;                         // null: never recorded

@@ -118,6 +118,7 @@ Content event_content(CUgraphNodeType type, CUevent event) {
     Content content;
     content.type = type;
     content.event = event_of(event);
+    if (content.event->shared) fail(not_supported("a graph node for an interprocess event"));
     return content;
 }
 

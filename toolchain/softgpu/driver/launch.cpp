@@ -137,6 +137,10 @@ CUresult run(Context& context, const KernelOp& operation) {
     launch.cooperative = operation.cooperative;
     launch.parameters = operation.parameters;
     launch.launch_id = ++last_launch;
+    {
+        const std::lock_guard lock(driver().order);
+        launch.stack_bytes = static_cast<std::uint32_t>(context.limits[CU_LIMIT_STACK_SIZE]);
+    }
     const KernelMemory memory(context);
     const Failure failure = operation.function->program->run(operation.function->name, launch, memory);
     if (!failure) return CUDA_SUCCESS;

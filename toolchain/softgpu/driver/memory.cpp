@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/ipc.h"
 #include "toolchain/softgpu/driver/pool.h"
 #include "toolchain/softgpu/driver/stream.h"
 
@@ -66,7 +67,9 @@ void end_allocation(Allocation& a) {
     switch (a.kind) {
         case Kind::Pool: a.pool->release(a); break;
         case Kind::Device:
-            if (a.reserved) {
+            if (a.imported) {
+                end_import(a);
+            } else if (a.reserved) {
                 driver().addresses.unreserve(a.address, a.reserved);
                 a.device->memory.release(a.offset, a.reserved);
             } else {
@@ -87,6 +90,7 @@ void free_everything(Context& context) {
              return a.context == &context && !shared;
          }))
         if (auto removed = driver().addresses.remove(a->address)) end_allocation(*removed);
+    context.device_heap.forget();
     for (SmallHeap* heap : {&context.heap, &context.variables})
         for (const SmallHeap::Slab& slab : heap->take_slabs()) {
             driver().addresses.unreserve(slab.address, page_2m);
@@ -172,7 +176,7 @@ CUresult api::cuMemFree_v2(CUdeviceptr dptr) {
     Context& context = current();
     forbid_unsafe_call();
     const AllocationRef allocation = driver().addresses.find(dptr);
-    require(allocation && allocation->address == dptr && !allocation->module_variable);
+    require(allocation && allocation->address == dptr && !allocation->module_variable && !allocation->imported);
     require(allocation->kind == Kind::Device || allocation->kind == Kind::Pool || allocation->kind == Kind::Managed);
     require(!free_is_pending(*allocation));
     // Work that uses the memory may be in flight in its own context, and in this one through peer access.

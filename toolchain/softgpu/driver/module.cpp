@@ -125,7 +125,7 @@ const KernelInfo& KernelFunction::info() {
     Failure failure;
     const KernelInfo* prepared = program->prepare(name, failure);
     if (!prepared) {
-        complain("kernel %s: %s", name.c_str(), failure.message.c_str());
+        if (!refused.exchange(true)) complain("%s", failure.message.c_str());
         fail(failure ? error_of(failure.fault) : CUDA_ERROR_NOT_FOUND);
     }
     loaded.store(true, std::memory_order_relaxed);

@@ -32,7 +32,8 @@ public:
     const std::string name;
     std::atomic<int> max_dynamic_shared{-1};  // -1: as much as fits beside the static part without opting in
     std::atomic<int> shared_carveout{-1};
-    std::atomic<bool> loaded{false};  // translated
+    std::atomic<bool> loaded{false};   // translated
+    std::atomic<bool> refused{false};  // and stderr says why
 };
 
 struct GlobalVariable {

@@ -28,7 +28,7 @@ std::uint64_t now_ns() {
 
 const Instr* enter(Warp& w, const Instr* i, std::uint32_t mask, const Code* callee) {
     Frame* const caller = w.frame;
-    const std::uint32_t base = caller->local_base + caller->code->local_bytes;
+    const std::uint32_t base = caller->local_base + caller->code->local_bytes + caller->dynamic;
     if (base + callee->local_bytes > w.block->launch->local_bytes)
         return fail(w, i, Fault::IllegalAddress, static_cast<unsigned>(__builtin_ctz(mask)),
                     "the stack of a thread is full");
@@ -38,6 +38,7 @@ const Instr* enter(Warp& w, const Instr* i, std::uint32_t mask, const Code* call
     f->live = mask;
     f->depth = caller->depth + 1;
     f->local_base = base;
+    f->dynamic = 0;
     const std::uint32_t* copy = caller->code->extras.data() + i->extra;
     for (std::uint32_t n = 0; n < i->count; n++, copy += 3)
         copy_local(w, mask, caller->local_base + copy[0], base + copy[1], copy[2]);

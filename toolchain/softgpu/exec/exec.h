@@ -83,6 +83,9 @@ class AddressSpace {
 public:
     virtual ~AddressSpace() = default;
     virtual bool find(std::uint64_t address, Range& out) const noexcept = 0;
+    // malloc and free of kernels, from worker threads. 0: no memory left. release: false, when it is no such address.
+    virtual std::uint64_t allocate(std::uint64_t /*bytes*/) const noexcept { return 0; }
+    virtual bool release(std::uint64_t /*address*/) const noexcept { return false; }
 };
 
 struct Dim3 {
@@ -92,6 +95,7 @@ struct Dim3 {
 struct Launch {
     Dim3 grid, block;
     std::uint32_t dynamic_shared_bytes = 0;
+    std::uint32_t stack_bytes = 0;          // asked for per thread; a bounded need is always met
     bool cooperative = false;               // every block resident at once; grid-wide barriers may be used
     std::span<const std::byte> parameters;  // laid out as KernelInfo::parameters says
     std::uint64_t launch_id = 0;
@@ -124,6 +128,8 @@ public:
 
 // Number of threads that run blocks, the caller's included. Set once, before the first run; 0: one per usable core.
 void set_worker_threads(unsigned count);
+// Number of thread instructions run so far in this process.
+std::uint64_t executed_instructions();
 // In a forked child: forget the workers, which do not exist there.
 void forget_workers();
 

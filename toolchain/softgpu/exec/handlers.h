@@ -136,6 +136,7 @@ enum class Collective : std::uint8_t {
     Barrier,
     Elect,
 };
+enum class Mbarrier : std::uint8_t { Init, Invalidate, Arrive, ArriveDrop, Expect, Complete };
 enum class Atomic : std::uint8_t { Add, Min, Max, And, Or, Xor, Exch, Cas, Inc, Dec };
 
 struct Handlers {
@@ -189,6 +190,15 @@ const Instr* run_unpack(Warp&, const Instr*, std::uint32_t);
 const Instr* run_copy_async(Warp&, const Instr*, std::uint32_t);
 const Instr* run_isspace(Warp&, const Instr*, std::uint32_t);
 const Instr* run_local_address(Warp&, const Instr*, std::uint32_t);
+const Instr* run_mbarrier(Warp&, const Instr*, std::uint32_t);
+const Instr* run_mbarrier_wait(Warp&, const Instr*, std::uint32_t);
+const Instr* run_mbarrier_pending(Warp&, const Instr*, std::uint32_t);
+const Instr* run_copy_bulk(Warp&, const Instr*, std::uint32_t);
+const Instr* run_alloca(Warp&, const Instr*, std::uint32_t);
+const Instr* run_stack_save(Warp&, const Instr*, std::uint32_t);
+const Instr* run_stack_restore(Warp&, const Instr*, std::uint32_t);
+const Instr* run_device_malloc(Warp&, const Instr*, std::uint32_t);
+const Instr* run_device_free(Warp&, const Instr*, std::uint32_t);
 const Instr* run_predicate_to_integer(Warp&, const Instr*, std::uint32_t);
 
 // Instr::mode of barriers and of special registers.

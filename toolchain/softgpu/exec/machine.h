@@ -57,6 +57,9 @@ constexpr std::uint8_t flag_negated = 4;       // the predicate in src counts ne
 constexpr std::uint8_t flag_flush = 8;         // atomics: flush subnormals
 constexpr std::uint8_t flag_frame = 16;        // the address counts from the frame's local memory
 
+// Of bulk copies: which of src[0], src[1] and src[3] are 32-bit registers.
+constexpr std::uint8_t flag_bulk32 = 1, flag_bulk_mbarrier32 = 4;
+
 struct Copy {  // of call parameters, in the local memory of a thread
     std::uint32_t from, to, bytes;
 };
@@ -81,6 +84,7 @@ struct Code {
     std::vector<std::uint32_t> parameter_at, parameter_size, result_at, result_size;  // in its local memory
     std::vector<std::uint32_t> callees;                                               // function numbers
     bool calls_indirectly = false;
+    bool allocates = false;  // takes stack as it runs
     bool entry = false;
 };
 
@@ -92,6 +96,7 @@ struct Frame {
     std::uint32_t live = 0;       // lanes that are in this frame or in one called from it
     std::uint32_t depth = 0;
     std::uint32_t local_base = 0;
+    std::uint32_t dynamic = 0;  // bytes that alloca took, beyond those of the code
 };
 
 enum class State : std::uint8_t { Runnable, AtBarrier, AtSync };
@@ -219,7 +224,5 @@ const Instr* fail(Warp& w, const Instr* i, Fault fault, unsigned lane, const std
 const Instr* fail_address(Warp& w, const Instr* i, unsigned lane, std::uint64_t address, unsigned bytes, bool write,
                           bool misaligned);
 
-// Number of thread instructions run so far in this process, for benches.
-std::uint64_t executed_instructions();
 
 }  // namespace hpe::soft::exec

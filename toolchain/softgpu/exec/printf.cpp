@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// printf and assert of kernels. What they print is kept until the launch ends.
+// What kernels call and no module defines: printf, assert, malloc and free. What is printed is kept until the launch
+// ends.
 #include <cinttypes>
 #include <cstdio>
 
@@ -36,8 +37,10 @@ struct Arguments {
     unsigned lane;
     std::uint64_t at;
     bool ok = true;
+    std::int32_t taken = 0;
     template <class T>
     T next() {
+        taken++;
         at = (at + sizeof(T) - 1) / sizeof(T) * sizeof(T);
         T v{};
         if (!read(w, lane, at, &v, sizeof v)) ok = false;
@@ -152,8 +155,8 @@ const Instr* run_vprintf(Warp& w, const Instr* i, std::uint32_t mask) {
             return fail(w, i, Fault::IllegalAddress, l, "printf: an argument is outside every allocation");
         w.block->worker->output += line;
         if (i->count == 0) continue;
-        const auto written = static_cast<std::int32_t>(line.size());
-        std::memcpy(w.local + local_offset(w.frame->local_base + i->src[2], l), &written, sizeof written);
+        // On the device the result is the number of arguments.
+        std::memcpy(w.local + local_offset(w.frame->local_base + i->src[2], l), &arguments.taken, sizeof(std::int32_t));
     }
     return i + 1;
 }
@@ -169,6 +172,26 @@ const Instr* run_assertfail(Warp& w, const Instr* i, std::uint32_t mask) {
     const auto line = parameter<std::uint32_t>(w, at[2], l);
     return fail(w, i, Fault::Assert, l,
                 file + ":" + std::to_string(line) + ": " + function + ": Assertion `" + message + "` failed.");
+}
+
+// src[0]: where the argument is in local memory, src[1]: where the result goes.
+const Instr* run_device_malloc(Warp& w, const Instr* i, std::uint32_t mask) {
+    for (std::uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+        const auto l = static_cast<unsigned>(__builtin_ctz(rest));
+        const std::uint64_t at = w.block->worker->memory->allocate(parameter<std::uint64_t>(w, i->src[0], l));
+        std::memcpy(w.local + local_offset(w.frame->local_base + i->src[1], l), &at, sizeof at);
+    }
+    return i + 1;
+}
+
+const Instr* run_device_free(Warp& w, const Instr* i, std::uint32_t mask) {
+    for (std::uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+        const auto l = static_cast<unsigned>(__builtin_ctz(rest));
+        const auto at = parameter<std::uint64_t>(w, i->src[0], l);
+        if (at != 0 && !w.block->worker->memory->release(at))
+            return fail(w, i, Fault::IllegalAddress, l, "free of what malloc did not give");
+    }
+    return i + 1;
 }
 
 }  // namespace hpe::soft::exec

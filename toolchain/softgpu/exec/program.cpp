@@ -19,8 +19,11 @@ using namespace exec;
 
 constexpr std::uint32_t most_shared = 227 * 1024;
 constexpr std::uint32_t most_threads = 1024;
-// Where calls may nest without a known bound, each thread gets this much stack. Pages count only when touched.
+// Where calls may nest without a known bound, each thread gets this much stack, or what the limit of the context says
+// if that is more. Pages count only when touched.
 constexpr std::uint32_t unbounded_stack = 64 * 1024;
+
+std::uint32_t up_to_granule(std::uint32_t bytes) { return (bytes + 15) / 16 * 16; }
 
 std::string shorten(const std::string& text) { return text.size() > 300 ? text.substr(0, 297) + "..." : text; }
 
@@ -30,7 +33,8 @@ struct Kernel final : ProgramImage {
     std::vector<std::unique_ptr<Code>> codes;  // by function number
     std::uint32_t number = 0;
     std::uint32_t dynamic_shared_at = 0;
-    std::uint32_t local_bytes = 0;
+    std::uint32_t local_bytes = 0;  // without the stack of calls, unless that is bounded
+    bool stack_bounded = true;
     Failure refusal;
     bool resolved = false;  // addresses of variables are in the constants
 
@@ -185,7 +189,7 @@ bool Module::translate(Kernel& k, std::uint32_t number, SharedLayout& shared, Fa
 
 std::uint32_t Module::stack_of(const Kernel& k, std::uint32_t number, std::vector<bool>& path, bool& bounded) const {
     const Code& code = *k.codes[number];
-    if (path[number] || code.calls_indirectly) {
+    if (path[number] || code.calls_indirectly || code.allocates) {
         bounded = false;
         return 0;
     }
@@ -217,7 +221,8 @@ void Module::describe(Kernel& k, const ptx::Function& f, const SharedLayout& sha
     std::vector<bool> path(k.codes.size());
     bool bounded = true;
     const std::uint32_t stack = stack_of(k, k.number, path, bounded);
-    k.local_bytes = bounded ? stack : unbounded_stack + k.codes[k.number]->local_bytes;
+    k.stack_bounded = bounded;
+    k.local_bytes = bounded ? stack : k.codes[k.number]->local_bytes;
     info.local_bytes = bounded ? stack : k.codes[k.number]->local_bytes;
     for (const auto& code : k.codes)
         if (code != nullptr) info.registers = std::max(info.registers, std::min(code->declared_registers, 255u));
@@ -310,6 +315,7 @@ Failure Module::run(std::string_view name, const Launch& launch, const AddressSp
             state.static_shared = k->info.static_shared_bytes;
             state.shared_bytes = k->dynamic_shared_at + launch.dynamic_shared_bytes;
             state.local_bytes = k->local_bytes;
+            if (!k->stack_bounded) state.local_bytes += std::max(unbounded_stack, up_to_granule(launch.stack_bytes));
         }
         state.dynamic_shared = launch.dynamic_shared_bytes;
         state.grid = launch.grid;

@@ -299,6 +299,7 @@ bool start_block(Block& block, Worker& worker, LaunchState& launch, std::uint64_
             const std::uint32_t mask = threads >= lanes ? all_lanes : (1u << threads) - 1;
             w.exited = ~mask;
             w.root.live = mask;
+            w.root.dynamic = 0;
             w.groups.clear();
             w.clock = 0;
             Group& g = w.groups.emplace_back();

@@ -132,6 +132,7 @@ bool Translator::run(Code& out, std::string& why) {
         code.local_bytes = static_cast<std::uint32_t>(up(local_most_, local_granule));
         code.callees = callees_;
         code.calls_indirectly = calls_indirectly_;
+        code.allocates = allocates_;
         code.declared_registers = declared_registers_;
         fine = drafts_.finish(out) || refuse("a jump to a label that is nowhere");
     }

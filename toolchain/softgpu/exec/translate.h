@@ -106,6 +106,12 @@ private:
     bool atomic(bool result);
     bool address_conversion();
     bool copy_async();
+    bool copy_arrive();
+    bool copy_bulk();
+    bool mbarrier();
+    bool stack(const std::string& op);
+    bool take_shared();
+    std::uint32_t address_sum(const Draft& d);
     bool branch();
     bool branch_table();
     bool call();
@@ -128,6 +134,7 @@ private:
     std::uint32_t local_ = 0, local_most_ = 0;
     std::vector<std::uint32_t> callees_;
     bool calls_indirectly_ = false;
+    bool allocates_ = false;
     std::uint32_t declared_registers_ = 0;
     std::uint32_t guard_ = 0;
 };

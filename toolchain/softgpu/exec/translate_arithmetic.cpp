@@ -67,6 +67,9 @@ bool Translator::dispatch() {
         {"redux", &Translator::collective},
         {"activemask", &Translator::collective},
         {"elect", &Translator::collective},
+        {"alloca", &Translator::stack},
+        {"stacksave", &Translator::stack},
+        {"stackrestore", &Translator::stack},
     };
     if (const auto at = by_name.find(op); at != by_name.end()) return (this->*at->second)(op);
     if (op == "ld" || op == "ldu") return load();
@@ -74,6 +77,7 @@ bool Translator::dispatch() {
     if (op == "atom") return atomic(true);
     if (op == "red") return atomic(false);
     if (op == "cp") return copy_async();
+    if (op == "mbarrier") return mbarrier();
     if (op == "mov") return move();
     if (op == "cvt") return convert();
     if (op == "cvta" || op == "isspacep") return address_conversion();

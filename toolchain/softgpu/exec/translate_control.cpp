@@ -99,6 +99,13 @@ bool Translator::call() {
                 for (const Copy& c : in) drafts_.extras().push_back(c.from);
                 return ok_;
             }
+            if ((target.name == "malloc" && in.size() == 1 && out.size() == 1) ||
+                (target.name == "free" && in.size() == 1 && out.empty())) {
+                Draft& d = emit(out.empty() ? run_device_free : run_device_malloc);
+                d.i.src[0] = in[0].from;
+                d.i.src[1] = out.empty() ? 0 : out[0].from;
+                return ok_;
+            }
             return refuse("the function " + target.name + ", which the module does not define");
         }
         if (callee->entry) return refuse("a call of a kernel");

@@ -209,6 +209,8 @@ bool Translator::copy_async() {
         emit(run_nothing);
         return ok_;
     }
+    if (has("bulk")) return copy_bulk();
+    if (has("mbarrier")) return copy_arrive();
     const bool to_shared = has("shared") || has("shared::cta");
     if (!to_shared || !has("global")) return refuse("");
     skip_memory_hints();
@@ -221,19 +223,7 @@ bool Translator::copy_async() {
     Draft to, from;
     if (!address(o[0], to, Memory::Shared) || !address(o[1], from, Memory::Global)) return false;
     const std::uint32_t valid = o.size() == 4 ? source(o[3], 4) : drafts_.constant(bytes, 4);
-    // Both addresses as sums, since an instruction has one offset only.
-    const auto sum = [&](const Draft& d) {
-        const std::uint32_t base = d.i.src[0];
-        const bool narrow = (d.i.flags & flag_address32) != 0;
-        const std::uint32_t r = drafts_.make_register(narrow ? 4 : 8), by = drafts_.constant(d.i.imm, narrow ? 4 : 8);
-        Draft& add = emit(handlers().integer(Op::Add, narrow ? Type::U32 : Type::U64));
-        add.i.dst = r;
-        add.i.src[0] = base;
-        add.i.src[1] = by;
-        add.roles = role_dst | role_src0 | role_src1;
-        return r;
-    };
-    const std::uint32_t target = sum(to), origin = sum(from);
+    const std::uint32_t target = address_sum(to), origin = address_sum(from);
     Draft& d = emit(run_copy_async);
     d.i.src[0] = target;
     d.i.src[1] = origin;

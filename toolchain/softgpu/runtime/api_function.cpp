@@ -46,7 +46,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void* function) {
             int value = 0;
             const CUresult r = d.cuKernelGetAttribute(&value, which, kernel, device);
             // Newer attributes may be unknown to the driver: their field stays 0.
-            if (r != CUDA_SUCCESS && r != CUDA_ERROR_INVALID_VALUE && r != CUDA_ERROR_NOT_SUPPORTED) failed = r;
+            if (r != CUDA_SUCCESS && r != CUDA_ERROR_INVALID_VALUE) failed = r;
             return r == CUDA_SUCCESS ? value : 0;
         };
         a->sharedSizeBytes = static_cast<size_t>(get(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES));

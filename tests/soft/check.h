@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// What the programs of this folder share: a CUDA call that must succeed, and a value that must be the expected one.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#define CUDA(call)                                                                                        \
+    do {                                                                                                  \
+        const cudaError_t error_ = (call);                                                                \
+        if (error_ != cudaSuccess) {                                                                      \
+            std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorName(error_)); \
+            std::exit(1);                                                                                 \
+        }                                                                                                 \
+    } while (0)
+
+#define EXPECT(condition)                                                                \
+    do {                                                                                 \
+        if (!(condition)) {                                                              \
+            std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+            std::exit(1);                                                                \
+        }                                                                                \
+    } while (0)
+
+// Device memory that the programs fill and read by explicit copies.
+template <class T>
+struct Buffer {
+    T* p = nullptr;
+    std::size_t n;
+    explicit Buffer(std::size_t count) : n(count) {
+        CUDA(cudaMalloc(&p, n * sizeof(T)));
+        CUDA(cudaMemset(p, 0, n * sizeof(T)));
+    }
+    ~Buffer() { cudaFree(p); }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    void put(const T* from) { CUDA(cudaMemcpy(p, from, n * sizeof(T), cudaMemcpyHostToDevice)); }
+    void get(T* to) const { CUDA(cudaMemcpy(to, p, n * sizeof(T), cudaMemcpyDeviceToHost)); }
+};
