@@ -271,6 +271,16 @@ const Instr* floats_to_pair(Warp& w, const Instr* i, std::uint32_t mask) {
     return i + 1;
 }
 
+// Rounds once, as the environment says. A compiler may make the conversion of an unsigned integer of steps that are
+// right only when rounding to nearest (clang's gives -0 for 0 when rounding down), that of a signed one is an
+// instruction.
+template <class F>
+F of_unsigned(std::uint64_t v) {
+    if ((v >> 63) == 0) return static_cast<F>(static_cast<std::int64_t>(v));
+    // Half of it, with a last bit that remembers what was cut off; doubling is exact.
+    return static_cast<F>(static_cast<std::int64_t>(v >> 1 | (v & 1))) * 2;
+}
+
 const Instr* integer_to_float(Warp& w, const Instr* i, std::uint32_t mask) {
     const auto c = __builtin_bit_cast(ConvertCode, i->imm);
     const auto r = static_cast<Rounding>(i->mode);
@@ -283,7 +293,7 @@ const Instr* integer_to_float(Warp& w, const Instr* i, std::uint32_t mask) {
         {
             const FloatingEnvironment environment(control_of(r));
             for (unsigned l = 0; l < lanes; l++)
-                f[l] = big ? static_cast<float>(static_cast<std::uint64_t>(v[l])) : static_cast<float>(v[l]);
+                f[l] = big ? of_unsigned<float>(static_cast<std::uint64_t>(v[l])) : static_cast<float>(v[l]);
             asm volatile("" : : "r"(f) : "memory");
         }
         for (unsigned l = 0; l < lanes; l++) {
@@ -297,7 +307,7 @@ const Instr* integer_to_float(Warp& w, const Instr* i, std::uint32_t mask) {
         {
             const FloatingEnvironment environment(control_of(r));
             for (unsigned l = 0; l < lanes; l++)
-                f[l] = big ? static_cast<double>(static_cast<std::uint64_t>(v[l])) : static_cast<double>(v[l]);
+                f[l] = big ? of_unsigned<double>(static_cast<std::uint64_t>(v[l])) : static_cast<double>(v[l]);
             asm volatile("" : : "r"(f) : "memory");
         }
         for (unsigned l = 0; l < lanes; l++) {
