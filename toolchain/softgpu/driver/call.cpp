@@ -110,8 +110,7 @@ __attribute__((destructor)) void tear_down() {
         if (FILE* out = std::fopen(count_file, "w")) {
             for (unsigned i = 0; i < function_count; ++i)
                 if (const unsigned n = calls[i].load()) std::fprintf(out, "%s %u\n", function_names[i], n);
-            std::fprintf(out, "# thread instructions %llu\n",
-                         static_cast<unsigned long long>(executed_instructions()));
+            std::fprintf(out, "# thread instructions %llu\n", static_cast<unsigned long long>(executed_instructions()));
             std::fclose(out);
         }
     }
