@@ -36,11 +36,14 @@ def body_name(entry):
     return entry.export[:-len(suffix)] if suffix else entry.export
 
 
+def defined_functions(texts):
+    """The api functions that the given sources have bodies for; any other entry answers NOT_SUPPORTED."""
+    return {name for text in texts for name in re.findall(r"\bCUresult api::(cu\w+)\([^;{]*\)\s*\{", text)}
+
+
 def main(include, out_api, out_entries, out_map, *sources):
     entries = cuda_abi.entries(include)
-    defined = set()
-    for source in sources:
-        defined |= set(re.findall(r"\bCUresult api::(cu\w+)\(", pathlib.Path(source).read_text()))
+    defined = defined_functions(pathlib.Path(s).read_text() for s in sources)
     bases = sorted({e.base for e in entries})
     bodies = {}
     for e in entries:
