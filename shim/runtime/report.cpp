@@ -143,6 +143,8 @@ std::string size_text(std::uint64_t bytes) {
     return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024 * 1024));
 }
 
+std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
 std::string as_text(const State& s, std::uint32_t objects) {
     std::string out =
         fmt::format("hpe: report of process {}: protocol {}, {} objects\n", getpid(), s.protocol, objects);
@@ -164,7 +166,7 @@ std::string as_text(const State& s, std::uint32_t objects) {
     constexpr std::size_t sites = 3;
     for (const auto& site : call_sites::most(sites).sites) {
         const auto place = site.module.empty() ? fmt::format("{:#x}", site.address)
-                                               : fmt::format("{}+{:#x}", site.module, site.offset);
+                                               : fmt::format("{}+{:#x}", file_name(site.module), site.offset);
         fmt::format_to(std::back_inserter(out), "hpe: {} faults brought {} to the host: {}{}\n", site.faults,
                        size_text(site.bytes_to_host), place, site.symbol.empty() ? "" : " (" + site.symbol + ")");
     }
