@@ -88,7 +88,7 @@ CUresult api::cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUf
         case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES: *value = constant_bytes(*function->program); break;
         case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: *value = static_cast<int>(info.local_bytes); break;
         case CU_FUNC_ATTRIBUTE_NUM_REGS: *value = static_cast<int>(registers_of(info)); break;
-        case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+        case CU_FUNC_ATTRIBUTE_PTX_VERSION: *value = function->program->target(); break;
         case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
             *value = static_cast<int>(capability_major * 10 + capability_minor);
             break;

@@ -73,9 +73,9 @@ void shuffle(const Gather& g, std::uint32_t mask) {
                 from = static_cast<std::int32_t>(first | (b & ~segment));
                 inside = from <= static_cast<std::int32_t>(last);
         }
-        // A lane that does not take part has no value to give; PTX leaves the result open.
-        const unsigned source = inside && ((mask >> from) & 1) != 0 ? static_cast<unsigned>(from) : l;
-        result[l] = value[source];
+        // A lane that does not take part has no value to give. PTX leaves the result open; the hardware's is 0, and
+        // reductions over fewer lanes than a warp rely on it.
+        result[l] = value[inside ? static_cast<unsigned>(from) : l];
         g.put_predicate(g.instr[l]->extra, l, inside);
     });
     each(mask, [&](unsigned l) {

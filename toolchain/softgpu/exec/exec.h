@@ -110,6 +110,7 @@ public:
     static std::shared_ptr<Program> load(std::string_view ptx, Failure& failure);
 
     virtual std::vector<std::string> kernels() const = 0;
+    virtual int target() const = 0;  // 75: the text was compiled for sm_75
     virtual std::span<const Variable> variables() const = 0;
 
     // Tells the program where the driver put a variable. Before the first launch, by one thread.

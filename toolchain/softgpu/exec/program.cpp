@@ -58,6 +58,7 @@ public:
             if (f->entry && f->defined) names.push_back(f->name);
         return names;
     }
+    int target() const override { return module_->target_arch(); }
     std::span<const Variable> variables() const override { return variables_; }
     void place(std::string_view variable, std::uint64_t address) override {
         const std::lock_guard guard(lock_);
