@@ -224,5 +224,4 @@ const Instr* fail(Warp& w, const Instr* i, Fault fault, unsigned lane, const std
 const Instr* fail_address(Warp& w, const Instr* i, unsigned lane, std::uint64_t address, unsigned bytes, bool write,
                           bool misaligned);
 
-
 }  // namespace hpe::soft::exec
