@@ -90,9 +90,9 @@ private:
     struct alignas(64) Slot {  // a cache line of its own
         std::atomic<bool> taken{false};
     };
-    std::array<Slot, kSlots> slots_;
     std::atomic<std::uint32_t> word_{0};
     std::atomic<std::uint32_t> generation_{0};  // moves when the room empties while somebody waits
+    std::array<Slot, kSlots> slots_;
 };
 
 class LaunchInRoom {

@@ -14,7 +14,7 @@ struct ThreadState {
     unsigned in_callback = 0;     // running a host function that a stream called
     bool in_fault = false;        // in our SIGSEGV handler, where every signal is blocked
     bool touched_inside = false;  // a fault was served while inside != 0: the door looks again when it returns
-    bool settled = false;         // its signal mask was looked at since our handler was installed
+    bool settled = false;         // its signal mask was looked at since our handler was installed, in this process
 };
 
 inline thread_local constinit ThreadState this_thread __attribute__((tls_model("initial-exec")));

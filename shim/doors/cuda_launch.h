@@ -39,11 +39,13 @@ inline void wait_before_lazy_load(CUfunction function) {
     in_flight.wait();
 }
 
-template <class C, class Function, class... Shape>
-CUresult launch_kernel(const C& call, Function function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                       unsigned by, unsigned bz, unsigned shared, CUstream stream, void** parameters, Shape... extra) {
+// Once objects are in use on the host, or host functions.
+template <class C, class Function, class... Extra>
+[[gnu::noinline]] CUresult launch_prepared(const C& call, Function function, unsigned gx, unsigned gy, unsigned gz,
+                                           unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream,
+                                           void** parameters, Extra... extra) {
     wait_before_lazy_load(function);
-    if (!coherence().needs_release()) [[likely]] {
+    if (!coherence().needs_release()) {
         return enqueue(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra...);
     }
     void** more = nullptr;
@@ -54,6 +56,14 @@ CUresult launch_kernel(const C& call, Function function, unsigned gx, unsigned g
     } else {
         return enqueue(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters);
     }
+}
+
+template <class C, class Function, class... Rest>
+HPE_HOT CUresult launch_kernel(const C& call, Function function, Rest... rest) {
+    if (coherence().needs_release() || coherence().expects_callbacks()) [[unlikely]] {
+        return launch_prepared(call, function, rest...);
+    }
+    return enqueue(call, function, rest...);
 }
 
 template <class C>

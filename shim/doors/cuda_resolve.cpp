@@ -15,6 +15,7 @@
 
 #include "shim/base/spin_lock.h"
 #include "shim/doors/door.h"
+#include "shim/runtime/signals.h"
 
 namespace hpe::doors {
 
@@ -103,6 +104,12 @@ void* door_for(void* real) noexcept {
         const auto& door = door_table[by_pointer[at].index.load(std::memory_order_relaxed)];
         return door.treated || log::enabled(log::Level::Debug) ? door.wrapper : real;
     }
+}
+
+bool unsettled_passes_through() noexcept {
+    const bool active = process::active.load(std::memory_order_relaxed) || linked_first_use();
+    if (active) signals::settle_thread();
+    return this_thread.inside != 0 || !active;
 }
 
 bool linked_first_use() noexcept { return process::undecided() && libcuda() != nullptr && process::first_use(); }

@@ -17,9 +17,11 @@
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/process.h"
 #include "shim/runtime/real.h"
-#include "shim/runtime/signals.h"
 
 #define HPE_DOOR __attribute__((visibility("default")))
+// On the way of a launch that no object concerns: no call of ours between the program's and the driver's, which would
+// copy eleven arguments again.
+#define HPE_HOT [[gnu::always_inline]] inline
 
 namespace hpe::doors {
 
@@ -45,11 +47,10 @@ void* door_for(void* real) noexcept;
 bool linked_first_use() noexcept;
 
 // Calls of libcuda to itself, of inert processes, and with HPE_PROTOCOL=off go straight through.
+bool unsettled_passes_through() noexcept;
 inline bool passes_through() noexcept {
-    if (!this_thread.settled) [[unlikely]] {
-        signals::settle_thread();
-    }
-    return this_thread.inside != 0 || !(process::active.load(std::memory_order_relaxed) || linked_first_use());
+    // Only threads of an active process are settled: a launch looks at this one word.
+    return this_thread.settled ? this_thread.inside != 0 : unsettled_passes_through();
 }
 
 void end_touched_inside() noexcept;
@@ -63,12 +64,12 @@ public:
     Call(std::size_t index, Flavour reads_zero_as) noexcept : flavour(reads_zero_as), index_(index) {}
 
     // As the program would have called it.
-    Result straight(Parameters... arguments) const {
+    HPE_HOT Result straight(Parameters... arguments) const {
         auto* real = function();
         return real != nullptr ? real(arguments...) : CUDA_ERROR_NOT_FOUND;
     }
     // From within a treatment.
-    Result operator()(Parameters... arguments) const {
+    HPE_HOT Result operator()(Parameters... arguments) const {
         Result result;
         {
             Inside inside;
@@ -112,7 +113,7 @@ constexpr CUstream stream_of(const First& first, const Rest&... rest) {
 // Around every call that makes the device read or write memory: `before` settles the blocks it may touch, and no fault
 // is served from there until the work is known to be under way.
 template <class Before, class Real>
-CUresult device_work(CUstream stream, Flavour flavour, Before&& before, Real&& real) {
+HPE_HOT CUresult device_work(CUstream stream, Flavour flavour, Before&& before, Real&& real) {
     // Captured, not executed: coherence happens when the graph is launched.
     if (in_flight.capturing(stream, flavour)) return real();
     auto& state = coherence();
@@ -128,10 +129,10 @@ CUresult device_work(CUstream stream, Flavour flavour, Before&& before, Real&& r
 
 // The conservative treatment: everything is released.
 template <class C, class... A>
-CUresult enqueue(const C& call, A... arguments) {
+HPE_HOT CUresult enqueue(const C& call, A... arguments) {
     return device_work(
-        stream_of(arguments...), call.flavour, [] { return coherence().release(); },
-        [&] { return call(arguments...); });
+        stream_of(arguments...), call.flavour,
+        [] { return coherence().release(); }, [&]() __attribute__((always_inline)) { return call(arguments...); });
 }
 
 }  // namespace hpe::doors

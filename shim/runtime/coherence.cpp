@@ -21,12 +21,7 @@
 
 namespace hpe {
 
-Coherence& coherence() noexcept {
-    // Never destroyed: threads may still fault while the process exits.
-    alignas(Coherence) static std::byte storage[sizeof(Coherence)];
-    static Coherence* const instance = new (storage) Coherence;
-    return *instance;
-}
+constinit Coherence the_coherence;
 
 void Coherence::configure(Protocol* protocol, std::size_t block_size) {
     protocol_ = protocol;

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "protocols/object_table.h"
 #include "protocols/protocol.h"
@@ -127,16 +128,20 @@ private:
     std::size_t block_size_ = 0;
     ObjectTable table_;
     ObjectPool pool_;
-    Room room_;
+    // What a launch looks at, side by side.
+    std::atomic<std::uint32_t> hot_objects_{0};
     std::atomic<bool> callbacks_{false};
     std::atomic<CUresult> damage_{CUDA_SUCCESS};
+    Room room_;
     std::atomic<void*> damaged_context_{nullptr};
-    std::atomic<Object*> hot_{nullptr};  // objects with blocks valid on the host
-    std::atomic<std::uint32_t> hot_objects_{0};
+    std::atomic<Object*> hot_{nullptr};     // objects with blocks valid on the host
     std::atomic<Object*> listed_{nullptr};  // objects whose shadow was ever mapped
     SpinLock mapping_;                      // one shadow is mapped at a time
 };
 
-extern Coherence& coherence() noexcept;
+extern constinit Coherence the_coherence;
+inline Coherence& coherence() noexcept { return the_coherence; }
+// Never destroyed: threads may still fault while the process exits.
+static_assert(std::is_trivially_destructible_v<Coherence>);
 
 }  // namespace hpe

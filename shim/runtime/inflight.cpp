@@ -275,8 +275,7 @@ void InFlight::forget(CUcontext context) noexcept {
     cache_epoch.fetch_add(1, std::memory_order_release);
 }
 
-bool InFlight::capturing(CUstream stream, Flavour flavour) const noexcept {
-    if (!capturing_anywhere()) return false;
+bool InFlight::captured(CUstream stream, Flavour flavour) const noexcept {
     if (stream == nullptr) stream = flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
     auto status = CU_STREAM_CAPTURE_STATUS_NONE;
     return twice([&] { return driver.cuStreamIsCapturing(stream, &status); }) == CUDA_SUCCESS &&

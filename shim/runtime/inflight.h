@@ -58,9 +58,13 @@ public:
     void capture_began() noexcept { captures_.fetch_add(1, std::memory_order_relaxed); }
     void capture_ended() noexcept { captures_.fetch_sub(1, std::memory_order_relaxed); }
     bool capturing_anywhere() const noexcept { return captures_.load(std::memory_order_relaxed) > 0; }
-    bool capturing(CUstream stream, Flavour flavour) const noexcept;
+    bool capturing(CUstream stream, Flavour flavour) const noexcept {
+        return capturing_anywhere() && captured(stream, flavour);
+    }
 
 private:
+    bool captured(CUstream stream, Flavour flavour) const noexcept;
+
     LaunchCount unrecorded_;  // work in streams that could not be told apart
     std::atomic<int> captures_{0};
 };

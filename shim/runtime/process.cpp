@@ -37,6 +37,7 @@ void in_child() {
     signals::forget();
     if (!started.load(std::memory_order_relaxed)) return;
     active.store(false, std::memory_order_relaxed);
+    this_thread.settled = false;
     helper::forget();
 }
 
