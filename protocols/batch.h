@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Batch-update (ADSM/GMAC paper section 4.3): whole objects, both ways, at every launch and every wait.
+// Units, ownership, threads and errors: Protocol.
 #pragma once
 
 #include "protocols/protocol.h"

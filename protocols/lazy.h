@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Lazy-update (ADSM/GMAC paper section 4.3): whole objects, moved when touched.
+// Units, ownership, threads and errors: Protocol.
 #pragma once
 
 #include "protocols/protocol.h"

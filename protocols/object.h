@@ -4,6 +4,8 @@
 // Threads: every member function may be called from any thread and inside the fault path; none allocates. Objects are
 // recycled but their memory is never given back (ObjectPool), so that a reader who found one in the table while another
 // thread frees it reads stale words, not freed ones: lock a block, then ask alive(serial).
+//
+// Errors: none; memory is given by the caller, only ObjectPool::take() allocates and may throw std::bad_alloc.
 #pragma once
 
 #include <atomic>

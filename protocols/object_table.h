@@ -4,6 +4,10 @@
 // A radix tree over the 48-bit address space: 2 MiB chunks, and below a chunk that several objects share, its 512 pages
 // (no two objects share a page). find() takes no lock and may run in a signal handler; insert() and erase() serialise
 // among themselves and allocate. Tree nodes are never freed.
+//
+// Addresses are device addresses, sizes bytes. Objects are borrowed, and stay valid memory for ever (ObjectPool).
+// Errors: insert() returns false, and has changed nothing that find() sees, when the range is taken or there is no
+// memory.
 #pragma once
 
 #include <array>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What a protocol asks for in answer to an event: blocks to flush early. A fixed array, since plans are made in the
 // fault path, which does not allocate.
+//
+// A plan belongs to one thread and owns nothing. Errors: none but a full plan, see evict().
 #pragma once
 
 #include <array>

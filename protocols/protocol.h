@@ -4,6 +4,8 @@
 //
 // Threads: transitions() is constant data. dirtied(), released() and the object counters may be called from any thread,
 // also inside the fault path: they take no lock but the protocol's own and do not allocate.
+//
+// The plan and what it names belong to the caller. Errors: none; make_protocol() returns nullptr for another name.
 #pragma once
 
 #include <cstddef>

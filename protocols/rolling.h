@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Rolling-update (ADSM/GMAC paper section 4.3): fixed-size blocks, and a bound on how many are Dirty. The oldest Dirty
 // block beyond it is flushed in the background while the CPU goes on.
+//
+// Units, ownership and errors: Protocol. Threads: any; a lock of its own, held for a few instructions.
 #pragma once
 
 #include <array>

@@ -2,6 +2,8 @@
 // States of a block, the events that change them, and what a transition asks the runtime to do.
 // Source: ADSM/GMAC paper section 4.3 and figure 6 (the three states and the CPU's events); DeviceOnly and the events
 // of copies are libhpe's own, for programs that still copy explicitly.
+//
+// Values only: nothing here has an owner, a thread or an error.
 #pragma once
 
 #include <array>

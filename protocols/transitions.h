@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The transition tables, as data: the one place where it is written what happens to a block in any state on any event.
 // tests/unit/protocol_test.cpp walks every pair.
+//
+// Sources: ADSM/GMAC paper section 4.3 and figure 6, (a) for batch-update, (b) for lazy- and rolling-update. Constants:
+// any thread; what must hold in every table is checked when this is compiled.
 #pragma once
 
 #include "protocols/state.h"

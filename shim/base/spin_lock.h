@@ -4,6 +4,8 @@
 //
 // Threads: any, also inside the fault path if every holder outside it has the signals blocked that may fault on this
 // thread. Not recursive, not fair.
+//
+// Errors: none.
 #pragma once
 
 #include <atomic>

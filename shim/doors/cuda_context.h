@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Doors of start-up, contexts, streams, capture and waiting.
+// Threads, ownership and errors: door.h.
 #pragma once
 
 #include <memory>

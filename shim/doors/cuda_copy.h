@@ -3,6 +3,8 @@
 //
 // A copy whose "host" side is an object is a copy on the device: the CPU's view of an object is its device address, and
 // the newest bytes are there once its Dirty blocks are flushed.
+//
+// Sizes and pitches in bytes. Threads, ownership and errors: door.h.
 #pragma once
 
 #include "shim/doors/cuda_memory.h"

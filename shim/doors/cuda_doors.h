@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // All treatments of driver functions, for the wrappers that scripts/gen_cuda_doors.py makes.
+// Threads, ownership and errors: door.h.
 #pragma once
 
 #include "shim/doors/cuda_context.h"

@@ -3,6 +3,8 @@
 //
 // A launch releases every object (thesis section 5.2.3): a kernel reaches memory that is none of its arguments. Graphs
 // are settled when launched (cuGraphLaunch is `enqueue` in the catalogue), not when built.
+//
+// Threads, ownership and errors: door.h.
 #pragma once
 
 #include <vector>

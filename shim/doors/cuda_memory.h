@@ -3,6 +3,8 @@
 //
 // Handled: linear device memory (an object each). Device-owned, so far: stream-ordered, pool, VMM, IPC, external and
 // graph-allocated memory. Forwarded: host, managed and array memory.
+//
+// Sizes in bytes. Threads, ownership and errors: door.h.
 #pragma once
 
 #include "shim/doors/door.h"

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 // What every driver door is made of: the call behind it, and the order of things around a call that makes the device
 // work.
+//
+// Threads: any thread of the program; host callbacks of streams are told by ThreadState. Arguments belong to the caller
+// and are handed on. Errors: the true call's, or that of the work in front of it, in which case the true call is not
+// made.
 #pragma once
 
 #include <cuda.h>

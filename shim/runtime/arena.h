@@ -8,6 +8,8 @@
 //
 // Threads: take() and give_back() from any thread, outside the fault path (they lock and allocate). pin() also inside
 // it.
+//
+// A range belongs to the caller from take() to give_back(). Errors: nullptr or false, never an exception of its own.
 #pragma once
 
 #include <cstddef>

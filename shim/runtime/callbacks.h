@@ -3,6 +3,8 @@
 // thread meanwhile, and what it writes to objects must reach the device before the stream goes on.
 //
 // Threads: any. wrap() allocates; the run_ functions are called by the driver.
+//
+// `data` stays the program's. Errors: wrap() may throw std::bad_alloc.
 #pragma once
 
 #include <cuda.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Device memory that the library knows of and does not share: what a CPU access to it should be answered with.
+// Addresses are device addresses, sizes bytes. Threads: any, add() and remove() outside the fault path. Errors: none.
 #pragma once
 
 #include <cstddef>

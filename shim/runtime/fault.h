@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The signal handler, for whoever installs it. It stands in shim/doors/fault.cpp: a door like any other.
+// Threads: any, as the kernel calls it. Errors: what is not ours goes to the program (signals.h).
 #pragma once
 
 #include <csignal>

@@ -5,6 +5,9 @@
 // outstanding, and waited for one by one on the host, so that no stream is held up.
 //
 // Threads: any. wait() may run inside the fault path; it takes only locks of its own.
+//
+// Streams and contexts are the program's. Errors: only wait() returns one; a stream that cannot be asked counts as
+// having work outstanding.
 #pragma once
 
 #include <cuda.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The options a user sets in the environment (options.inc). Parsed once, at the first use of CUDA.
+// Threads: one, before any other work of the library.
 #pragma once
 
 #include <cstddef>

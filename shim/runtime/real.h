@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The real functions behind our doors: libc's dlsym, and the driver's entry points that the runtime itself calls.
 // Everything here bypasses the doors.
+//
+// Threads: any. The driver's functions and handles belong to the driver; adopted libraries are never closed. Errors:
+// the driver's own, or nullptr and false where something is not there.
 #pragma once
 
 #include <cuda.h>

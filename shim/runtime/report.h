@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What moved, per object and in total, written at exit (HPE_REPORT). Outside the fault path; any thread.
+// Counts and bytes. Objects are borrowed for the call. Errors: a report that cannot be written is said in one line.
 #pragma once
 
 #include <cstddef>

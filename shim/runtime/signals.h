@@ -11,6 +11,8 @@
 // first allocation keeps it blocked until it next calls the driver or a mask function.
 //
 // Threads: any. deliver() runs in the signal handler; the others block signals while they hold the lock it takes.
+//
+// Errors: as the system call has them.
 #pragma once
 
 #include <csignal>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads what nvcc embeds in a program (the "fat binary") and gives back the PTX text of the best entry in it.
+// Sizes in bytes; the image is only read, and the text is the caller's. Threads: any, there is no state. Errors: false,
+// with a reason; damaged input of any kind included.
 #pragma once
 
 #include <cstddef>

@@ -2,6 +2,9 @@
 // The abstract syntax of a PTX module: what the parser makes, the printer writes, and the executor and the analyses
 // read. Modifiers stay text ("global", "v4", "rn", "L1::evict_last"): their meaning belongs to whoever interprets the
 // opcode.
+//
+// A Module owns everything below it. Threads: plain data; any number may read. Source: PTX ISA, "Syntax" and
+// "Directives".
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Splits PTX text into tokens. Comments and preprocessor lines are dropped.
+// The text must outlive its tokens. Threads: any, there is no state. Source: PTX ISA, "Syntax".
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Parses PTX text into a Module.
+// The module is the caller's and keeps nothing of the text. Threads: any, there is no state. Source: PTX ISA.
 #pragma once
 
 #include <memory>

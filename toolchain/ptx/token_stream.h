@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What the parser needs of a sequence of tokens, and constant integer expressions over it.
+// A stream belongs to one parser and one thread, and borrows its tokens. Errors: false, and fail() has written into
+// `why` what is wrong in which line.
 #pragma once
 
 #include <cstdint>

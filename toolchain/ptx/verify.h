@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Checks what parsing cannot: names that are declared twice or not at all, sizes, and what a function refers to.
+// The module is only read. Threads: any, there is no state.
 #pragma once
 
 #include <string>

@@ -3,6 +3,9 @@
 //
 // A device address is reserved PROT_NONE in the process, so that the host traps on it; the bytes are reached through
 // the device's hidden view. The application (or libhpe) may map what it likes over the reservation.
+//
+// Addresses and sizes in bytes. Records are shared and never change once they are in the table. Threads: any. Errors:
+// 0, false or nullptr.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The one gate that every driver call passes: is the driver usable here and now, is a fault to be injected, and which
 // default stream does this call mean. Inside, errors travel as exceptions of type Error and leave as CUresult.
+//
+// Threads: any thread of the application.
 #pragma once
 
 #include <new>

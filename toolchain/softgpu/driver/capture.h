@@ -3,6 +3,8 @@
 //
 // One capture has the stream that began it and every stream that was led into it by waiting for an event of it. It
 // begins, ends and is told what to capture under the order lock.
+//
+// A capture is shared by its streams and gives its graph to whoever ends it. Threads: any, under that lock.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Contexts, primary and created, and which one is current in a thread.
+// Threads: any, but for what a lock is named for; ThreadState is its thread's. Errors: exceptions of type Error
+// (call.h).
 #pragma once
 
 #include <atomic>

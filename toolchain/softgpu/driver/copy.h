@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What the copy functions share with graphs.
+// Sizes in bytes. Threads: any, there is no state; descriptors stay the caller's.
 #pragma once
 
 #include "toolchain/softgpu/driver/abi.h"

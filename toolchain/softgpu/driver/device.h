@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // One device: its memory (a sparse memfd seen through a hidden view), its link to the host, its attributes.
+// Sizes in bytes. A device lives as long as the process. Threads: any. Errors: false.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The heap from which kernels of one context take memory with malloc and new. It is made when a kernel first asks for
 // some, as large as CU_LIMIT_MALLOC_HEAP_SIZE then says, and lives until the context ends.
+//
+// Threads: any worker that runs kernels.
 #pragma once
 
 #include <cstdint>

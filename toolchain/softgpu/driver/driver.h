@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Everything the driver knows, in one place that cuInit makes and nobody ever destroys: work may be in flight, and
 // calls may come, until the very end of the process.
+//
+// Threads: any; each member has a lock of its own, `order` stands above them.
 #pragma once
 
 #include <memory>

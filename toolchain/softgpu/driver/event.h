@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Events: marks in the order of work.
+// Threads: any, but for what the order lock guards.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The generated tables: what is exported, and what each driver function is called.
+// Constant: any thread.
 #pragma once
 
 namespace hpe::soft {

@@ -2,6 +2,8 @@
 // Graphs: nodes and their order, made by hand or by stream capture, and what an instantiated graph runs.
 //
 // Like CUDA's, a graph is not for use by several threads at once; only what launches read is guarded by the order lock.
+//
+// Errors: exceptions of type Error (call.h).
 #pragma once
 
 #include <map>

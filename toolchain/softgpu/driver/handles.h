@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Registries of the objects that the application holds handles of: a garbage or stale handle is found out, and an
 // object that is destroyed while another thread uses it lives until that use ends.
+//
+// Threads: any. Errors: nullptr for what is no handle.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What launches share with graphs and with questions about occupancy.
+// Sizes in bytes. Threads: any; parameters are copied.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Making and ending allocations, and finding the bytes behind an address.
+// Addresses and sizes in bytes. Threads: any. Errors: 0, nullptr, or an Error where that is said.
 #pragma once
 
 #include <cstddef>

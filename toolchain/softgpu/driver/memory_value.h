@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What operations on memory values share with graphs.
+// Threads: any; parameters are copied.
 #pragma once
 
 #include "toolchain/softgpu/driver/operation.h"

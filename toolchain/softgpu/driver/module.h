@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Modules (a program in one context), libraries (a program in every context that uses it), and their kernels.
+// A module is its context's, a library its loader's; a kernel in use is kept alive by whoever uses it. Threads: any.
+// Errors: exceptions of type Error (call.h).
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What a stream or a graph node does: one description, run now by a stream or later by every launch of a graph.
+// Plain descriptions: any thread, no errors of their own.
 #pragma once
 
 #include <cstddef>

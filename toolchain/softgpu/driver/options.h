@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The soft device's options, read from the environment once, by cuInit.
+// Threads: constant once cuInit has read them.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Memory pools: device memory that is allocated and freed in the order of a stream.
+// Sizes in bytes. A pool lives until it is destroyed and its last allocation is gone. Threads: any. Errors: 0 or false.
 #pragma once
 
 #include <cstdint>

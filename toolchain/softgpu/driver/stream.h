@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Streams: ordered queues of work, and how the default streams order themselves with the others.
+// Threads: any, but for what the order lock guards. Errors: exceptions of type Error (call.h).
 #pragma once
 
 #include <functional>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Address ranges that the application has reserved for its own mappings of physical memory.
+// Addresses and sizes in bytes. Threads: any.
 #pragma once
 
 #include <cstdint>

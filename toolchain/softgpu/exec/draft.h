@@ -2,6 +2,8 @@
 // A function while it is translated: instructions whose operands name virtual registers. finish() gives the registers
 // their places, sharing them where lifetimes allow (each thread only ever sees its own lane, so the ordinary liveness
 // of one thread is right for all), and resolves jumps.
+//
+// One function, one thread. Errors: finish() returns false for a jump to nowhere.
 #pragma once
 
 #include <cstdint>

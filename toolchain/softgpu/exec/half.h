@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Half precision (f16) and bfloat16 as numbers. Internal linkage: see lanes.h.
+// Pure functions. Source: IEEE 754-2008 binary16; PTX ISA, cvt, for rounding and NaN.
 #pragma once
 
 #include <cstdint>

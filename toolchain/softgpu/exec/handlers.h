@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Which handler runs an instruction. The handler files are compiled for several instruction sets; handlers() gives the
 // table for the best one that this processor has.
+//
+// Threads: any; the table is constant. Errors: nullptr where no handler runs such an instruction.
 #pragma once
 
 #include "toolchain/ptx/ast.h"

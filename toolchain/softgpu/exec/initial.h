@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Initial values of module-scope variables as bytes and relocations.
+// Threads: any, there is no state. Errors: false, `why` says in one line what is wrong.
 #pragma once
 
 #include <string>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The fast ways from 32 addresses to host bytes. Internal linkage: see lanes.h.
+// Threads: a warp is run by one at a time.
 #pragma once
 
 #include "toolchain/softgpu/exec/lanes.h"

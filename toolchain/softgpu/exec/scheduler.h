@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Runs the warps of a block in turns.
+// Threads: a block and its warps are run by one at a time. Errors: Warp::stop.
 #pragma once
 
 #include "toolchain/softgpu/exec/machine.h"

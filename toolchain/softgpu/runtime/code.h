@@ -2,6 +2,8 @@
 // The device code of the program: what nvcc's start-up code registers before main, and how the address of a host
 // stub or of a host shadow variable becomes a kernel or a variable of the driver. Registering touches no driver; a fat
 // binary is loaded when the first thing in it is needed.
+//
+// Threads: any. Errors: CUDA's.
 #pragma once
 
 #include "driver.h"

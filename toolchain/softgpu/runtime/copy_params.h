@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Turns the runtime's descriptions of a copy into the driver's.
+// Sizes in bytes. Threads: any, there is no state. Errors: CUDA's, for what cudaMemcpy* refuses.
 #pragma once
 
 #include "driver.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Turns what the runtime says of a graph node into what the driver says, and back.
+// Descriptions are filled in for the caller and point to what it gave. Threads: any. Errors: CUDA's.
 #pragma once
 
 #include "driver.h"
