@@ -21,12 +21,15 @@ def table(results):
     launch = next(f for title, f in figures.items() if title.startswith("launch"))
     start = next(f for title, f in figures.items() if title.startswith("start-up"))
     runs = sum(results["programs, runs equal to the twin"].values())
-    more = start["libhpe"]["median"] - start["without libhpe"]["median"]
+
+    def shown(f):
+        return f"{f['median']:.0f} ms (quartiles {f['low']:.0f} to {f['high']:.0f})"
+
     return ("\n".join("| " + " | ".join(row) + " |" for row in rows).replace("| --- ", "|---").replace("--- |", "---|")
             + f"\n\nA launch that no object concerns costs {100 * (launch['libhpe']['ratio'] - 1):.1f} % more "
-            f"({launch['libhpe']['given'] - launch['libhpe']['own']:.0f} ns), start-up {more:+.1f} ms of "
-            f"{start['without libhpe']['median']:.0f}. {runs} runs of the test programs print what their explicit-copy "
-            "twins print.\n")
+            f"({launch['libhpe']['given'] - launch['libhpe']['own']:.0f} ns). Start-up takes {shown(start['libhpe'])}, "
+            f"without libhpe {shown(start['without libhpe'])}. {runs} runs of the test programs print what their "
+            "explicit-copy twins print.\n")
 
 
 def main():
