@@ -22,6 +22,16 @@ cudaError_t with_driver(Work&& work) {
     return record(d != nullptr ? as_error(work(*d)) : error);
 }
 
+// Calls work(driver, device's handle), with no context.
+template <class Work>
+cudaError_t with_device(int device, Work&& work) {
+    return with_driver([&](const Driver& d) {
+        CUdevice handle{};
+        if (cudaError_t e = device_handle(d, device, handle)) return e;
+        return as_error(work(d, handle));
+    });
+}
+
 // Calls work(driver) in the context that the calling thread's runtime calls use.
 template <class Work>
 cudaError_t with_context(Flavour flavour, Work&& work) {

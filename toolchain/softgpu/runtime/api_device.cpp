@@ -8,16 +8,6 @@ namespace {
 
 CUdevice_attribute attribute(cudaDeviceAttr a) { return static_cast<CUdevice_attribute>(a); }
 
-// With a device's handle, and no context.
-template <class Work>
-cudaError_t with_device(int device, Work&& work) {
-    return with_driver([&](const Driver& d) {
-        CUdevice handle{};
-        if (cudaError_t e = device_handle(d, device, handle)) return e;
-        return as_error(work(d, handle));
-    });
-}
-
 }  // namespace
 
 extern "C" {

@@ -12,15 +12,6 @@ namespace {
 
 CUmemLocation* driver_location(cudaMemLocation* location) { return reinterpret_cast<CUmemLocation*>(location); }
 
-template <class Work>
-cudaError_t with_device(int device, Work&& work) {
-    return with_driver([&](const Driver& d) {
-        CUdevice handle{};
-        if (cudaError_t e = device_handle(d, device, handle)) return e;
-        return as_error(work(d, handle));
-    });
-}
-
 }  // namespace
 
 HPE_BOTH_FLAVOURS(cudaMallocAsync, ptsz, (void** pointer, size_t size, cudaStream_t stream), (pointer, size, stream)) {
