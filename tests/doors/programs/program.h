@@ -23,6 +23,15 @@ __attribute__((format(printf, 1, 2))) inline void say(const char* format, ...) {
     if (length > 0 && write(STDOUT_FILENO, text, static_cast<std::size_t>(length)) != length) _exit(99);
 }
 
+// CHECK for threads that may still run while the process exits: the runtime has been taken down under them then, with
+// libhpe and without, and they have nothing more to say.
+#define CHECK_WHILE_LOADED(call)                                \
+    do {                                                        \
+        const cudaError_t result_ = (call);                     \
+        while (result_ == cudaErrorCudartUnloading) pause();    \
+        CHECK(result_);                                         \
+    } while (false)
+
 template <int = 0>
 __global__ void advance(unsigned* data, unsigned n, unsigned key) {
     const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -37,14 +46,14 @@ struct Data {
     unsigned round = 0;
 
     explicit Data(unsigned n) : count(n), model(static_cast<unsigned*>(std::calloc(n, sizeof(unsigned)))) {
-        CHECK(cudaMalloc(&gpu, n * sizeof(unsigned)));
-        CHECK(cudaMemset(gpu, 0, n * sizeof(unsigned)));
-        CHECK(cudaDeviceSynchronize());
+        CHECK_WHILE_LOADED(cudaMalloc(&gpu, n * sizeof(unsigned)));
+        CHECK_WHILE_LOADED(cudaMemset(gpu, 0, n * sizeof(unsigned)));
+        CHECK_WHILE_LOADED(cudaDeviceSynchronize());
     }
     unsigned get(unsigned i) const {
         if (plain) return static_cast<volatile unsigned*>(gpu)[i];
         unsigned value = 0;
-        CHECK(cudaMemcpy(&value, gpu + i, sizeof value, cudaMemcpyDeviceToHost));
+        CHECK_WHILE_LOADED(cudaMemcpy(&value, gpu + i, sizeof value, cudaMemcpyDeviceToHost));
         return value;
     }
     void set(unsigned i, unsigned value) {
@@ -52,7 +61,7 @@ struct Data {
         if (plain) {
             static_cast<volatile unsigned*>(gpu)[i] = value;
         } else {
-            CHECK(cudaMemcpy(gpu + i, &value, sizeof value, cudaMemcpyHostToDevice));
+            CHECK_WHILE_LOADED(cudaMemcpy(gpu + i, &value, sizeof value, cudaMemcpyHostToDevice));
         }
     }
     void launch() {
