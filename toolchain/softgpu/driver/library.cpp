@@ -21,7 +21,7 @@ std::shared_ptr<Module> Library::in(Context& context) {
             program = Program::load(ptx, failure);
             require(program != nullptr, error_of(failure.fault));
         }
-        module = std::make_shared<Module>(context, program, this);
+        module = std::make_shared<Module>(context, program, this, symbols);
         driver().modules.add(module);
     }
     return module;
@@ -78,7 +78,9 @@ std::shared_ptr<Kernel> kernel_of(CUkernel handle) {
 CUresult load(CUlibrary* out, const void* image, unsigned count, const CUjit_option* names, void* const* values) {
     require(out != nullptr && image != nullptr);
     auto library = std::make_shared<Library>();
-    library->first = load_program(image, count, names, values, &library->ptx);
+    JitOptions options(JitOptions::Use::Load, count, names, values);
+    library->first = load_program(image, options, &library->ptx);
+    library->symbols = options.symbols();
     for (const std::string& name : library->first->kernels()) {
         library->kernels.push_back(std::make_shared<Kernel>(Kernel{library.get(), name, {}}));
         driver().kernels.add(library->kernels.back());

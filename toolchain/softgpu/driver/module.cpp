@@ -7,24 +7,14 @@
 #include <cstdio>
 #include <cstring>
 
-#include "toolchain/fatbin/fatbin.h"
+#include "toolchain/ptx/parser.h"
+#include "toolchain/ptx/printer.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/memory.h"
 #include "toolchain/softgpu/driver/stream.h"
 
 namespace hpe::soft {
 namespace {
-
-// What the application gave room for a message about the image.
-void log_to_options(const std::string& message, unsigned count, const CUjit_option* names, void* const* values) {
-    char* buffer = nullptr;
-    std::size_t size = 0;
-    for (unsigned i = 0; i < count; ++i) {
-        if (names[i] == CU_JIT_ERROR_LOG_BUFFER) buffer = static_cast<char*>(values[i]);
-        if (names[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) size = reinterpret_cast<std::size_t>(values[i]);
-    }
-    if (buffer && size) std::snprintf(buffer, size, "%s", message.c_str());
-}
 
 std::uint32_t word(const void* image) {
     std::uint32_t value;
@@ -41,6 +31,17 @@ bool looks_like_ptx(const char* text) {
     while (*text == ' ' || *text == '\t' || *text == '\r' || *text == '\n') ++text;
     return *text == '.' || *text == '/';
 }
+
+// The module's text with what the options change in it.
+std::string changed(const std::string& text, const JitOptions& options) {
+    std::string why;
+    const auto module = ptx::parse(text, why);
+    if (!module) return text;  // whoever loads it will say what is wrong
+    options.apply_to(*module);
+    return ptx::print(*module);
+}
+
+}  // namespace
 
 fatbin::Ptx ptx_of(const void* image, std::string& why) {
     fatbin::Ptx ptx;
@@ -71,8 +72,6 @@ fatbin::Ptx ptx_of(const void* image, std::string& why) {
     return ptx;
 }
 
-}  // namespace
-
 CUresult error_of(Fault fault) {
     switch (fault) {
         case Fault::None: return CUDA_SUCCESS;
@@ -88,12 +87,13 @@ CUresult error_of(Fault fault) {
     return CUDA_ERROR_UNKNOWN;
 }
 
-std::shared_ptr<Program> load_program(const void* image, unsigned options, const CUjit_option* names,
-                                      void* const* values, std::string* text) {
-    require(image != nullptr && (options == 0 || (names && values)));
+std::shared_ptr<Program> load_program(const void* image, JitOptions& options, std::string* text) {
+    require(image != nullptr);
+    const auto start = Clock::now();
     std::string why;
     try {
         fatbin::Ptx ptx = ptx_of(image, why);
+        if (options.changes_code()) ptx.text = changed(ptx.text, options);
         Failure failure;
         auto program = Program::load(ptx.text, failure);
         if (!program || failure) {
@@ -101,10 +101,12 @@ std::shared_ptr<Program> load_program(const void* image, unsigned options, const
             fail(failure ? error_of(failure.fault) : CUDA_ERROR_INVALID_PTX);
         }
         if (text) *text = std::move(ptx.text);
+        options.inform("PTX for sm_" + std::to_string(program->target()) + " loaded");
+        options.spent(Clock::now() - start);
         return program;
     } catch (const Error&) {
         complain("module not loaded: %s", why.c_str());
-        log_to_options(why, options, names, values);
+        options.report(why);
         throw;
     }
 }
@@ -155,11 +157,16 @@ std::uint64_t allocate_managed(Context& context, std::uint64_t bytes) {
 
 }  // namespace
 
-Module::Module(Context& owner, std::shared_ptr<Program> its_program, Library* its_library)
+Module::Module(Context& owner, std::shared_ptr<Program> its_program, Library* its_library, const HostSymbols& symbols)
     : context(owner), program(std::move(its_program)), library(its_library) {
     std::vector<const Variable*> fresh;  // all but managed ones that another context has brought to life
     const auto place = [&](const Variable& v) {
         if (v.external) {
+            if (const auto at = symbols.find(v.name); at != symbols.end()) {
+                variables_[v.name] = {at->second, v.size, false};
+                program->place(v.name, at->second);
+                return;
+            }
             complain("module not loaded: %s is declared and nowhere defined", v.name.c_str());
             fail(CUDA_ERROR_INVALID_PTX);
         }
@@ -247,7 +254,8 @@ std::shared_ptr<Module> module_of(CUmodule handle) {
 CUresult load(CUmodule* out, const void* image, unsigned options, const CUjit_option* names, void* const* values) {
     require(out != nullptr && image != nullptr);
     Context& context = current();
-    auto module = std::make_shared<Module>(context, load_program(image, options, names, values), nullptr);
+    JitOptions jit(JitOptions::Use::Load, options, names, values);
+    auto module = std::make_shared<Module>(context, load_program(image, jit), nullptr, jit.symbols());
     *out = module->handle();
     driver().modules.add(std::move(module));
     return CUDA_SUCCESS;

@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "toolchain/fatbin/fatbin.h"
 #include "toolchain/softgpu/driver/context.h"
+#include "toolchain/softgpu/driver/jit_options.h"
 #include "toolchain/softgpu/exec/exec.h"
 
 namespace hpe::soft {
@@ -46,7 +48,7 @@ struct GlobalVariable {
 class Module {
 public:
     // Places the program's variables. Throws OUT_OF_MEMORY, and INVALID_IMAGE for references that nothing defines.
-    Module(Context& owner, std::shared_ptr<Program> its_program, Library* its_library);
+    Module(Context& owner, std::shared_ptr<Program> its_program, Library* its_library, const HostSymbols& symbols);
     ~Module();
     CUmodule handle() { return reinterpret_cast<CUmodule>(this); }
 
@@ -74,6 +76,7 @@ struct Kernel {
 
 struct Library {
     std::string ptx;
+    HostSymbols symbols;
     std::shared_ptr<Program> first;  // used by the first context
     std::vector<std::shared_ptr<Kernel>> kernels;
     std::mutex mutex;
@@ -84,9 +87,10 @@ struct Library {
     ~Library();
 };
 
-// Parses an image in any form a program may pass. Throws the error that CUDA has for what is wrong with it.
-std::shared_ptr<Program> load_program(const void* image, unsigned options, const CUjit_option* names,
-                                      void* const* values, std::string* text = nullptr);
+// The PTX in an image of any form that a program may pass. Throws the error that CUDA has for what is wrong with it,
+// and `why` says it in words.
+fatbin::Ptx ptx_of(const void* image, std::string& why);
+std::shared_ptr<Program> load_program(const void* image, JitOptions& options, std::string* text = nullptr);
 std::string read_file(const char* name);  // with a NUL behind it; throws FILE_NOT_FOUND
 
 // Accepts a CUfunction or a CUkernel; throws INVALID_HANDLE.

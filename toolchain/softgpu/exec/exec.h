@@ -127,6 +127,9 @@ public:
     virtual Failure run(std::string_view kernel, const Launch& launch, const AddressSpace& memory) = 0;
 };
 
+// Functions that kernels call and no module defines, because every device has them: vprintf, malloc and their like.
+bool is_device_function(std::string_view name);
+
 // Number of threads that run blocks, the caller's included. Set once, before the first run; 0: one per usable core.
 void set_worker_threads(unsigned count);
 // Number of thread instructions run so far in this process.

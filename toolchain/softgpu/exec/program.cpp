@@ -235,6 +235,9 @@ void Module::describe(Kernel& k, const ptx::Function& f, const SharedLayout& sha
             if (!w.empty() && w[0] >= '0' && w[0] <= '9') n *= std::min(std::stoull(w.substr(0, 9)), 1ull << 20);
         return static_cast<std::uint32_t>(std::min<std::uint64_t>(n, most_threads));
     };
+    if (const ptx::Directive* d = f.directive("maxnreg"); d != nullptr && !d->words.empty())
+        info.registers =
+            std::min(info.registers, static_cast<std::uint32_t>(std::strtoul(d->words[0].c_str(), nullptr, 10)));
     info.max_threads = std::min(product("maxntid", most_threads), product("reqntid", most_threads));
 }
 
@@ -336,6 +339,10 @@ Failure Module::run(std::string_view name, const Launch& launch, const AddressSp
 }
 
 }  // namespace
+
+bool is_device_function(std::string_view name) {
+    return name == "vprintf" || name == "__assertfail" || name == "malloc" || name == "free";
+}
 
 std::shared_ptr<Program> Program::load(std::string_view text, Failure& failure) {
     try {
