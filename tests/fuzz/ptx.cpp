@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Fuzz target: the PTX parser, verifier and printer. Text that parses is printed, and what was printed parses to the same.
+// Fuzz target: the PTX parser, verifier and printer. Text that parses is printed, and what was printed parses to the
+// same.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs the instruction forms on a real GPU through the driver API and writes all results.
-// usage: forms_record FORMS.ptx FORMS.list OUT.bin
+// Runs the instruction forms on a real GPU through the driver API. On stdout: what ran it, and a fingerprint of each
+// exact form's results; in CELLS, if given, every result of every form (for HPE_FORMS_BIN of the test exec_forms).
+// usage: forms_record FORMS.ptx FORMS.list [CELLS]
 #include <cuda.h>
 
 #include <cstdio>
@@ -20,7 +21,7 @@
     } while (false)
 
 int main(int argc, char** argv) {
-    if (argc != 4) return 2;
+    if (argc != 3 && argc != 4) return 2;
     std::ifstream in(argv[1]);
     const std::string ptx{std::istreambuf_iterator<char>(in), {}};
     CUdevice device = 0;
@@ -31,15 +32,23 @@ int main(int argc, char** argv) {
     CHECK(cuDevicePrimaryCtxRetain(&context, device));
     CHECK(cuCtxSetCurrent(context));
     CHECK(cuModuleLoadData(&module, ptx.c_str()));
+    char name_of_device[256] = "";
+    int driver = 0;
+    CHECK(cuDeviceGetName(name_of_device, sizeof name_of_device, device));
+    CHECK(cuDriverGetVersion(&driver));
+    std::printf("# %s, CUDA driver %d.%d: fingerprint, operands, form\n", name_of_device, driver / 1000,
+                driver % 1000 / 10);
     CUdeviceptr p[4];
     for (auto& q : p) CHECK(cuMemAlloc(&q, forms::cells * 8));
     std::ifstream list(argv[2]);
-    std::ofstream out(argv[3], std::ios::binary);
+    std::ofstream cells;
+    if (argc == 4) cells.open(argv[3], std::ios::binary);
     std::string loaded;
     for (std::string line; std::getline(list, line);) {
         std::istringstream words(line);
-        std::string name, domain;
-        words >> name >> domain;
+        std::string name, domain, exact, bytes, text;
+        words >> name >> domain >> exact >> bytes;
+        std::getline(words >> std::ws, text);
         if (domain != loaded)
             for (unsigned n = 0; n < 3; n++)
                 CHECK(cuMemcpyHtoD(p[n], forms::input(domain, n).data(), forms::cells * 8));
@@ -52,7 +61,10 @@ int main(int argc, char** argv) {
         CHECK(cuCtxSynchronize());
         std::vector<std::uint64_t> r(forms::cells);
         CHECK(cuMemcpyDtoH(r.data(), p[3], forms::cells * 8));
-        out.write(reinterpret_cast<const char*>(r.data()), forms::cells * 8);
+        if (exact == "exact")
+            std::printf("%016llx %s %s\n", static_cast<unsigned long long>(forms::fingerprint(r.data())),
+                        domain.c_str(), text.c_str());
+        cells.write(reinterpret_cast<const char*>(r.data()), forms::cells * 8);
     }
-    return 0;
+    return argc == 4 && !cells.good() ? 1 : 0;
 }
