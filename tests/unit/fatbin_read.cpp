@@ -65,6 +65,58 @@ TEST_CASE("every compression mode gives the same PTX", "[fatbin]") {
     }
 }
 
+namespace {
+
+// An uncompressed fat binary with one entry per architecture: "90", "90a" of one architecture, "100f" of a family.
+std::vector<std::byte> made_of(const std::vector<std::string>& architectures) {
+    std::string entries;
+    const auto word = [](std::string& to, std::uint64_t value, unsigned bytes) {
+        for (unsigned n = 0; n < bytes; n++) to += static_cast<char>(value >> (8 * n) & 255);
+    };
+    for (const std::string& name : architectures) {
+        std::string text = ".version 8.7\n.target sm_" + name + "\n.address_size 64\n";
+        text.resize((text.size() + 8) / 8 * 8);
+        const std::uint64_t specific = name.back() == 'a' ? 0x100000 : name.back() == 'f' ? 0x200000 : 0;
+        word(entries, 1, 2), word(entries, 0x101, 2), word(entries, 64, 4), word(entries, text.size(), 8);
+        word(entries, 0, 8), word(entries, 0x00090000, 4), word(entries, std::stoul(name), 4), word(entries, 0, 8);
+        word(entries, 0x11 | specific, 8), word(entries, 0, 8), word(entries, 0, 8);
+        entries += text;
+    }
+    std::string all;
+    word(all, 0xba55ed50, 4), word(all, 1, 2), word(all, 16, 2), word(all, entries.size(), 8);
+    all += entries;
+    std::vector<std::byte> image(all.size());
+    std::memcpy(image.data(), all.data(), all.size());
+    return image;
+}
+
+std::string chosen(const std::vector<std::string>& architectures, int device) {
+    Ptx ptx;
+    std::string why;
+    const auto image = made_of(architectures);
+    if (!extract_ptx(std::span(image), ptx, why, device)) return why;
+    const auto at = ptx.text.find("sm_");
+    return ptx.text.substr(at + 3, ptx.text.find('\n', at) - at - 3);
+}
+
+}  // namespace
+
+TEST_CASE("a device gets the best entry that it can run", "[fatbin]") {
+    CHECK(chosen({"75", "90", "100", "80"}, 100) == "100");
+    CHECK(chosen({"75", "90", "100", "80"}, 90) == "90");
+    CHECK(chosen({"75", "90", "100", "80"}, 89) == "80");
+    CHECK(chosen({"75", "120"}, 100) == "75");
+    // Nothing fits: the caller sees the nearest and refuses it.
+    CHECK(chosen({"120", "103"}, 100) == "103");
+    CHECK(chosen({"90", "100"}, 80) == "90");
+    // What one architecture or family alone runs is no choice on others unless there is no other.
+    CHECK(chosen({"80", "90a"}, 100) == "80");
+    CHECK(chosen({"90a"}, 100) == "90a");
+    CHECK(chosen({"80", "90a"}, 90) == "90a");
+    CHECK(chosen({"90a", "90"}, 90) == "90");
+    CHECK(chosen({"100f", "90", "100a"}, 100) == "100f");
+}
+
 TEST_CASE("plain text and nonsense", "[fatbin]") {
     Ptx ptx;
     std::string why;

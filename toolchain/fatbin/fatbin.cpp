@@ -18,7 +18,7 @@ constexpr std::uint32_t container_magic = 0xba55ed50;
 constexpr std::uint16_t kind_ptx = 1;
 constexpr std::uint64_t flag_lz4 = 0x2000;
 constexpr std::uint64_t flag_zstd = 0x8000;
-constexpr int newest_arch = 100;
+constexpr std::uint64_t flag_specific = 0x300000;  // of one architecture (sm_90a) or one family (sm_100f)
 // PTX of the largest programs is some tens of MiB; a size beyond this is damage, not a program.
 constexpr std::uint64_t largest_text = std::uint64_t{1} << 30;
 constexpr std::size_t most_containers = 64;
@@ -132,14 +132,19 @@ bool unpack(const Entry& entry, std::string& text, std::string& why) {
     return true;
 }
 
-// Highest first, but what this reader's users know; only if there is none such, the lowest above.
-bool better(std::uint32_t candidate, std::uint32_t best) {
-    const bool known = candidate <= newest_arch, best_known = best <= newest_arch;
+// Highest first, but what the device can run; only if there is none such, the lowest above. What was compiled for one
+// architecture alone comes last but on that one, and there after what any later one could run, too.
+bool better(const EntryHeader& candidate, const EntryHeader& best, std::uint32_t device) {
+    const bool known = candidate.arch <= device, best_known = best.arch <= device;
     if (known != best_known) return known;
-    return known ? candidate > best : candidate < best;
+    const bool specific = (candidate.flags & flag_specific) != 0, best_specific = (best.flags & flag_specific) != 0;
+    const bool foreign = specific && candidate.arch != device, best_foreign = best_specific && best.arch != device;
+    if (foreign != best_foreign) return best_foreign;
+    if (candidate.arch != best.arch) return known == (candidate.arch > best.arch);
+    return best_specific && !specific;
 }
 
-bool extract_from_containers(std::span<const std::byte> bytes, Ptx& out, std::string& why) {
+bool extract_from_containers(std::span<const std::byte> bytes, Ptx& out, std::string& why, std::uint32_t device) {
     bool found = false, saw_entry = false;
     Entry best;
     std::uint64_t at = 0;
@@ -169,7 +174,7 @@ bool extract_from_containers(std::span<const std::byte> bytes, Ptx& out, std::st
             entry.payload = inside.subspan(static_cast<std::size_t>(entry_at + h.header_bytes),
                                            static_cast<std::size_t>(h.padded_bytes));
             saw_entry = true;
-            if (h.kind == kind_ptx && (!found || better(h.arch, best.header.arch))) {
+            if (h.kind == kind_ptx && (!found || better(h, best.header, device))) {
                 best = entry;
                 found = true;
             }
@@ -199,10 +204,11 @@ bool take_text(std::string text, Ptx& out, std::string& why) {
 
 }  // namespace
 
-bool extract_ptx(std::span<const std::byte> image, Ptx& out, std::string& why) {
+bool extract_ptx(std::span<const std::byte> image, Ptx& out, std::string& why, int device) {
     try {
         std::uint32_t magic = 0;
-        if (read(image, 0, magic) && magic == container_magic) return extract_from_containers(image, out, why);
+        if (read(image, 0, magic) && magic == container_magic)
+            return extract_from_containers(image, out, why, static_cast<std::uint32_t>(device));
         return take_text(std::string(reinterpret_cast<const char*>(image.data()), image.size()), out, why);
     } catch (const std::bad_alloc&) {
         why = "out of memory";
@@ -210,7 +216,7 @@ bool extract_ptx(std::span<const std::byte> image, Ptx& out, std::string& why) {
     }
 }
 
-bool extract_ptx(const void* image, Ptx& out, std::string& why) {
+bool extract_ptx(const void* image, Ptx& out, std::string& why, int device) {
     if (image == nullptr) {
         why = "no image";
         return false;
@@ -240,7 +246,7 @@ bool extract_ptx(const void* image, Ptx& out, std::string& why) {
             return false;
         }
         const std::size_t size = header.header_bytes + static_cast<std::size_t>(header.payload_bytes);
-        return extract_ptx(std::span(static_cast<const std::byte*>(image), size < 16 ? 16 : size), out, why);
+        return extract_ptx(std::span(static_cast<const std::byte*>(image), size < 16 ? 16 : size), out, why, device);
     }
     if (*static_cast<const unsigned char*>(image) == 0x7f) {  // an ELF file
         why = "machine code without PTX (a cubin)";

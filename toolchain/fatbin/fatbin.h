@@ -10,6 +10,9 @@
 
 namespace hpe::fatbin {
 
+// The newest compute capability that this code's users know.
+constexpr int newest_arch = 100;
+
 struct Ptx {
     std::string text;
     int arch = 0;  // compute capability as nvcc writes it: 75, 90, 100; 0: plain text without a .target line
@@ -17,10 +20,11 @@ struct Ptx {
 
 // `image` is what a program passes to __cudaRegisterFatBinary, cuModuleLoadData and their relatives: a wrapper struct
 // (magic 0x466243b1), a bare fat binary (0xba55ed50) or NUL-terminated PTX text. Such a pointer comes without a length,
-// so the lengths that the image itself states are taken as its bounds. False: `why` says in a few words what is wrong.
-bool extract_ptx(const void* image, Ptx& out, std::string& why);
+// so the lengths that the image itself states are taken as its bounds. Of several entries the best for a device of
+// compute capability `device` is taken. False: `why` says in a few words what is wrong.
+bool extract_ptx(const void* image, Ptx& out, std::string& why, int device = newest_arch);
 
 // The same for bytes whose number is known (a file, a fuzzer's input): a bare fat binary or PTX text.
-bool extract_ptx(std::span<const std::byte> image, Ptx& out, std::string& why);
+bool extract_ptx(std::span<const std::byte> image, Ptx& out, std::string& why, int device = newest_arch);
 
 }  // namespace hpe::fatbin

@@ -73,18 +73,13 @@ public:
     std::shared_ptr<MemoryPool> default_pool, pool;  // pool: the current one
 };
 
-// Limits that launches and attributes agree on.
+// Limits that launches and attributes agree on; those of the compute capability are in Options.
 constexpr unsigned max_threads_per_block = 1024;
 constexpr unsigned max_block_dim[3] = {1024, 1024, 64};
 constexpr unsigned max_grid_dim[3] = {2147483647, 65535, 65535};
 constexpr unsigned shared_per_block = 48 << 10;
-constexpr unsigned shared_per_block_optin = 227 << 10;
-constexpr unsigned shared_per_multiprocessor = 228 << 10;
 constexpr unsigned registers_per_block = 65536;
-constexpr unsigned threads_per_multiprocessor = 2048;
-constexpr unsigned blocks_per_multiprocessor = 32;
 constexpr unsigned multiprocessors = 16;
-constexpr unsigned capability_major = 9, capability_minor = 0;
 constexpr int driver_version = 13000;
 
 }  // namespace hpe::soft

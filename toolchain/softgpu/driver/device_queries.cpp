@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What programs ask about a device: its name, its place on the bus, its attributes. They are those of a small device
-// of compute capability 9.0; what the soft device cannot do is said here too, so that programs choose another way.
+// of its compute capability; what the soft device cannot do is said here too, so that programs choose another way.
 #include <cstdio>
 #include <cstring>
 
@@ -79,12 +79,14 @@ bool number_of(CUdevice_attribute attribute, const Device& device, int& value) {
         case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y: value = to_int(max_grid_dim[1]); return true;
         case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z: value = to_int(max_grid_dim[2]); return true;
         case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: value = to_int(shared_per_block); return true;
-        case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: value = to_int(shared_per_block_optin); return true;
+        case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
+            value = to_int(capability().shared_per_block_optin);
+            return true;
         case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:
-            value = to_int(shared_per_multiprocessor);
+            value = to_int(capability().shared_per_multiprocessor);
             return true;
         case CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK:
-            value = to_int(shared_per_multiprocessor - shared_per_block_optin);
+            value = to_int(capability().shared_per_multiprocessor - capability().shared_per_block_optin);
             return true;
         case CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY: value = constant_memory; return true;
         case CU_DEVICE_ATTRIBUTE_WARP_SIZE: value = warp_size; return true;
@@ -97,15 +99,17 @@ bool number_of(CUdevice_attribute attribute, const Device& device, int& value) {
         case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: value = 4 << 20; return true;
         case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: value = to_int(multiprocessors); return true;
         case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
-            value = to_int(threads_per_multiprocessor);
+            value = to_int(capability().threads_per_multiprocessor);
             return true;
-        case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR: value = to_int(blocks_per_multiprocessor); return true;
+        case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR:
+            value = to_int(capability().blocks_per_multiprocessor);
+            return true;
         case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE: value = CU_COMPUTEMODE_DEFAULT; return true;
         case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: value = bus_of(device); return true;
         case CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD_GROUP_ID: value = device.ordinal; return true;
         case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: value = 2; return true;
-        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: value = to_int(capability_major); return true;
-        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: value = to_int(capability_minor); return true;
+        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: value = capability().number / 10; return true;
+        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: value = capability().number % 10; return true;
         case CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO: value = 2; return true;
         case CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT: value = 1; return true;
         case CU_DEVICE_ATTRIBUTE_NUMA_CONFIG: value = CU_DEVICE_NUMA_CONFIG_NONE; return true;
@@ -201,8 +205,8 @@ CUresult api::cuDeviceGetAttribute(int* pi, CUdevice_attribute attribute, CUdevi
 CUresult api::cuDeviceComputeCapability(int* major, int* minor, CUdevice dev) {
     require(major != nullptr && minor != nullptr);
     device_at(dev);
-    *major = to_int(capability_major);
-    *minor = to_int(capability_minor);
+    *major = capability().number / 10;
+    *minor = capability().number % 10;
     return CUDA_SUCCESS;
 }
 

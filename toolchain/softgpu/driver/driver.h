@@ -54,6 +54,7 @@ struct Driver {
 
 // Only after cuInit.
 Driver& driver();
+inline const Capability& capability() { return *driver().options.capability; }
 
 // By ordinal; throws CUDA_ERROR_INVALID_DEVICE.
 Device& device_at(CUdevice ordinal);

@@ -2,13 +2,14 @@
 // What can be asked of and set on a kernel's function, and how many of its blocks fit on a multiprocessor.
 #include <algorithm>
 
-#include "toolchain/softgpu/driver/device.h"
+#include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/launch.h"
 
 namespace hpe::soft {
 namespace {
 
-constexpr unsigned reserved_shared = 1 << 10;  // per block, by the system, on devices of this capability
+// Shared memory that the system takes of each block.
+unsigned reserved_shared() { return capability().shared_per_multiprocessor - capability().shared_per_block_optin; }
 
 // Registers of PTX are virtual and many; a compiler keeps them within what the largest block leaves each thread.
 unsigned registers_of(const KernelInfo& info) {
@@ -69,13 +70,15 @@ unsigned blocks_per_multiprocessor_of(KernelFunction& function, unsigned threads
     const KernelInfo& info = function.info();
     if (threads == 0 || threads > info.max_threads || dynamic_shared > most_dynamic_shared(function)) return 0;
     const unsigned warps = (threads + 31) / 32;
-    unsigned blocks = std::min(blocks_per_multiprocessor, threads_per_multiprocessor / (warps * 32));
+    unsigned blocks =
+        std::min(capability().blocks_per_multiprocessor, capability().threads_per_multiprocessor / (warps * 32));
     blocks = std::min(
         blocks, registers_per_block / (round_up(registers_of(info), 8) * warps * 32) == 0
                     ? 1u
                     : static_cast<unsigned>(registers_per_block / (round_up(registers_of(info), 8) * warps * 32)));
-    const std::uint64_t shared = round_up(info.static_shared_bytes + dynamic_shared, 128) + reserved_shared;
-    return std::min(blocks, static_cast<unsigned>(shared_per_multiprocessor / shared));
+    const std::uint64_t shared = round_up(info.static_shared_bytes + dynamic_shared, 128) + reserved_shared();
+    if (shared == 0) return blocks;
+    return std::min(blocks, static_cast<unsigned>(capability().shared_per_multiprocessor / shared));
 }
 
 CUresult api::cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) {
@@ -89,9 +92,7 @@ CUresult api::cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUf
         case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: *value = static_cast<int>(info.local_bytes); break;
         case CU_FUNC_ATTRIBUTE_NUM_REGS: *value = static_cast<int>(registers_of(info)); break;
         case CU_FUNC_ATTRIBUTE_PTX_VERSION: *value = function->program->target(); break;
-        case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-            *value = static_cast<int>(capability_major * 10 + capability_minor);
-            break;
+        case CU_FUNC_ATTRIBUTE_BINARY_VERSION: *value = capability().number; break;
         case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
             *value = static_cast<int>(most_dynamic_shared(*function));
             break;
@@ -105,8 +106,8 @@ CUresult api::cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribu
     const auto function = function_of(handle);
     switch (attribute) {
         case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-            require(value >= 0 &&
-                    static_cast<unsigned>(value) + function->info().static_shared_bytes <= shared_per_block_optin);
+            require(value >= 0 && static_cast<unsigned>(value) + function->info().static_shared_bytes <=
+                                      capability().shared_per_block_optin);
             function->max_dynamic_shared = value;
             return CUDA_SUCCESS;
         case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
@@ -192,8 +193,8 @@ CUresult api::cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction 
     const auto function = function_of(handle);
     require(static_cast<unsigned>(blocks) <=
             blocks_per_multiprocessor_of(*function, static_cast<unsigned>(threads), 0));
-    const std::uint64_t share = shared_per_multiprocessor / static_cast<unsigned>(blocks) / 128 * 128;
-    const std::uint64_t taken = function->info().static_shared_bytes + reserved_shared;
+    const std::uint64_t share = capability().shared_per_multiprocessor / static_cast<unsigned>(blocks) / 128 * 128;
+    const std::uint64_t taken = function->info().static_shared_bytes + reserved_shared();
     const std::uint64_t left = share > taken ? share - taken : 0;
     *bytes = std::min<std::uint64_t>(left, most_dynamic_shared(*function));
     return CUDA_SUCCESS;

@@ -61,12 +61,13 @@ fatbin::Ptx ptx_of(const void* image, std::string& why) {
         why = "neither a fat binary nor PTX";
         fail(CUDA_ERROR_INVALID_IMAGE);
     }
-    if (!fatbin::extract_ptx(image, ptx, why)) {
+    if (!fatbin::extract_ptx(image, ptx, why, capability().number)) {
         const bool missing = why.find("no PTX") != std::string::npos;
         fail(missing ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_ERROR_INVALID_IMAGE);
     }
-    if (ptx.arch > static_cast<int>(capability_major * 10 + capability_minor)) {
-        why = "PTX is for compute capability " + std::to_string(ptx.arch) + ", the soft device has 90";
+    if (ptx.arch > capability().number) {
+        why = "PTX is for compute capability " + std::to_string(ptx.arch / 10) + "." + std::to_string(ptx.arch % 10) +
+              ", the soft device has " + capability().name + " (HPE_SOFT_COMPUTE)";
         fail(binary ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_ERROR_INVALID_PTX);
     }
     return ptx;

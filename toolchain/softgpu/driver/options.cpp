@@ -4,6 +4,8 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
+#include <string>
 
 #include "toolchain/softgpu/driver/call.h"
 
@@ -47,6 +49,21 @@ bool read(const char* name, std::uint64_t& out, std::uint64_t least, std::uint64
     return false;
 }
 
+bool read(const char* name, const Capability*& out) {
+    const char* text = std::getenv(name);
+    if (!text || !*text) return true;
+    std::string accepted;
+    for (const Capability& c : capabilities) {
+        if (std::strcmp(c.name, text) == 0) {
+            out = &c;
+            return true;
+        }
+        accepted += accepted.empty() ? c.name : std::string(", ") + c.name;
+    }
+    complain("%s: '%s' is not accepted; accepted is one of %s", name, text, accepted.c_str());
+    return false;
+}
+
 }  // namespace
 
 bool read_options(Options& out) {
@@ -61,6 +78,7 @@ bool read_options(Options& out) {
                  "bytes per second, with suffix K, M or G; 0: as HPE_SOFT_LINK");
     good &= read("HPE_SOFT_LATENCY", out.latency, 0, 10'000'000, false, "microseconds from 0 to 10000000");
     good &= read("HPE_SOFT_THREADS", threads, 0, 1024, false, "a number from 0 (one per core) to 1024");
+    good &= read("HPE_SOFT_COMPUTE", out.capability);
     out.devices = static_cast<unsigned>(devices);
     out.peer = peer != 0;
     out.threads = static_cast<unsigned>(threads);

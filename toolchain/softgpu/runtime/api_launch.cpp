@@ -15,6 +15,8 @@ struct Configuration {
     size_t shared_bytes;
     cudaStream_t stream;
 };
+// Why the thread's last __cudaGetKernel gave no kernel: the launch that follows it has the same reason.
+thread_local cudaError_t no_kernel = cudaErrorInvalidDeviceFunction;
 // A stack: the arguments of a launch may launch kernels themselves.
 thread_local std::vector<Configuration> configurations;
 
@@ -43,7 +45,7 @@ cudaError_t launch_symbol(Flavour flavour, const void* symbol, dim3 grid, dim3 b
 cudaError_t launch_handle(Flavour flavour, cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
                           size_t shared_bytes, cudaStream_t stream) {
     return with_context(flavour, [&](const Driver& d) {
-        if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
+        if (kernel == nullptr) return no_kernel;
         return launch(d, kernel, grid, block, arguments, shared_bytes, stream, false);
     });
 }
@@ -72,7 +74,11 @@ cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared_b
 
 // Called once for each place in the program that launches a kernel; the handle serves every device.
 cudaError_t __cudaGetKernel(cudaKernel_t* handle, const void* symbol);
-cudaError_t __cudaGetKernel(cudaKernel_t* handle, const void* symbol) { return cudaGetKernel(handle, symbol); }
+cudaError_t __cudaGetKernel(cudaKernel_t* handle, const void* symbol) {
+    const cudaError_t error = cudaGetKernel(handle, symbol);
+    no_kernel = error != cudaSuccess ? error : cudaErrorInvalidDeviceFunction;
+    return error;
+}
 
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
                                cudaStream_t stream);
