@@ -188,6 +188,7 @@ private:
             } else if (word == "v2" || word == "v4" || word == "v8") {
                 v.vector = static_cast<unsigned>(word[1] - '0');
             } else if (const Type t = type_named(word); t != Type::None) {
+                if (v.type != Type::None) return fail("a declaration with two types");
                 v.type = t;
             } else if (word == "attribute") {
                 advance();
@@ -217,6 +218,7 @@ private:
             advance();
         }
         if (v.type == Type::None) return fail("a declaration without a type");
+        if (v.space != Space::Reg && size_of(v.type) == 0) return fail("a type that only registers have");
         return true;
     }
 
@@ -417,7 +419,7 @@ private:
         if (depth > deepest) return fail("operands nested too deep");
         if (take('{')) {
             o.kind = Operand::Kind::Vector;
-            return operands_until('}', o, depth);
+            return operands_until('}', o, depth) && paired(o, depth);
         }
         if (now().is('(') && depth == 0) {
             advance();
@@ -442,6 +444,19 @@ private:
         return constant(o.value, 0);
     }
 
+    // p|q, and {a, b, c, d}|p of textures.
+    bool paired(Operand& o, int depth) {
+        if (!now().is('|') || next().kind != Token::Kind::Name) return true;
+        advance();
+        Operand first = std::move(o), second;
+        if (!operand(second, depth + 1)) return false;
+        o = Operand{};
+        o.kind = Operand::Kind::Pair;
+        o.elements.push_back(std::move(first));
+        o.elements.push_back(std::move(second));
+        return true;
+    }
+
     bool name_operand(Operand& o, int depth) {
         o.name = std::string(now().text);
         advance();
@@ -449,16 +464,7 @@ private:
             o.name += "." + std::string(now().text);
             advance();
         }
-        if (now().is('|') && next().kind == Token::Kind::Name) {
-            advance();
-            Operand first = std::move(o), second;
-            if (!operand(second, depth + 1)) return false;
-            o = Operand{};
-            o.kind = Operand::Kind::Pair;
-            o.elements.push_back(std::move(first));
-            o.elements.push_back(std::move(second));
-            return true;
-        }
+        if (now().is('|')) return paired(o, depth);
         if (now().is('+') || now().is('-')) {  // mov.u64 %rd, table+8
             return constant_sum(o.value);
         }

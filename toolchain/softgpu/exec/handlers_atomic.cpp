@@ -104,10 +104,12 @@ template <Atomic A, class T, bool Result>
 const Instr* atomic(Warp& w, const Instr* i, std::uint32_t mask) {
     using U = Bits<T>;
     Resolved at;
-    if (!resolve(w, i, mask, sizeof(T), true, at)) return nullptr;
+    // The first element of a vector stands for its alignment and its end.
+    const unsigned bytes = static_cast<unsigned>(sizeof(T)) * (i->count > 1 ? i->count : 1u);
+    if (!resolve(w, i, mask, bytes, true, at)) return nullptr;
     if (A == Atomic::Cas || A == Atomic::Exch) w.spins = true;
     if (at.first != nullptr)
-        for (unsigned l = 0; l < lanes; l++) at.host[l] = at.first + l * sizeof(T);
+        for (unsigned l = 0; l < lanes; l++) at.host[l] = at.first + l * bytes;
     const auto* b = w.at<const T>(i->src[1]);
     const auto* c = A == Atomic::Cas ? w.at<const T>(i->src[2]) : b;
     // On the hardware single precision additions flush subnormals, except in shared memory.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Translation of mov, cvt, loads, stores, atomics and address conversions.
 #include <algorithm>
+#include <span>
 
 #include "toolchain/softgpu/exec/memory.h"
 #include "toolchain/softgpu/exec/translate.h"
@@ -170,6 +171,7 @@ bool Translator::atomic(bool result) {
         has(word);
     Memory memory{};
     take_space(memory);
+    skip_memory_hints();
     if (memory == Memory::Local || memory == Memory::Param) return refuse("");
     static constexpr std::pair<const char*, Atomic> names[] = {
         {"add", Atomic::Add}, {"min", Atomic::Min},   {"max", Atomic::Max}, {"and", Atomic::And}, {"or", Atomic::Or},
@@ -177,27 +179,48 @@ bool Translator::atomic(bool result) {
     const std::pair<const char*, Atomic>* op = nullptr;
     for (const auto& candidate : names)
         if (op == nullptr && has(candidate.first)) op = &candidate;
+    const unsigned count = has("v2") ? 2 : has("v4") ? 4 : has("v8") ? 8 : 1;
     const Type t = take_type();
     const unsigned at = result ? 1 : 0;
     if (op == nullptr) return refuse("");
     const bool cas = op->second == Atomic::Cas;
+    if (count > 1 && op->second != Atomic::Add) return refuse("");
     if (!all_taken() || !operand_count(at + (cas ? 3 : 2))) return false;
     Draft prepared;
     if (!address(now_->operands[at], prepared, memory)) return false;
-    const std::uint32_t b = source(now_->operands[at + 1], t);
-    const std::uint32_t c = cas ? source(now_->operands[at + 2], t) : 0;
+    const auto elements = [&](const Operand& o) -> std::span<const Operand> {
+        if (o.kind == Operand::Kind::Vector) return o.elements;
+        return {&o, 1};
+    };
+    const std::span<const Operand> from = elements(now_->operands[at + 1]);
+    if (from.size() != count || (now_->operands[at + 1].kind == Operand::Kind::Vector) != (count > 1))
+        return wrong("a vector of another length");
     const Operand& to = now_->operands[0];
     const bool wanted = result && !(to.kind == Operand::Kind::Name && to.name == "_");
-    const std::uint32_t dst = wanted ? destination(to, ptx::size_of(t)) : 0;
-    Draft& d = emit(handlers().atomic(op->second, t, wanted));
-    d.i.memory = prepared.i.memory;
-    d.i.imm = prepared.i.imm;
-    d.i.src[0] = prepared.i.src[0];
-    d.i.src[1] = b;
-    d.i.src[2] = c;
-    d.i.dst = dst;
-    d.i.flags = static_cast<std::uint8_t>(prepared.i.flags | (t == Type::F32 ? flag_flush : 0));
-    d.roles = static_cast<std::uint16_t>(role_src0 | role_src1 | (cas ? role_src2 : 0) | (wanted ? role_dst : 0));
+    if (wanted && elements(to).size() != count) return wrong("a vector of another length");
+    std::vector<std::uint32_t> b, targets;
+    for (const Operand& o : from) b.push_back(source(o, t));
+    const std::uint32_t c = cas ? source(now_->operands[at + 2], t) : 0;
+    for (const Operand& o : wanted ? elements(to) : std::span<const Operand>{}) {
+        const bool sink = o.kind == Operand::Kind::Name && o.name == "_";
+        targets.push_back(sink ? drafts_.make_register(ptx::size_of(t)) : destination(o, ptx::size_of(t)));
+    }
+    if (!ok_) return false;
+    // The elements of a vector are added one after the other; each is atomic, the vector is not (PTX ISA, atom).
+    for (unsigned n = 0; n < count; n++) {
+        for (unsigned later = n + 1; wanted && later < count; later++)
+            if (targets[n] == b[later]) return refuse("a vector that is result and operand");
+        Draft& d = emit(handlers().atomic(op->second, t, wanted));
+        d.i.memory = prepared.i.memory;
+        d.i.imm = prepared.i.imm + n * ptx::size_of(t);
+        d.i.src[0] = prepared.i.src[0];
+        d.i.src[1] = b[n];
+        d.i.src[2] = c;
+        d.i.dst = wanted ? targets[n] : 0;
+        d.i.count = static_cast<std::uint16_t>(n == 0 ? count : 1);
+        d.i.flags = static_cast<std::uint8_t>(prepared.i.flags | (t == Type::F32 ? flag_flush : 0));
+        d.roles = static_cast<std::uint16_t>(role_src0 | role_src1 | (cas ? role_src2 : 0) | (wanted ? role_dst : 0));
+    }
     return ok_;
 }
 
