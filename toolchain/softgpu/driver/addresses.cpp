@@ -9,6 +9,7 @@
 
 #include "toolchain/softgpu/driver/context.h"
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/graph_conditional.h"
 
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
@@ -194,6 +195,9 @@ bool KernelMemory::find(std::uint64_t address, Range& out) const noexcept {
             writable = allocation->access.contains(context_.device().ordinal);
             readable = writable || allocation->access_read.contains(context_.device().ordinal);
             break;
+        case Kind::Graph:
+            readable = writable = allocation->bytes && allocation->access.contains(context_.device().ordinal);
+            break;
         case Kind::Registered: writable = !allocation->read_only; break;
         case Kind::Pinned:
         case Kind::Managed: break;
@@ -217,6 +221,10 @@ bool KernelMemory::release(std::uint64_t address) const noexcept {
     } catch (const std::bad_alloc&) {
         return true;  // lost until the context ends
     }
+}
+
+bool KernelMemory::set_conditional(std::uint64_t handle, std::uint32_t value) const noexcept {
+    return conditionals_ && conditionals_->set(handle, value);
 }
 
 }  // namespace hpe::soft

@@ -22,16 +22,17 @@
 
 namespace hpe::soft {
 
+class ConditionalValues;
 class Context;
 class Device;
 struct MemoryPool;
 
-enum class Kind { Device, Pinned, Registered, Managed, Pool, Virtual };
+enum class Kind { Device, Pinned, Registered, Managed, Pool, Virtual, Graph };
 
 struct Allocation {
     std::uint64_t address = 0, size = 0;
     Kind kind = Kind::Device;
-    std::byte* bytes = nullptr;  // where the host reaches the byte at `address`
+    std::byte* bytes = nullptr;  // where the host reaches the byte at `address`; Graph: null while not allocated
     Context* context = nullptr;
     Device* device = nullptr;      // where the bytes are; for host memory, the device of the context that asked for it
     unsigned flags = 0;            // as given to cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged
@@ -42,15 +43,17 @@ struct Allocation {
     std::uint64_t offset = 0;      // in the device's memory
     std::uint64_t reservation = 0, reservation_size = 0;  // what CU_POINTER_ATTRIBUTE_RANGE_* and mempool queries say
     bool read_only = false;                               // HostRegister with READ_ONLY
-    std::set<int> access, access_read;  // Virtual: devices that may read and write, devices that may read
+    std::set<int> access, access_read;  // Virtual, Graph: devices that may read and write, devices that may read
     bool sync_memops = false;
     std::shared_ptr<MemoryPool> pool;
-    std::shared_ptr<void> backing;                                               // Virtual: keeps the physical handle
+    std::shared_ptr<void> backing;                                               // Virtual, Graph: what is behind it
     int managed_location = -2, managed_read_mostly = 0, prefetch_location = -2;  // what was advised; -2: never
     std::set<int> accessed_by;
 
     std::uint64_t end() const { return address + size; }
-    bool on_device() const { return kind == Kind::Device || kind == Kind::Pool || kind == Kind::Virtual; }
+    bool on_device() const {
+        return kind == Kind::Device || kind == Kind::Pool || kind == Kind::Virtual || kind == Kind::Graph;
+    }
 };
 using AllocationRef = std::shared_ptr<const Allocation>;
 
@@ -119,12 +122,15 @@ private:
 // What a kernel of `context` may touch.
 class KernelMemory final : public AddressSpace {
 public:
-    explicit KernelMemory(Context& context) : context_(context) {}
+    explicit KernelMemory(Context& context, ConditionalValues* conditionals = nullptr)
+        : conditionals_(conditionals), context_(context) {}
     bool find(std::uint64_t address, Range& out) const noexcept override;
+    bool set_conditional(std::uint64_t handle, std::uint32_t value) const noexcept override;
     std::uint64_t allocate(std::uint64_t bytes) const noexcept override;
     bool release(std::uint64_t address) const noexcept override;
 
 private:
+    ConditionalValues* const conditionals_;  // of the graph that runs the kernel; null: none
     Context& context_;
 };
 

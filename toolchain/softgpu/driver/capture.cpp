@@ -71,10 +71,12 @@ bool all_joined(const Capture& capture) {
             open.push_back(before);
         }
     }
-    for (const Stream* stream : capture.streams)
-        for (GraphNode* node : stream->capture_tail)
-            if (!std::binary_search(seen.begin(), seen.end(), node)) return false;
-    return true;
+    const auto joined = [&](const std::vector<GraphNode*>& tail) {
+        return std::all_of(tail.begin(), tail.end(),
+                           [&](GraphNode* node) { return std::binary_search(seen.begin(), seen.end(), node); });
+    };
+    return joined(capture.loose) && std::all_of(capture.streams.begin(), capture.streams.end(),
+                                                [&](const Stream* stream) { return joined(stream->capture_tail); });
 }
 
 CUgraphNodeType type_of(const Operation& operation) {
@@ -111,10 +113,9 @@ GraphNode& capture_node(Stream& stream, CUgraphNodeType type) {
 bool capture_operation(Stream& stream, Operation& operation) {
     const auto capture = capture_for_work(stream);
     if (!capture) return false;
-    if (std::holds_alternative<CallbackOp>(operation) || std::holds_alternative<FreeOp>(operation)) {
+    if (std::holds_alternative<CallbackOp>(operation)) {
         invalidate(*capture);
-        if (std::holds_alternative<CallbackOp>(operation)) fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-        fail(not_supported("cuMemFreeAsync in a capture"));
+        fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
     GraphNode& node = capture_node(stream, type_of(operation));
     node.operation = std::make_shared<const Operation>(std::move(operation));
@@ -150,18 +151,20 @@ bool is_capturing(Stream& stream) {
     return stream.capture != nullptr;
 }
 
-void invalidate_capture(Stream& stream) {
+void leave_capture(Stream& stream) {
     if (capture_count == 0) return;
     const std::lock_guard lock(driver().order);
     const auto capture = stream.capture;
     if (!capture) return;
-    invalidate(*capture);
     if (capture->origin == &stream) {
+        invalidate(*capture);
         // Nobody can end it any more.
         end(capture, false);
         return;
     }
+    // Its part stays; whether it was joined is asked at the end.
     std::erase(capture->streams, &stream);
+    capture->loose.insert(capture->loose.end(), stream.capture_tail.begin(), stream.capture_tail.end());
     stream.capture.reset();
     stream.capture_tail.clear();
 }
@@ -261,11 +264,12 @@ CUresult api::cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph_handle,
 }
 
 CUresult api::cuStreamEndCapture(CUstream handle, CUgraph* phGraph) {
-    require(phGraph != nullptr);
     const auto stream = stream_of(handle);
     const std::lock_guard lock(driver().order);
     const auto capture = stream->capture;
-    *phGraph = nullptr;
+    // Who gave the graph need not be told which it is.
+    require(phGraph != nullptr || (capture && !capture->own_graph));
+    if (phGraph) *phGraph = nullptr;
     require(capture != nullptr, CUDA_ERROR_ILLEGAL_STATE);
     if (capture->origin != stream.get()) {
         invalidate(*capture);
@@ -279,7 +283,7 @@ CUresult api::cuStreamEndCapture(CUstream handle, CUgraph* phGraph) {
     else if (!all_joined(*capture))
         result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
     // Whatever the result, the capture is over.
-    if (result == CUDA_SUCCESS) *phGraph = capture->graph->handle();
+    if (result == CUDA_SUCCESS && phGraph) *phGraph = capture->graph->handle();
     end(capture, result == CUDA_SUCCESS);
     return result;
 }

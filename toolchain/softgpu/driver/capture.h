@@ -25,7 +25,8 @@ public:
     bool own_graph = true;  // else the application gave the graph
     bool invalid = false, ended = false;
     Stream* origin = nullptr;
-    std::vector<Stream*> streams;  // the origin included
+    std::vector<Stream*> streams;   // the origin included
+    std::vector<GraphNode*> loose;  // the last nodes of streams that are gone
 };
 
 // Makes a captured node of the operation when the stream is being captured. With the order lock held. Throws when the
@@ -43,7 +44,7 @@ void invalidate(Capture& capture);  // with the order lock held
 
 // The same without the lock.
 bool is_capturing(Stream& stream);
-void invalidate_capture(Stream& stream);    // the stream ends
+void leave_capture(Stream& stream);         // the stream ends
 void forbid_implicit_sync(Stream& stream);  // for synchronous calls through the legacy stream
 
 }  // namespace hpe::soft

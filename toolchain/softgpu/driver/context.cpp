@@ -55,7 +55,7 @@ ThreadState& thread_state() {
 
 ThreadState::~ThreadState() {
     for (auto& [id, stream] : streams) {
-        invalidate_capture(*stream);
+        leave_capture(*stream);
         retire(*stream);
     }
 }
@@ -126,7 +126,7 @@ void Context::destroy() {
     }
     driver().engine.wait(tails);
     const auto gone = driver().streams.remove_if([this](const Stream& s) { return &s.context == this; });
-    for (const auto& stream : gone) invalidate_capture(*stream);
+    for (const auto& stream : gone) leave_capture(*stream);
     forget_modules(*this);
     {
         const std::lock_guard lock(driver().order);

@@ -3,15 +3,34 @@
 #include "toolchain/softgpu/driver/graph.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <unordered_map>
 
 #include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/event.h"
+#include "toolchain/softgpu/driver/graph_conditional.h"
 #include "toolchain/softgpu/driver/stream.h"
 
 namespace hpe::soft {
+
+namespace {
+std::atomic<unsigned long long> last_graph_id{0};
+}
+
+Graph::Graph(bool is_public) : id(++last_graph_id), is_public_(is_public) {}
+
+bool Graph::has_memory_nodes() const {
+    return std::any_of(nodes.begin(), nodes.end(), [](const auto& node) {
+        return node->allocation || (node->child && node->child->has_memory_nodes());
+    });
+}
+
+std::shared_ptr<Graph> Graph::copy() const {
+    require(!has_memory_nodes(), CUDA_ERROR_NOT_SUPPORTED);
+    return clone(true);
+}
 
 GraphNode& Graph::add(CUgraphNodeType type, std::span<GraphNode* const> before) {
     auto node = std::make_shared<GraphNode>();
@@ -28,6 +47,8 @@ void Graph::remove(GraphNode& node) {
     for (GraphNode* other : node.before) std::erase(other->after, &node);
     for (GraphNode* other : node.after) std::erase(other->before, &node);
     if (node.child) node.child->forget();
+    if (node.conditional)
+        for (const auto& body : node.conditional->bodies) body->forget();
     driver().graph_nodes.remove(&node);
     std::erase_if(nodes, [&](const auto& held) { return held.get() == &node; });
 }
@@ -36,6 +57,7 @@ std::shared_ptr<Graph> Graph::clone(bool is_public) const {
     auto copy = std::make_shared<Graph>(is_public);
     if (is_public) copy->publish();
     copy->user_objects = user_objects;
+    copy->conditional_handles = conditional_handles;
     std::unordered_map<const GraphNode*, GraphNode*> made;
     for (const auto& node : nodes) {
         GraphNode& twin = copy->add(node->type, {});
@@ -47,6 +69,8 @@ std::shared_ptr<Graph> Graph::clone(bool is_public) const {
         twin.descriptor = node->descriptor;
         twin.memory_operations = node->memory_operations;
         twin.attributes = node->attributes;
+        twin.allocation = node->allocation;
+        if (node->conditional) twin.conditional = node->conditional->clone(is_public);
         twin.origin = node;
         if (node->child) {
             twin.child = node->child->clone(is_public);
@@ -67,6 +91,8 @@ void Graph::forget() {
     for (const auto& node : nodes) {
         driver().graph_nodes.remove(node.get());
         if (node->child) node->child->forget();
+        if (node->conditional)
+            for (const auto& body : node->conditional->bodies) body->forget();
     }
     driver().graphs.remove(this);
 }
@@ -87,7 +113,16 @@ std::vector<GraphNode*> Graph::ordered() const {
 
 GraphExec::GraphExec(const Graph& graph, unsigned long long instantiate_flags)
     : flags(instantiate_flags), image(graph.clone(false)) {
+    check_bodies(*image);
     remember_images(*image);
+    for (const auto& entry : images_) {
+        const GraphNode& node = *entry.second;
+        if (node.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) allocated_.push_back(node.allocation);
+        if (node.type == CU_GRAPH_NODE_TYPE_MEM_FREE) freed_.push_back(node.allocation);
+        if (!node.conditional) continue;
+        if (!conditionals_) conditionals_ = std::make_shared<ConditionalValues>();
+        conditionals_->add(node.conditional->handle);
+    }
     lay_out(*image, {});
     join_chains();
 }
@@ -96,6 +131,8 @@ void GraphExec::remember_images(const Graph& graph) {
     for (const auto& node : graph.nodes) {
         images_.emplace(node->origin.get(), node.get());
         if (node->child) remember_images(*node->child);
+        if (node->conditional)
+            for (const auto& body : node->conditional->bodies) remember_images(*body);
     }
 }
 
@@ -172,56 +209,6 @@ void GraphExec::join_chains() {
     segments_ = std::move(joined);
 }
 
-void GraphExec::launch(Stream& stream) {
-    struct Step {
-        Context* context;
-        std::shared_ptr<const Operation> operation;
-    };
-    Engine& engine = driver().engine;
-    std::vector<TaskRef> start = predecessors(stream);
-    if (running_) start.push_back(running_);  // an instantiated graph never runs twice at once
-    std::vector<TaskRef> tasks, open;
-    std::vector<Context*> elsewhere;
-    for (const Segment& segment : segments_) {
-        std::vector<TaskRef> after;
-        if (segment.after.empty()) after = start;
-        for (const unsigned before : segment.after) after.push_back(tasks[before]);
-        std::vector<Step> steps;
-        for (const GraphNode* node : segment.nodes) {
-            if (!node->operation || !node->enabled) continue;
-            Context& context = node->context ? *node->context : stream.context;
-            steps.push_back({&context, node->operation});
-            if (&context != &stream.context &&
-                std::find(elsewhere.begin(), elsewhere.end(), &context) == elsewhere.end())
-                elsewhere.push_back(&context);
-        }
-        const GraphNode& first = *segment.nodes.front();
-        if (first.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT && first.event->mark) after.push_back(first.event->mark);
-        std::function<void()> work;
-        if (!steps.empty())
-            work = [steps = std::move(steps)] {
-                for (const Step& step : steps) perform(*step.context, *step.operation);
-            };
-        auto task = std::make_shared<Task>(std::move(work), stream.priority);
-        engine.submit(task, after);
-        if (first.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) {
-            first.event->mark = task;
-            first.event->capture.reset();
-            first.event->captured_at.clear();
-        }
-        if (segment.last) open.push_back(task);
-        tasks.push_back(std::move(task));
-    }
-    if (open.empty()) open = std::move(start);
-    auto finish = open.size() == 1 && open.front() ? open.front()
-                                                   : std::make_shared<Task>(std::function<void()>{}, stream.priority);
-    if (open.size() != 1) engine.submit(finish, open);
-    stream.tail = finish;
-    running_ = finish;
-    // So that waiting for those contexts, or ending them, waits for this as well.
-    for (Context* context : elsewhere) context->orphans.push_back({finish, false});
-}
-
 std::shared_ptr<Graph> graph_of(CUgraph handle) {
     auto graph = driver().graphs.find(handle);
     require(graph != nullptr);
@@ -278,7 +265,7 @@ CUresult api::cuGraphDestroy(CUgraph handle) {
 
 CUresult api::cuGraphClone(CUgraph* phGraphClone, CUgraph original) {
     require(phGraphClone != nullptr);
-    *phGraphClone = graph_of(original)->clone(true)->handle();
+    *phGraphClone = graph_of(original)->copy()->handle();
     return CUDA_SUCCESS;
 }
 
@@ -295,7 +282,10 @@ CUresult instantiate(CUgraphExec* out, CUgraph handle, unsigned long long flags)
     require((flags & ~known_flags) == 0);
     const auto graph = graph_of(handle);
     require(!graph->capturing);
+    const bool alone = graph->has_memory_nodes();
+    require(!alone || graph->instance.expired());
     auto exec = std::make_shared<GraphExec>(*graph, flags);
+    graph->instance = exec;
     *out = exec->handle();
     driver().graph_execs.add(std::move(exec));
     return CUDA_SUCCESS;
@@ -305,48 +295,6 @@ CUresult instantiate_with_log(CUgraphExec* out, CUgraph graph, CUgraphNode* erro
     if (error_node) *error_node = nullptr;
     if (log && size) *log = 0;
     return instantiate(out, graph, 0);
-}
-
-struct Comparison {
-    CUgraphExecUpdateResult result = CU_GRAPH_EXEC_UPDATE_SUCCESS;
-    const GraphNode *node = nullptr, *from = nullptr;
-    std::vector<std::pair<GraphNode*, const GraphNode*>> pairs;
-};
-
-// Pairs nodes in order of creation, as two captures of the same work make them.
-bool compare(const Graph& image, const Graph& graph, Comparison& out) {
-    const auto differ = [&](CUgraphExecUpdateResult result, const GraphNode* node, const GraphNode* from = nullptr) {
-        out.result = result;
-        out.node = node;
-        out.from = from;
-        return false;
-    };
-    if (image.nodes.size() != graph.nodes.size()) return differ(CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, nullptr);
-    std::unordered_map<const GraphNode*, const GraphNode*> twin;
-    for (std::size_t i = 0; i < image.nodes.size(); ++i) twin[graph.nodes[i].get()] = image.nodes[i].get();
-    for (std::size_t i = 0; i < image.nodes.size(); ++i) {
-        GraphNode& to = *image.nodes[i];
-        const GraphNode& from = *graph.nodes[i];
-        if (to.type != from.type) return differ(CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, &from);
-        if (to.before.size() != from.before.size()) return differ(CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, &from);
-        for (const GraphNode* before : from.before)
-            if (std::find(to.before.begin(), to.before.end(), twin.at(before)) == to.before.end())
-                return differ(CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, &from, before);
-        if (to.child && !compare(*to.child, *from.child, out)) return false;
-        const auto result = check_update(to, from);
-        if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return differ(result, &from);
-        out.pairs.emplace_back(&to, &from);
-    }
-    return true;
-}
-
-Comparison update(const Graph& image, const Graph& graph) {
-    Comparison comparison;
-    if (compare(image, graph, comparison)) {
-        const std::lock_guard lock(driver().order);
-        for (const auto& [to, from] : comparison.pairs) take_over(*to, *from);
-    }
-    return comparison;
 }
 
 }  // namespace
@@ -399,37 +347,13 @@ CUresult api::cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     const auto stream = stream_of(stream_handle);
     const std::lock_guard lock(driver().order);
     if (capture_for_work(*stream)) {
+        auto child = exec->image->copy();
         GraphNode& node = capture_node(*stream, CU_GRAPH_NODE_TYPE_GRAPH);
-        node.child = exec->image->clone(true);
+        node.child = std::move(child);
         node.child->owned = true;
         return CUDA_SUCCESS;
     }
     exec->launch(*stream);
-    return CUDA_SUCCESS;
-}
-
-CUresult api::cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph, CUgraphExecUpdateResultInfo* info) {
-    require(info != nullptr);
-    const Comparison comparison = update(*exec_of(handle)->image, *graph_of(graph));
-    info->result = comparison.result;
-    info->errorNode = comparison.node ? comparison.node->handle() : nullptr;
-    info->errorFromNode = comparison.from ? comparison.from->handle() : nullptr;
-    return comparison.result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-}
-CUresult api::cuGraphExecUpdate(CUgraphExec handle, CUgraph graph, CUgraphNode* error_node,
-                                CUgraphExecUpdateResult* result) {
-    CUgraphExecUpdateResultInfo info{};
-    const CUresult code = api::cuGraphExecUpdate_v2(handle, graph, &info);
-    if (error_node) *error_node = info.errorNode;
-    if (result) *result = info.result;
-    return code;
-}
-
-CUresult api::cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode node_handle, CUgraph child) {
-    const auto exec = exec_of(handle);
-    const GraphNode& node = exec->image_of(node_handle);
-    require(node.type == CU_GRAPH_NODE_TYPE_GRAPH);
-    require(update(*node.child, *graph_of(child)).result == CU_GRAPH_EXEC_UPDATE_SUCCESS);
     return CUDA_SUCCESS;
 }
 

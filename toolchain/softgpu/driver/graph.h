@@ -20,6 +20,13 @@ namespace hpe::soft {
 class Event;
 class Graph;
 class Stream;
+class ConditionalValues;
+struct ConditionalHandle;
+struct ConditionalNode;
+struct ConditionalOp;
+struct GraphAllocation;
+struct GraphBlock;
+struct Step;
 
 struct GraphNode {
     CUgraphNode handle() const { return reinterpret_cast<CUgraphNode>(const_cast<GraphNode*>(this)); }
@@ -30,7 +37,9 @@ struct GraphNode {
     std::shared_ptr<const Operation> operation;  // replaced, never changed: launches in flight may hold it
     std::shared_ptr<Graph> child;
     std::shared_ptr<Event> event;
-    bool enabled = true;  // in an instantiated graph
+    std::shared_ptr<GraphAllocation> allocation;   // of nodes that allocate or free
+    std::shared_ptr<ConditionalNode> conditional;  // graph_conditional.h
+    bool enabled = true;                           // in an instantiated graph
     std::vector<GraphNode*> before, after;
     std::shared_ptr<GraphNode> origin;  // in a clone: the node it was made from
 
@@ -41,17 +50,22 @@ struct GraphNode {
     std::vector<void*> parameter_pointers;
 };
 
+class GraphExec;
+
 class Graph : public std::enable_shared_from_this<Graph> {
 public:
     // A public graph's nodes have handles that the application may use.
-    explicit Graph(bool is_public) : is_public_(is_public) {}
+    explicit Graph(bool is_public);
     CUgraph handle() const { return reinterpret_cast<CUgraph>(const_cast<Graph*>(this)); }
 
     GraphNode& add(CUgraphNodeType type, std::span<GraphNode* const> before);
     void remove(GraphNode& node);
     std::shared_ptr<Graph> clone(bool is_public) const;
-    void publish();  // the graph and its nodes get handles
-    void forget();   // takes all handles away
+    // A clone for the application. Throws NOT_SUPPORTED for graphs with memory nodes, of which there is only one.
+    std::shared_ptr<Graph> copy() const;
+    bool has_memory_nodes() const;  // in child graphs, too
+    void publish();                 // the graph and its nodes get handles
+    void forget();                  // takes all handles away
     bool holds(const GraphNode& node) const { return node.graph == this; }
     // Nodes, each behind all it depends on. Empty although there are nodes: they wait for each other in a circle.
     std::vector<GraphNode*> ordered() const;
@@ -60,6 +74,9 @@ public:
     bool capturing = false;                         // belongs to a stream capture for now
     bool owned = false;                             // inside of a child graph node
     std::vector<std::shared_ptr<void>> user_objects;
+    std::vector<std::shared_ptr<ConditionalHandle>> conditional_handles;  // made for this graph
+    std::weak_ptr<GraphExec> instance;                                    // the last one
+    const unsigned long long id;                                          // never reused
 
 private:
     bool is_public_;
@@ -74,8 +91,11 @@ public:
 
     // The image of a node of the graph that was instantiated, children's nodes included. Throws INVALID_VALUE.
     GraphNode& image_of(CUgraphNode node) const;
-    // With the order lock held.
+    // With the order lock held. Throws INVALID_VALUE and OUT_OF_MEMORY for memory that it cannot allocate or free, and
+    // has done nothing then.
     void launch(Stream& stream);
+    // An updated node's handle means what the node's own did.
+    void rename_conditional(const ConditionalNode& known, const ConditionalNode& renamed);
     TaskRef running() const { return running_; }
 
     const unsigned long long flags;
@@ -91,10 +111,20 @@ private:
     std::vector<unsigned> lay_out(const Graph& graph, const std::vector<unsigned>& behind);
     void join_chains();
     void remember_images(const Graph& graph);
+    // Parts of a launch.
+    void prepare_memory(Stream& stream, std::span<const TaskRef> start, std::vector<Step>& first);
+    void finish_memory(const Stream& stream, const TaskRef& finish);
+    void add_steps(const GraphNode& node, Stream& stream, std::vector<Step>& steps) const;
+    std::shared_ptr<const Operation> operation_of(const GraphNode& node) const;
+    std::vector<Step> body_steps(const Graph& body, Stream& stream) const;
 
     std::vector<Segment> segments_;
     std::map<const GraphNode*, GraphNode*> images_;
-    TaskRef running_;  // the last launch: the next one waits for it
+    std::shared_ptr<ConditionalValues> conditionals_;  // null: no conditional nodes
+    // The memory that it allocates and that it frees, by the nodes of its own.
+    std::vector<std::shared_ptr<GraphAllocation>> allocated_, freed_;
+    std::vector<std::shared_ptr<GraphBlock>> kept_, passing_, foreign_;  // see prepare_memory
+    TaskRef running_;                                                    // the last launch: the next one waits for it
 };
 
 // By handle; throw INVALID_VALUE.
@@ -105,9 +135,5 @@ std::shared_ptr<GraphExec> exec_of(CUgraphExec handle);
 std::vector<GraphNode*> nodes_of(const Graph& graph, const CUgraphNode* handles, std::size_t count);
 // Only full dependencies are supported.
 void check_edges(const CUgraphEdgeData* edges, std::size_t count);
-
-// May an instantiated graph's node do what `from` does, and make it do so (with the order lock held). graph_nodes.cpp
-CUgraphExecUpdateResult check_update(const GraphNode& to, const GraphNode& from);
-void take_over(GraphNode& to, const GraphNode& from);
 
 }  // namespace hpe::soft

@@ -6,7 +6,7 @@
 #include "toolchain/softgpu/driver/copy.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/event.h"
-#include "toolchain/softgpu/driver/graph.h"
+#include "toolchain/softgpu/driver/graph_conditional.h"
 #include "toolchain/softgpu/driver/launch.h"
 #include "toolchain/softgpu/driver/memory.h"
 #include "toolchain/softgpu/driver/memory_value.h"
@@ -106,10 +106,14 @@ Content host_content(const Params* p) {
     return content;
 }
 
-Content child_content(CUgraph handle) {
+Content child_content(CUgraph handle, bool move = false) {
     Content content;
     content.type = CU_GRAPH_NODE_TYPE_GRAPH;
-    content.child = graph_of(handle)->clone(true);
+    content.child = graph_of(handle);
+    if (move)
+        require(!content.child->owned && !content.child->capturing);
+    else
+        content.child = content.child->copy();
     content.child->owned = true;
     return content;
 }
@@ -143,16 +147,17 @@ Content content_of(const CUgraphNodeParams* p) {
         case CU_GRAPH_NODE_TYPE_MEMSET: return set_content(&p->memset, p->memset.ctx);
         case CU_GRAPH_NODE_TYPE_HOST: return host_content(&p->host);
         case CU_GRAPH_NODE_TYPE_GRAPH:
-            if (p->graph.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE)
-                fail(not_supported("cuGraphAddNode of a child graph that is moved"));
-            return child_content(p->graph.graph);
+            require(p->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE ||
+                    p->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE);
+            return child_content(p->graph.graph, p->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE);
         case CU_GRAPH_NODE_TYPE_EMPTY: return {};
         case CU_GRAPH_NODE_TYPE_WAIT_EVENT: return event_content(p->type, p->eventWait.event);
         case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return event_content(p->type, p->eventRecord.event);
         case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: return memory_content(&p->memOp);
+        // Made by functions of their own, and never changed.
         case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-        case CU_GRAPH_NODE_TYPE_MEM_FREE: fail(not_supported("cuGraphAddNode of memory nodes"));
-        case CU_GRAPH_NODE_TYPE_CONDITIONAL: fail(not_supported("cuGraphAddNode of conditional nodes"));
+        case CU_GRAPH_NODE_TYPE_MEM_FREE:
+        case CU_GRAPH_NODE_TYPE_CONDITIONAL: fail(CUDA_ERROR_INVALID_VALUE);
         case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
         case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT: fail(not_supported("cuGraphAddNode of external semaphores"));
         default: fail(CUDA_ERROR_INVALID_VALUE);
@@ -307,32 +312,19 @@ constexpr auto waits = CU_GRAPH_NODE_TYPE_WAIT_EVENT, records = CU_GRAPH_NODE_TY
 
 }  // namespace
 
-CUgraphExecUpdateResult check_update(const GraphNode& to, const GraphNode& from) {
-    if (to.type == CU_GRAPH_NODE_TYPE_KERNEL) {
-        const auto &a = operation_of<KernelOp>(to), &b = operation_of<KernelOp>(from);
-        if (&a.function->context != &b.function->context) return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
-        if (a.cooperative != b.cooperative) return CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
-    }
-    if (to.context && from.context && to.context != from.context) return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
-    if (to.type == CU_GRAPH_NODE_TYPE_MEMCPY) {
-        const auto &a = operation_of<CopyOp>(to), &b = operation_of<CopyOp>(from);
-        const bool same_shape = a.width == b.width && a.height == b.height && a.depth == b.depth;
-        if (!same_shape && !(is_line(a) && is_line(b))) return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
-    }
-    return CU_GRAPH_EXEC_UPDATE_SUCCESS;
-}
-
-void take_over(GraphNode& to, const GraphNode& from) {
-    to.operation = from.operation;
-    to.event = from.event;
-    to.descriptor = from.descriptor;
-    to.memory_operations = from.memory_operations;
-    to.attributes = from.attributes;
-}
-
 // Any kind.
 CUresult api::cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* after,
                                 const CUgraphEdgeData* edges, size_t count, CUgraphNodeParams* p) {
+    require(p != nullptr);
+    check_edges(edges, count);
+    if (p->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+        static_assert(sizeof p->alloc == sizeof(CUDA_MEM_ALLOC_NODE_PARAMS));
+        return api::cuGraphAddMemAllocNode(node, graph, after, count,
+                                           reinterpret_cast<CUDA_MEM_ALLOC_NODE_PARAMS*>(&p->alloc));
+    }
+    if (p->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+        return api::cuGraphAddMemFreeNode(node, graph, after, count, p->free.dptr);
+    if (p->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) return add_conditional(node, graph, after, count, p->conditional);
     const CUresult result = add(node, graph, after, count, edges, content_of(p));
     // The application is told the graph that the node has made its own.
     if (p->type == CU_GRAPH_NODE_TYPE_GRAPH) p->graph.graph = node_of(*node)->child->handle();

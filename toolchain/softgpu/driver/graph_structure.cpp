@@ -75,6 +75,7 @@ CUresult connect(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, 
 
 CUresult disconnect(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, std::size_t count) {
     const auto edges = edges_of(graph, from, to, count);
+    require(edges.empty() || !graph_of(graph)->has_memory_nodes(), CUDA_ERROR_NOT_SUPPORTED);
     for (const Edge& edge : edges) require(connected(edge));
     for (const Edge& edge : edges) {
         std::erase(edge.first->after, edge.second);
@@ -105,6 +106,9 @@ const char* name_of(CUgraphNodeType type) {
         case CU_GRAPH_NODE_TYPE_WAIT_EVENT: return "EVENT_WAIT";
         case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return "EVENT_RECORD";
         case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: return "BATCH_MEM_OP";
+        case CU_GRAPH_NODE_TYPE_MEM_ALLOC: return "MEM_ALLOC";
+        case CU_GRAPH_NODE_TYPE_MEM_FREE: return "MEM_FREE";
+        case CU_GRAPH_NODE_TYPE_CONDITIONAL: return "CONDITIONAL";
         default: return "EMPTY";
     }
 }
@@ -196,6 +200,7 @@ CUresult api::cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode* fro
 CUresult api::cuGraphDestroyNode(CUgraphNode handle) {
     const auto node = node_of(handle);
     require(!node->graph->capturing);
+    require(!node->graph->has_memory_nodes(), CUDA_ERROR_NOT_SUPPORTED);
     node->graph->remove(*node);
     return CUDA_SUCCESS;
 }

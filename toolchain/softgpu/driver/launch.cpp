@@ -141,7 +141,7 @@ CUresult run(Context& context, const KernelOp& operation) {
         const std::lock_guard lock(driver().order);
         launch.stack_bytes = static_cast<std::uint32_t>(context.limits[CU_LIMIT_STACK_SIZE]);
     }
-    const KernelMemory memory(context);
+    const KernelMemory memory(context, operation.conditionals.get());
     const Failure failure = operation.function->program->run(operation.function->name, launch, memory);
     if (!failure) return CUDA_SUCCESS;
     complain("%s", failure.message.c_str());

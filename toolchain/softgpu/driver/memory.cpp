@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/graph_memory.h"
 #include "toolchain/softgpu/driver/ipc.h"
 #include "toolchain/softgpu/driver/pool.h"
 #include "toolchain/softgpu/driver/stream.h"
@@ -78,6 +79,7 @@ void end_allocation(Allocation& a) {
             break;
         case Kind::Pinned:
         case Kind::Managed: munmap(a.bytes, a.reserved); break;
+        case Kind::Graph: end_graph_memory(a); break;
         case Kind::Registered:
         case Kind::Virtual: break;
     }
@@ -132,6 +134,7 @@ std::byte* bytes_at(std::uint64_t address, std::uint64_t bytes, std::uint64_t& c
     if (allocation->kind == Kind::Virtual && allocation->access.empty() &&
         (for_writing || allocation->access_read.empty()))
         return nullptr;
+    if (!allocation->bytes) return nullptr;
     contiguous = std::min(bytes, allocation->end() - address);
     return allocation->bytes + (address - allocation->address);
 }
@@ -177,11 +180,17 @@ CUresult api::cuMemFree_v2(CUdeviceptr dptr) {
     forbid_unsafe_call();
     const AllocationRef allocation = driver().addresses.find(dptr);
     require(allocation && allocation->address == dptr && !allocation->module_variable && !allocation->imported);
-    require(allocation->kind == Kind::Device || allocation->kind == Kind::Pool || allocation->kind == Kind::Managed);
+    require(allocation->kind == Kind::Device || allocation->kind == Kind::Pool || allocation->kind == Kind::Managed ||
+            allocation->kind == Kind::Graph);
     require(!free_is_pending(*allocation));
     // Work that uses the memory may be in flight in its own context, and in this one through peer access.
     allocation->context->synchronize();
     if (allocation->context != &context) context.synchronize();
+    if (allocation->kind == Kind::Graph) {
+        const std::lock_guard lock(driver().order);
+        free_now(*allocation);
+        return CUDA_SUCCESS;
+    }
     const auto removed = driver().addresses.remove(dptr);
     require(removed != nullptr);
     end_allocation(*removed);

@@ -18,6 +18,9 @@ class Context;
 class Stream;
 class KernelFunction;
 struct Allocation;
+struct ConditionalPlan;
+class ConditionalValues;
+struct GraphBlock;
 
 struct KernelOp {
     std::shared_ptr<KernelFunction> function;
@@ -25,6 +28,7 @@ struct KernelOp {
     std::uint32_t dynamic_shared = 0;
     bool cooperative = false;
     std::vector<std::byte> parameters;
+    std::shared_ptr<ConditionalValues> conditionals;  // of the graph that it runs in
 };
 
 // Up to three dimensions of memory with linear layout; addresses are unified ones, pageable host memory included.
@@ -81,7 +85,20 @@ struct FreeOp {
     std::uint64_t id = 0;  // of the allocation
 };
 
-using Operation = std::variant<std::monostate, KernelOp, CopyOp, SetOp, HostOp, CallbackOp, ValueOps, FreeOp>;
+// Memory comes to a graph's addresses, or goes.
+struct GraphMemoryOp {
+    std::shared_ptr<GraphBlock> block;
+    bool map = false;
+    std::uint64_t offset = 0;  // in the device's memory
+};
+
+// A conditional node with its bodies, as they were when the graph was launched.
+struct ConditionalOp {
+    std::shared_ptr<const ConditionalPlan> plan;
+};
+
+using Operation = std::variant<std::monostate, KernelOp, CopyOp, SetOp, HostOp, CallbackOp, ValueOps, FreeOp,
+                               GraphMemoryOp, ConditionalOp>;
 
 // Puts an operation into a stream, or into the graph that captures the stream.
 void submit(Stream& stream, Operation operation);
@@ -95,7 +112,9 @@ CUresult run(Context& context, const CopyOp& operation);    // copy.cpp
 CUresult run(Context& context, const SetOp& operation);     // memset.cpp
 CUresult run(Context& context, const HostOp& operation);    // host_function.cpp
 CUresult run(Context& context, const CallbackOp& operation);
-CUresult run(Context& context, const ValueOps& operation);  // memory_value.cpp
-CUresult run(Context& context, const FreeOp& operation);    // pool.cpp
+CUresult run(Context& context, const ValueOps& operation);       // memory_value.cpp
+CUresult run(Context& context, const FreeOp& operation);         // pool.cpp
+CUresult run(Context& context, const GraphMemoryOp& operation);  // graph_memory.cpp
+CUresult run(Context& context, const ConditionalOp& operation);  // graph_launch.cpp
 
 }  // namespace hpe::soft

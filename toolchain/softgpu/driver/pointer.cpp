@@ -24,6 +24,7 @@ unsigned access_of(const Allocation& a) {
     require(context != nullptr, CUDA_ERROR_INVALID_CONTEXT);
     const int device = context->device().ordinal;
     switch (a.kind) {
+        case Kind::Graph:
         case Kind::Virtual:
             if (a.access.contains(device)) return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
             return a.access_read.contains(device) ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -43,8 +44,9 @@ CUresult get_known(void* data, CUpointer_attribute attribute, CUdeviceptr ptr, c
     switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
             // Pools and physical memory belong to a device, not to a context.
-            return put(data,
-                       a.kind == Kind::Pool || a.kind == Kind::Virtual || !a.context ? nullptr : a.context->handle());
+            return put(data, a.kind == Kind::Pool || a.kind == Kind::Virtual || a.kind == Kind::Graph || !a.context
+                                 ? nullptr
+                                 : a.context->handle());
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
             return put<unsigned>(
                 data, a.kind == Kind::Pinned || a.kind == Kind::Registered ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);

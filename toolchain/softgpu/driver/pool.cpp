@@ -9,7 +9,9 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/graph_memory.h"
 #include "toolchain/softgpu/driver/memory.h"
 #include "toolchain/softgpu/driver/operation.h"
 #include "toolchain/softgpu/driver/stream.h"
@@ -185,16 +187,48 @@ std::shared_ptr<MemoryPool> current_pool(Device& device) {
     return default_pool(device);
 }
 
-void refuse_capture(Stream& stream, const char* what) {
+// An allocation in a stream that is being captured is one of the graph's. False: the stream is not.
+bool capture_allocation(Stream& stream, const MemoryPool& pool, std::size_t bytes, CUdeviceptr* out) {
     const std::lock_guard lock(driver().order);
-    if (stream.capture) fail(not_supported(what));
+    const auto capture = capture_for_work(stream);
+    if (!capture) return false;
+    CUDA_MEM_ALLOC_NODE_PARAMS p{};
+    p.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    p.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {pool.device.ordinal}};
+    p.bytesize = bytes;
+    std::vector<CUmemAccessDesc> access;
+    {
+        const std::lock_guard pool_lock(pool.mutex);
+        for (const int peer : pool.peers)
+            access.push_back({{CU_MEM_LOCATION_TYPE_DEVICE, {peer}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+    }
+    p.accessDescs = access.data();
+    p.accessDescCount = access.size();
+    auto allocation = allocate_in(*capture->graph, stream.capture_tail, stream.context, p);
+    *out = allocation->parameters.dptr;
+    capture_node(stream, CU_GRAPH_NODE_TYPE_MEM_ALLOC).allocation = std::move(allocation);
+    return true;
+}
+
+bool capture_free(Stream& stream, CUdeviceptr address) {
+    const std::lock_guard lock(driver().order);
+    const auto capture = capture_for_work(stream);
+    if (!capture) return false;
+    try {
+        auto allocation = freed_in(*capture->graph, address);
+        set_freed(capture_node(stream, CU_GRAPH_NODE_TYPE_MEM_FREE), *capture->graph, std::move(allocation));
+    } catch (const Error&) {
+        invalidate(*capture);  // of memory that is no graph's
+        throw;
+    }
+    return true;
 }
 
 CUresult allocate(CUdeviceptr* out, std::size_t bytes, MemoryPool* wanted, CUstream handle) {
     require(out != nullptr && bytes > 0);
     const auto stream = stream_of(handle);
-    refuse_capture(*stream, "cuMemAllocAsync in a stream capture");
     const auto pool = wanted ? pool_of(wanted->handle()) : current_pool(stream->context.device());
+    if (capture_allocation(*stream, *pool, bytes, out)) return CUDA_SUCCESS;
     require(pool->device.memory.open(), CUDA_ERROR_OUT_OF_MEMORY);
     std::uint64_t address = pool->allocate(pool, stream->context, bytes);
     if (!address) {
@@ -242,9 +276,14 @@ CUresult api::cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemo
 
 CUresult api::cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
     const auto stream = stream_of(hStream);
-    refuse_capture(*stream, "cuMemFreeAsync in a stream capture");
     if (dptr == 0) return CUDA_SUCCESS;
+    if (capture_free(*stream, dptr)) return CUDA_SUCCESS;
     const AllocationRef a = driver().addresses.find(dptr);
+    if (a && a->address == dptr && a->kind == Kind::Graph) {
+        const std::lock_guard lock(driver().order);
+        free_in_stream(*stream, *a);
+        return CUDA_SUCCESS;
+    }
     require(a && a->address == dptr && !a->module_variable && (a->kind == Kind::Pool || a->kind == Kind::Device));
     {
         const std::lock_guard lock(pending().mutex);
@@ -389,28 +428,6 @@ CUresult api::cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, 
     const Device& device = device_at(location->id);
     *flags =
         pool_of(handle)->reaches(device.ordinal) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    return CUDA_SUCCESS;
-}
-
-// Graphs hold no memory of their own here.
-CUresult api::cuDeviceGetGraphMemAttribute(CUdevice dev, CUgraphMem_attribute attribute, void* value) {
-    device_at(dev);
-    require(value != nullptr);
-    require(attribute >= CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT && attribute <= CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH);
-    std::memset(value, 0, sizeof(std::uint64_t));
-    return CUDA_SUCCESS;
-}
-CUresult api::cuDeviceSetGraphMemAttribute(CUdevice dev, CUgraphMem_attribute attribute, void* value) {
-    device_at(dev);
-    require(value != nullptr);
-    require(attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH || attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH);
-    std::uint64_t given = 0;
-    std::memcpy(&given, value, sizeof given);
-    require(given == 0);
-    return CUDA_SUCCESS;
-}
-CUresult api::cuDeviceGraphMemTrim(CUdevice dev) {
-    device_at(dev);
     return CUDA_SUCCESS;
 }
 

@@ -110,7 +110,7 @@ CUresult api::cuStreamDestroy_v2(CUstream handle) {
             CUDA_ERROR_INVALID_HANDLE);
     const auto stream = driver().streams.remove(handle);
     require(stream != nullptr, CUDA_ERROR_INVALID_HANDLE);
-    invalidate_capture(*stream);
+    leave_capture(*stream);
     retire(*stream);
     return CUDA_SUCCESS;
 }

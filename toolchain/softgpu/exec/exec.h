@@ -83,6 +83,8 @@ class AddressSpace {
 public:
     virtual ~AddressSpace() = default;
     virtual bool find(std::uint64_t address, Range& out) const noexcept = 0;
+    // cudaGraphSetConditional. False: the kernel does not run in a graph with that handle.
+    virtual bool set_conditional(std::uint64_t /*handle*/, std::uint32_t /*value*/) const noexcept { return false; }
     // malloc and free of kernels, from worker threads. 0: no memory left. release: false, when it is no such address.
     virtual std::uint64_t allocate(std::uint64_t /*bytes*/) const noexcept { return 0; }
     virtual bool release(std::uint64_t /*address*/) const noexcept { return false; }

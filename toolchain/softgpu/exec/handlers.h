@@ -179,6 +179,7 @@ const Instr* run_return(Warp&, const Instr*, std::uint32_t);
 const Instr* run_call(Warp&, const Instr*, std::uint32_t);
 const Instr* run_call_indirect(Warp&, const Instr*, std::uint32_t);
 const Instr* run_vprintf(Warp&, const Instr*, std::uint32_t);
+const Instr* run_set_conditional(Warp&, const Instr*, std::uint32_t);
 const Instr* run_assertfail(Warp&, const Instr*, std::uint32_t);
 const Instr* run_trap(Warp&, const Instr*, std::uint32_t);
 const Instr* run_nothing(Warp&, const Instr*, std::uint32_t);

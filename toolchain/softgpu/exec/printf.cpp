@@ -194,4 +194,14 @@ const Instr* run_device_free(Warp& w, const Instr* i, std::uint32_t mask) {
     return i + 1;
 }
 
+const Instr* run_set_conditional(Warp& w, const Instr* i, std::uint32_t mask) {
+    for (std::uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+        const auto l = static_cast<unsigned>(__builtin_ctz(rest));
+        const auto handle = parameter<std::uint64_t>(w, i->src[0], l);
+        if (!w.block->worker->memory->set_conditional(handle, parameter<std::uint32_t>(w, i->src[1], l)))
+            return fail(w, i, Fault::IllegalAddress, l, "a conditional handle that is not of the graph it runs in");
+    }
+    return i + 1;
+}
+
 }  // namespace hpe::soft::exec

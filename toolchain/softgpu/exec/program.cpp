@@ -341,7 +341,8 @@ Failure Module::run(std::string_view name, const Launch& launch, const AddressSp
 }  // namespace
 
 bool is_device_function(std::string_view name) {
-    return name == "vprintf" || name == "__assertfail" || name == "malloc" || name == "free";
+    return name == "vprintf" || name == "__assertfail" || name == "malloc" || name == "free" ||
+           name == "cudaGraphSetConditional";
 }
 
 std::shared_ptr<Program> Program::load(std::string_view text, Failure& failure) {

@@ -106,6 +106,12 @@ bool Translator::call() {
                 d.i.src[1] = out.empty() ? 0 : out[0].from;
                 return ok_;
             }
+            if (target.name == "cudaGraphSetConditional" && in.size() == 2 && out.empty()) {
+                Draft& d = emit(run_set_conditional);
+                d.i.src[0] = in[0].from;
+                d.i.src[1] = in[1].from;
+                return ok_;
+            }
             return refuse("the function " + target.name + ", which the module does not define");
         }
         if (callee->entry) return refuse("a call of a kernel");

@@ -278,6 +278,18 @@ cudaError_t cudaGraphExecEventWaitNodeSetEvent(cudaGraphExec_t exec, cudaGraphNo
     return with_context([&](const Driver& d) { return d.cuGraphExecEventWaitNodeSetEvent(exec, node, event); });
 }
 
+// Conditions.
+cudaError_t cudaGraphConditionalHandleCreate(cudaGraphConditionalHandle* handle, cudaGraph_t graph, unsigned initial,
+                                             unsigned flags) {
+    return with_context([&](const Driver& d) {
+        CUcontext context = nullptr;
+        if (CUresult r = d.cuCtxGetCurrent(&context)) return r;
+        static_assert(sizeof *handle == sizeof(CUgraphConditionalHandle));
+        return d.cuGraphConditionalHandleCreate(reinterpret_cast<CUgraphConditionalHandle*>(handle), graph, context,
+                                                initial, flags);
+    });
+}
+
 // Allocations.
 cudaError_t cudaGraphAddMemAllocNode(cudaGraphNode_t* node, cudaGraph_t graph, Nodes after, size_t count,
                                      cudaMemAllocNodeParams* p) {
@@ -308,8 +320,11 @@ cudaError_t cudaGraphAddNode(cudaGraphNode_t* node, cudaGraph_t graph, Nodes aft
         [&](const Driver& d, CUgraphNodeParams& n, CUcontext) {
             const CUresult r =
                 d.cuGraphAddNode(node, graph, after, reinterpret_cast<const CUgraphEdgeData*>(edges), count, &n);
-            // The one answer that comes back through the parameters.
+            // What comes back through the parameters.
+            if (r != CUDA_SUCCESS) return r;
             if (p->type == cudaGraphNodeTypeMemAlloc) p->alloc.dptr = reinterpret_cast<void*>(n.alloc.dptr);
+            if (p->type == cudaGraphNodeTypeGraph) p->graph.graph = n.graph.graph;
+            if (p->type == cudaGraphNodeTypeConditional) p->conditional.phGraph_out = n.conditional.phGraph_out;
             return r;
         });
 }

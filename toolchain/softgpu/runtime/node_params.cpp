@@ -84,6 +84,12 @@ cudaError_t describe_node(const Driver& d, CUgraphNodeParams& to, const cudaGrap
             // The same layout in both.
             std::memcpy(static_cast<void*>(&to), &from, sizeof to);
             break;
+        case cudaGraphNodeTypeConditional:
+            to.conditional.handle = from.conditional.handle;
+            to.conditional.type = static_cast<CUgraphConditionalNodeType>(from.conditional.type);
+            to.conditional.size = from.conditional.size;
+            to.conditional.ctx = context;
+            break;
         default: return static_cast<cudaError_t>(not_supported("a graph node of this type"));
     }
     to.type = static_cast<CUgraphNodeType>(from.type);

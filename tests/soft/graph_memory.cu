@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: MIT
+// Memory that graphs allocate: by nodes and by capture; its life, its addresses, launches that find it still there, what
+// a device has given to its graphs, and the calls that CUDA forbids for such graphs.
+#include <cstdint>
+#include <vector>
+
+#include "check.h"
+
+constexpr std::size_t bytes = 4 << 20;
+constexpr int count = bytes / sizeof(int);
+
+#define FAILS(error, call) EXPECT((call) == (error) && cudaGetLastError() == (error))
+
+__global__ void fill(int* p, int n, int value) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) p[i] = value + i;
+}
+__global__ void add(const int* from, int* to, int n) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) to[i] += from[i];
+}
+
+static cudaMemAllocNodeParams wanted(std::size_t size = bytes) {
+    cudaMemAllocNodeParams p = {};
+    p.poolProps.allocType = cudaMemAllocationTypePinned;
+    p.poolProps.location.type = cudaMemLocationTypeDevice;
+    p.bytesize = size;
+    return p;
+}
+
+static std::uint64_t attribute(cudaGraphMemAttributeType which) {
+    std::uint64_t value = ~0ull;
+    CUDA(cudaDeviceGetGraphMemAttribute(0, which, &value));
+    return value;
+}
+
+static cudaGraphNode_t fill_node(cudaGraph_t graph, const std::vector<cudaGraphNode_t>& after, int* p, int value) {
+    int n = count;
+    void* arguments[] = {&p, &n, &value};
+    cudaKernelNodeParams kernel = {};
+    kernel.func = reinterpret_cast<void*>(fill);
+    kernel.gridDim = kernel.blockDim = dim3(64);
+    kernel.kernelParams = arguments;
+    cudaGraphNode_t node;
+    CUDA(cudaGraphAddKernelNode(&node, graph, after.data(), after.size(), &kernel));
+    return node;
+}
+
+// Allocates, fills, copies to the host, frees; a second allocation behind the free uses the same addresses.
+static void own_memory(cudaStream_t stream) {
+    cudaGraph_t graph;
+    CUDA(cudaGraphCreate(&graph, 0));
+    auto p = wanted();
+    cudaGraphNode_t allocation, copy, release, second, last;
+    CUDA(cudaGraphAddMemAllocNode(&allocation, graph, nullptr, 0, &p));
+    int* const address = static_cast<int*>(p.dptr);
+    EXPECT(address != nullptr);
+    const cudaGraphNode_t filled = fill_node(graph, {allocation}, address, 5);
+    std::vector<int> host(count);
+    CUDA(cudaGraphAddMemcpyNode1D(&copy, graph, &filled, 1, host.data(), address, bytes, cudaMemcpyDeviceToHost));
+    CUDA(cudaGraphAddMemFreeNode(&release, graph, &copy, 1, address));
+    FAILS(cudaErrorInvalidValue, cudaGraphAddMemFreeNode(&last, graph, &copy, 1, address));  // twice
+    FAILS(cudaErrorInvalidValue, cudaGraphAddMemFreeNode(&last, graph, &copy, 1, address + 1));
+    auto q = wanted(), beside = wanted();
+    CUDA(cudaGraphAddMemAllocNode(&second, graph, &release, 1, &q));
+    EXPECT(q.dptr == address);
+    CUDA(cudaGraphAddMemAllocNode(&last, graph, &allocation, 1, &beside));
+    EXPECT(beside.dptr != address);
+    cudaGraphNode_t ignored;
+    CUDA(cudaGraphAddMemFreeNode(&ignored, graph, &second, 1, q.dptr));
+    CUDA(cudaGraphAddMemFreeNode(&ignored, graph, &last, 1, beside.dptr));
+    cudaMemAllocNodeParams told;
+    CUDA(cudaGraphMemAllocNodeGetParams(allocation, &told));
+    EXPECT(told.dptr == address && told.bytesize == bytes);
+    void* freed = nullptr;
+    CUDA(cudaGraphMemFreeNodeGetParams(release, &freed));
+    EXPECT(freed == address);
+    cudaGraphNodeType type;
+    CUDA(cudaGraphNodeGetType(release, &type));
+    EXPECT(type == cudaGraphNodeTypeMemFree);
+
+    cudaGraph_t other;
+    FAILS(cudaErrorNotSupported, cudaGraphClone(&other, graph));
+    FAILS(cudaErrorNotSupported, cudaGraphDestroyNode(release));
+    FAILS(cudaErrorNotSupported, cudaGraphRemoveDependencies(graph, &copy, &release, nullptr, 1));
+    CUDA(cudaGraphCreate(&other, 0));
+    FAILS(cudaErrorNotSupported, cudaGraphAddChildGraphNode(&ignored, other, nullptr, 0, graph));
+    FAILS(cudaErrorInvalidValue, cudaGraphAddMemFreeNode(&ignored, other, nullptr, 0, address));  // its own graph does
+    CUDA(cudaGraphDestroy(other));
+
+    EXPECT(attribute(cudaGraphMemAttrReservedMemCurrent) == 0);
+    cudaGraphExec_t exec, again;
+    CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    FAILS(cudaErrorInvalidValue, cudaGraphInstantiate(&again, graph, 0));  // one at a time
+    for (int run = 0; run < 3; run++) {
+        std::fill(host.begin(), host.end(), 0);
+        CUDA(cudaGraphLaunch(exec, stream));
+        CUDA(cudaGraphLaunch(exec, stream));
+        CUDA(cudaStreamSynchronize(stream));
+        for (int i = 0; i < count; i++) EXPECT(host[i] == 5 + i);
+        EXPECT(attribute(cudaGraphMemAttrReservedMemCurrent) == 2 * bytes);
+        EXPECT(attribute(cudaGraphMemAttrUsedMemCurrent) == 2 * bytes);  // until it is trimmed away
+    }
+    EXPECT(attribute(cudaGraphMemAttrUsedMemHigh) == 2 * bytes);
+    EXPECT(attribute(cudaGraphMemAttrReservedMemHigh) == 2 * bytes);
+    FAILS(cudaErrorInvalidValue, cudaFree(address));
+    FAILS(cudaErrorInvalidValue, cudaFreeAsync(address, stream));
+    CUDA(cudaDeviceGraphMemTrim(0));
+    EXPECT(attribute(cudaGraphMemAttrReservedMemCurrent) == 0);
+    std::uint64_t zero = 0, one = 1;
+    FAILS(cudaErrorInvalidValue, cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrReservedMemHigh, &one));
+    FAILS(cudaErrorInvalidValue, cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrReservedMemCurrent, &zero));
+    CUDA(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrReservedMemHigh, &zero));
+    EXPECT(attribute(cudaGraphMemAttrReservedMemHigh) == 0);
+    CUDA(cudaGraphExecDestroy(exec));
+    CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    CUDA(cudaGraphExecDestroy(exec));
+    CUDA(cudaGraphDestroy(graph));
+}
+
+// Captured allocations and frees; memory that leaves the graph, freed by the stream, by cudaFree and by another graph.
+static void captured(cudaStream_t stream) {
+    int *out, *scratch;
+    cudaGraph_t graph;
+    CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    CUDA(cudaMallocAsync(&out, bytes, stream));
+    CUDA(cudaMallocAsync(&scratch, bytes, stream));
+    EXPECT(out != scratch);
+    fill<<<64, 64, 0, stream>>>(scratch, count, 100);
+    CUDA(cudaMemsetAsync(out, 0, bytes, stream));
+    add<<<64, 64, 0, stream>>>(scratch, out, count);
+    CUDA(cudaFreeAsync(scratch, stream));
+    CUDA(cudaStreamEndCapture(stream, &graph));
+    std::size_t nodes = 0;
+    CUDA(cudaGraphGetNodes(graph, nullptr, &nodes));
+    EXPECT(nodes == 6);
+    cudaGraphExec_t exec;
+    CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    FAILS(cudaErrorInvalidValue, cudaFree(out));  // not there yet
+    std::vector<int> host(count);
+    const auto check = [&] {
+        CUDA(cudaMemcpyAsync(host.data(), out, bytes, cudaMemcpyDeviceToHost, stream));
+        CUDA(cudaStreamSynchronize(stream));
+        for (int i = 0; i < count; i++) EXPECT(host[i] == 100 + i);
+    };
+    CUDA(cudaGraphLaunch(exec, stream));
+    check();
+    FAILS(cudaErrorInvalidValue, cudaGraphLaunch(exec, stream));  // not freed
+    CUDA(cudaDeviceGraphMemTrim(0));
+    EXPECT(attribute(cudaGraphMemAttrUsedMemCurrent) == bytes);
+    CUDA(cudaFreeAsync(out, stream));
+    FAILS(cudaErrorInvalidValue, cudaFreeAsync(out, stream));
+    CUDA(cudaGraphLaunch(exec, stream));  // at once
+    check();
+    CUDA(cudaFree(out));
+    FAILS(cudaErrorInvalidValue, cudaFree(out));
+    CUDA(cudaDeviceGraphMemTrim(0));
+    EXPECT(attribute(cudaGraphMemAttrUsedMemCurrent) == 0);
+
+    cudaGraph_t freeing;
+    CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    CUDA(cudaFreeAsync(out, stream));
+    CUDA(cudaStreamEndCapture(stream, &freeing));
+    cudaGraphExec_t freeing_exec;
+    CUDA(cudaGraphInstantiate(&freeing_exec, freeing, 0));
+    FAILS(cudaErrorInvalidValue, cudaGraphLaunch(freeing_exec, stream));  // nothing to free
+    for (int run = 0; run < 3; run++) {
+        CUDA(cudaGraphLaunch(exec, stream));
+        check();
+        CUDA(cudaGraphLaunch(freeing_exec, stream));
+    }
+    CUDA(cudaStreamSynchronize(stream));
+    CUDA(cudaDeviceGraphMemTrim(0));
+    EXPECT(attribute(cudaGraphMemAttrUsedMemCurrent) == 0);
+    CUDA(cudaGraphExecDestroy(freeing_exec));
+    CUDA(cudaGraphDestroy(freeing));
+    CUDA(cudaGraphExecDestroy(exec));
+
+    // Freed by the next launch; and memory that outlives its graph.
+    CUDA(cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagAutoFreeOnLaunch));
+    for (int run = 0; run < 3; run++) CUDA(cudaGraphLaunch(exec, stream));
+    CUDA(cudaGraphExecDestroy(exec));
+    CUDA(cudaGraphDestroy(graph));
+    check();
+    CUDA(cudaFree(out));
+    FAILS(cudaErrorInvalidValue, cudaFree(out));
+    CUDA(cudaDeviceGraphMemTrim(0));
+    EXPECT(attribute(cudaGraphMemAttrReservedMemCurrent) == 0 && attribute(cudaGraphMemAttrUsedMemCurrent) == 0);
+
+    // Memory of no graph cannot be freed by one.
+    CUDA(cudaMalloc(&out, 100));
+    CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    FAILS(cudaErrorInvalidValue, cudaFreeAsync(out, stream));
+    FAILS(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(stream, &graph));
+    CUDA(cudaFree(out));
+}
+
+// A stream that took part in a capture may be gone before its end, when its work has been joined.
+static void streams_gone(cudaStream_t stream) {
+    for (const bool join : {true, false}) {
+        cudaStream_t other;
+        cudaEvent_t fork, joined;
+        CUDA(cudaStreamCreate(&other));
+        CUDA(cudaEventCreate(&fork));
+        CUDA(cudaEventCreate(&joined));
+        int* p;
+        CUDA(cudaMalloc(&p, bytes));
+        CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+        CUDA(cudaEventRecord(fork, stream));
+        CUDA(cudaStreamWaitEvent(other, fork, 0));
+        fill<<<1, 1, 0, other>>>(p, 2, 30);
+        CUDA(cudaEventRecord(joined, other));
+        if (join) CUDA(cudaStreamWaitEvent(stream, joined, 0));
+        CUDA(cudaStreamDestroy(other));
+        cudaGraph_t graph = nullptr;
+        if (!join) {
+            FAILS(cudaErrorStreamCaptureUnjoined, cudaStreamEndCapture(stream, &graph));
+        } else {
+            CUDA(cudaStreamEndCapture(stream, &graph));
+            cudaGraphExec_t exec;
+            CUDA(cudaGraphInstantiate(&exec, graph, 0));
+            CUDA(cudaGraphLaunch(exec, stream));
+            int got[2];
+            CUDA(cudaMemcpy(got, p, sizeof got, cudaMemcpyDeviceToHost));
+            EXPECT(got[0] == 30 && got[1] == 31);
+            CUDA(cudaGraphExecDestroy(exec));
+            CUDA(cudaGraphDestroy(graph));
+        }
+        CUDA(cudaEventDestroy(fork));
+        CUDA(cudaEventDestroy(joined));
+        CUDA(cudaFree(p));
+    }
+}
+
+// A graph with memory becomes a part of another by being moved there.
+static void moved(cudaStream_t stream) {
+    cudaGraph_t graph, parent;
+    CUDA(cudaGraphCreate(&graph, 0));
+    CUDA(cudaGraphCreate(&parent, 0));
+    auto p = wanted();
+    cudaGraphNode_t allocation, child, release;
+    CUDA(cudaGraphAddMemAllocNode(&allocation, graph, nullptr, 0, &p));
+    fill_node(graph, {allocation}, static_cast<int*>(p.dptr), 9);
+    cudaGraphNodeParams node = {};
+    node.type = cudaGraphNodeTypeGraph;
+    node.graph.graph = graph;
+    node.graph.ownership = cudaGraphChildGraphOwnershipMove;
+    CUDA(cudaGraphAddNode(&child, parent, nullptr, nullptr, 0, &node));
+    FAILS(cudaErrorInvalidValue, cudaGraphDestroy(graph));
+    cudaGraphNodeParams release_node = {};
+    release_node.type = cudaGraphNodeTypeMemFree;
+    release_node.free.dptr = p.dptr;
+    int last = 0;
+    cudaGraphNode_t copy;
+    CUDA(cudaGraphAddMemcpyNode1D(&copy, parent, &child, 1, &last, static_cast<int*>(p.dptr) + count - 1, 4,
+                                  cudaMemcpyDeviceToHost));
+    CUDA(cudaGraphAddNode(&release, parent, &copy, nullptr, 1, &release_node));
+    cudaGraphExec_t exec;
+    CUDA(cudaGraphInstantiate(&exec, parent, 0));
+    for (int run = 0; run < 2; run++) {
+        last = 0;
+        CUDA(cudaGraphLaunch(exec, stream));
+        CUDA(cudaStreamSynchronize(stream));
+        EXPECT(last == 9 + count - 1);
+    }
+    CUDA(cudaGraphExecDestroy(exec));
+    CUDA(cudaGraphDestroy(parent));
+    CUDA(cudaDeviceGraphMemTrim(0));
+}
+
+// More than the device has is an error of the launch, and nothing is left behind.
+static void too_much(cudaStream_t stream) {
+    std::size_t free_bytes, total;
+    CUDA(cudaMemGetInfo(&free_bytes, &total));
+    cudaGraph_t graph;
+    CUDA(cudaGraphCreate(&graph, 0));
+    cudaGraphNode_t node;
+    for (int i = 0; i < 2; i++) {
+        auto p = wanted(total / 4 * 3);
+        CUDA(cudaGraphAddMemAllocNode(&node, graph, nullptr, 0, &p));
+    }
+    auto p = wanted(total * 2);
+    FAILS(cudaErrorMemoryAllocation, cudaGraphAddMemAllocNode(&node, graph, nullptr, 0, &p));
+    p = wanted(0);
+    FAILS(cudaErrorInvalidValue, cudaGraphAddMemAllocNode(&node, graph, nullptr, 0, &p));
+    FAILS(cudaErrorInvalidValue, cudaGraphAddMemAllocNode(&node, graph, nullptr, 0, nullptr));
+    cudaGraphExec_t exec;
+    CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    FAILS(cudaErrorMemoryAllocation, cudaGraphLaunch(exec, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    CUDA(cudaGraphExecDestroy(exec));
+    CUDA(cudaGraphDestroy(graph));
+    CUDA(cudaDeviceGraphMemTrim(0));
+    std::size_t now;
+    CUDA(cudaMemGetInfo(&now, &total));
+    EXPECT(now == free_bytes);
+}
+
+// A kernel that comes before the allocation touches memory that is not there.
+static void too_early(cudaStream_t stream) {
+    cudaGraph_t graph;
+    CUDA(cudaGraphCreate(&graph, 0));
+    auto p = wanted();
+    cudaGraphNode_t first, allocation;
+    CUDA(cudaGraphAddEmptyNode(&first, graph, nullptr, 0));
+    CUDA(cudaGraphAddMemAllocNode(&allocation, graph, nullptr, 0, &p));
+    const cudaGraphNode_t filled = fill_node(graph, {first}, static_cast<int*>(p.dptr), 1);
+    CUDA(cudaGraphAddDependencies(graph, &filled, &allocation, nullptr, 1));
+    cudaGraphExec_t exec;
+    CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    CUDA(cudaGraphLaunch(exec, stream));
+    EXPECT(cudaStreamSynchronize(stream) == cudaErrorIllegalAddress);
+}
+
+int main() {
+    cudaStream_t stream;
+    CUDA(cudaStreamCreate(&stream));
+    own_memory(stream);
+    captured(stream);
+    streams_gone(stream);
+    moved(stream);
+    too_much(stream);
+    too_early(stream);
+    std::printf("graph memory: ok\n");
+}
