@@ -73,11 +73,11 @@ void write(std::string& out, const Initial& value) {
 
 void write_head(std::string& out, const Variable& v) {
     out += "." + std::string(name_of(v.space));
-    if (v.alignment != 0) out += " .align " + std::to_string(v.alignment);
-    if (v.vector > 1) out += " .v" + std::to_string(v.vector);
-    // .attribute stands before the type, .ptr behind it.
+    // nvcc writes .attribute in front of the type, .ptr behind it.
     for (const auto& a : v.attributes)
         if (a.starts_with(".attribute")) out += " " + a;
+    if (v.alignment != 0) out += " .align " + std::to_string(v.alignment);
+    if (v.vector > 1) out += " .v" + std::to_string(v.vector);
     out += " ." + std::string(name_of(v.type));
     for (const auto& a : v.attributes)
         if (!a.starts_with(".attribute")) out += " " + a;
