@@ -6,8 +6,10 @@
 #include <lz4.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <new>
 
 namespace hpe::fatbin {
@@ -20,7 +22,9 @@ constexpr std::uint64_t flag_lz4 = 0x2000;
 constexpr std::uint64_t flag_zstd = 0x8000;
 constexpr std::uint64_t flag_specific = 0x300000;  // of one architecture (sm_90a) or one family (sm_100f)
 // PTX of the largest programs is some tens of MiB; a size beyond this is damage, not a program.
-constexpr std::uint64_t largest_text = std::uint64_t{1} << 30;
+constexpr std::uint64_t largest_text = std::uint64_t{256} << 20;
+// A byte of LZ4 stands for 255 bytes of text at most (LZ4 block format), so a larger claim need not be tried.
+constexpr std::uint64_t most_lz4_expands = 255;
 constexpr std::size_t most_containers = 64;
 
 // What __cudaRegisterFatBinary gets. The second pointer is for linked device code and not needed here.
@@ -89,6 +93,31 @@ struct Entry {
     std::span<const std::byte> payload;
 };
 
+// The text grows with what really comes out: memory is not taken for what an entry merely claims.
+bool unpack_zstd(const char* from, std::size_t compressed, std::size_t size, std::string& text, std::string& why) {
+    const std::unique_ptr<ZSTD_DStream, decltype(&ZSTD_freeDStream)> stream(ZSTD_createDStream(), ZSTD_freeDStream);
+    if (stream == nullptr) throw std::bad_alloc();
+    ZSTD_inBuffer in{from, compressed, 0};
+    std::size_t filled = 0;
+    for (std::size_t state = 1; state != 0 || in.pos < in.size;) {
+        text.resize(std::min(size, filled + (std::size_t{1} << 20)));
+        const std::size_t read = in.pos;
+        ZSTD_outBuffer out{text.data(), text.size(), filled};
+        state = ZSTD_decompressStream(stream.get(), &out, &in);
+        if (ZSTD_isError(state) != 0) {
+            why = std::string("fat binary: Zstandard: ") + ZSTD_getErrorName(state);
+            return false;
+        }
+        if (state != 0 && out.pos == filled && in.pos == read) {
+            why = "fat binary: Zstandard data of another length than stated";
+            return false;
+        }
+        filled = out.pos;
+    }
+    text.resize(filled);
+    return true;
+}
+
 bool unpack(const Entry& entry, std::string& text, std::string& why) {
     const EntryHeader& h = entry.header;
     const char* const from = reinterpret_cast<const char*>(entry.payload.data());
@@ -107,19 +136,14 @@ bool unpack(const Entry& entry, std::string& text, std::string& why) {
         return false;
     }
     const std::size_t size = static_cast<std::size_t>(h.text_bytes);
-    text.assign(size, '\0');
     if ((h.flags & flag_zstd) != 0) {
-        const std::size_t got = ZSTD_decompress(text.data(), size, from, h.compressed_bytes);
-        if (ZSTD_isError(got) != 0) {
-            why = std::string("fat binary: Zstandard: ") + ZSTD_getErrorName(got);
-            return false;
-        }
-        text.resize(got);
+        if (!unpack_zstd(from, h.compressed_bytes, size, text, why)) return false;
     } else {
-        if (h.compressed_bytes > 0x7e000000u) {
-            why = "fat binary: an LZ4 entry is too long";
+        if (h.compressed_bytes > 0x7e000000u || size / most_lz4_expands > h.compressed_bytes) {
+            why = "fat binary: an LZ4 entry states an impossible size";
             return false;
         }
+        text.assign(size, '\0');
         const int got =
             LZ4_decompress_safe(from, text.data(), static_cast<int>(h.compressed_bytes), static_cast<int>(size));
         if (got < 0) {
