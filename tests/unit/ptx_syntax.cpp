@@ -95,6 +95,10 @@ TEST_CASE("what is wrong is refused with its line", "[ptx]") {
           ".entry k() { mov.f32 %f, 0f12; }", ".entry k(.param .u64.pred p) { ret; }", ".global .pred p;",
           ".entry k() { .local .pred p; ret; }", ".entry k() { .reg .b32 .b64 %r; ret; }"})
         REQUIRE_FALSE(accepted(bad));
+    std::string why;
+    for (const char* head : {".version 8.0\n.target .address_size 64\n", ".version 8.0\n.target 75\n.address_size 64\n",
+                             ".version .target sm_75\n.address_size 64\n"})
+        REQUIRE(ptx::parse(head, why) == nullptr);
     std::string deep(100000, '{');
     REQUIRE_FALSE(accepted(".entry k() " + deep));
     REQUIRE_FALSE(accepted(".global .u32 a = " + std::string(100000, '(') + ";"));

@@ -35,10 +35,12 @@ public:
 
     bool module(Module& m) {
         if (!take_dot("version")) return fail("a module begins with .version");
+        if (now().kind != Token::Kind::Float64) return fail("a version was expected");
         m.version = std::string(now().text);
         advance();
         if (!take_dot("target")) return fail("no .target after .version");
         while (true) {
+            if (now().kind != Token::Kind::Name) return fail("an architecture was expected");
             m.target += now().text;
             advance();
             if (!take(',')) break;
