@@ -45,6 +45,7 @@ struct Allocation {
     bool read_only = false;                               // HostRegister with READ_ONLY
     std::set<int> access, access_read;  // Virtual, Graph: devices that may read and write, devices that may read
     bool sync_memops = false;
+    bool shareable = false;  // Pool, Virtual: may be given to other processes as a file
     std::shared_ptr<MemoryPool> pool;
     std::shared_ptr<void> backing;                                               // Virtual, Graph: what is behind it
     int managed_location = -2, managed_read_mostly = 0, prefetch_location = -2;  // what was advised; -2: never

@@ -15,7 +15,7 @@ namespace hpe::soft {
 bool DeviceMemory::open() {
     const std::lock_guard lock(mutex_);
     if (view_) return true;
-    const std::uint64_t span = capacity_ * 4;
+    const std::uint64_t span = file_bytes();
     const int fd = memfd_create("soft-device-memory", MFD_CLOEXEC);
     if (fd < 0) return false;
     void* view = MAP_FAILED;

@@ -34,6 +34,7 @@ public:
     std::uint64_t capacity() const { return capacity_; }
     std::uint64_t used() const;
     int file() const { return fd_; }  // where the bytes are, at their offsets
+    std::uint64_t file_bytes() const { return capacity_ * 4; }
 
 private:
     mutable std::mutex mutex_;

@@ -112,6 +112,9 @@ bool number_of(CUdevice_attribute attribute, const Device& device, int& value) {
         case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: value = capability().number % 10; return true;
         case CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO: value = 2; return true;
         case CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT: value = 1; return true;
+        case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES:
+            value = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+            return true;
         case CU_DEVICE_ATTRIBUTE_NUMA_CONFIG: value = CU_DEVICE_NUMA_CONFIG_NONE; return true;
         case CU_DEVICE_ATTRIBUTE_NUMA_ID:
         case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: value = -1; return true;
@@ -137,6 +140,7 @@ bool can(CUdevice_attribute attribute) {
         case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1:
         case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
         case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
+        case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
         case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
         case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
         case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:

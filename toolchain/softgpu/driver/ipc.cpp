@@ -165,7 +165,8 @@ CUresult api::cuIpcOpenMemHandle_v2(CUdeviceptr* out, CUipcMemHandle cuda_handle
     require(&device == &context.device() || (driver().options.peer && flags != 0), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     const std::lock_guard lock(import_mutex());
     const auto known = driver().addresses.select([&](const Allocation& a) {
-        const auto* import = a.imported ? static_cast<const Import*>(a.backing.get()) : nullptr;
+        const auto* import =
+            a.imported && a.kind == Kind::Device ? static_cast<const Import*>(a.backing.get()) : nullptr;
         return import != nullptr && import->handle == handle && import->context == context.id();
     });
     if (!known.empty()) {
@@ -212,7 +213,7 @@ CUresult api::cuIpcCloseMemHandle(CUdeviceptr pointer) {
     {
         const std::lock_guard lock(import_mutex());
         const AllocationRef a = driver().addresses.find(pointer);
-        require(a && a->imported && a->address == pointer);
+        require(a && a->imported && a->kind == Kind::Device && a->address == pointer);
         auto* import = static_cast<Import*>(a->backing.get());
         if (import->opened > 1) {
             import->opened--;

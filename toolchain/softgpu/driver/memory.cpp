@@ -179,7 +179,8 @@ CUresult api::cuMemFree_v2(CUdeviceptr dptr) {
     Context& context = current();
     forbid_unsafe_call();
     const AllocationRef allocation = driver().addresses.find(dptr);
-    require(allocation && allocation->address == dptr && !allocation->module_variable && !allocation->imported);
+    require(allocation && allocation->address == dptr && !allocation->module_variable);
+    require(!allocation->imported || allocation->kind == Kind::Pool);
     require(allocation->kind == Kind::Device || allocation->kind == Kind::Pool || allocation->kind == Kind::Managed ||
             allocation->kind == Kind::Graph);
     require(!free_is_pending(*allocation));

@@ -69,7 +69,9 @@ CUresult get_known(void* data, CUpointer_attribute attribute, CUdeviceptr ptr, c
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: return put_flag(data, false);
-        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: return put<unsigned>(data, CU_MEM_HANDLE_TYPE_NONE);
+        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+            return put<unsigned>(data,
+                                 a.shareable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE);
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return put<unsigned>(data, access_of(a));
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return put<const void*>(data, a.pool.get());
     }

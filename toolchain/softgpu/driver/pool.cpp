@@ -106,6 +106,7 @@ std::uint64_t MemoryPool::allocate(const std::shared_ptr<MemoryPool>& self, Cont
     a->context = &context;
     a->device = &device;
     a->pool = self;
+    a->shareable = shareable;
     const std::lock_guard lock(mutex);
     if (!(bytes < large ? allocate_small(*a) : allocate_large(*a))) return 0;
     a->bytes = device.memory.view(a->offset);
@@ -117,6 +118,11 @@ std::uint64_t MemoryPool::allocate(const std::shared_ptr<MemoryPool>& self, Cont
 }
 
 void MemoryPool::release(const Allocation& a) {
+    if (file) {
+        // The bytes are the other process's.
+        driver().addresses.unreserve(a.reservation, a.reservation_size);
+        return;
+    }
     const std::lock_guard lock(mutex);
     used -= a.size;
     if (a.reserved) {
@@ -170,14 +176,14 @@ CUresult run(Context&, const FreeOp& operation) {
     return CUDA_SUCCESS;
 }
 
-namespace {
-
 std::shared_ptr<MemoryPool> pool_of(CUmemoryPool handle) {
     require(handle != nullptr);
     auto pool = driver().pools.find(handle);
     require(pool != nullptr);
     return pool;
 }
+
+namespace {
 
 std::shared_ptr<MemoryPool> current_pool(Device& device) {
     {
@@ -229,6 +235,7 @@ CUresult allocate(CUdeviceptr* out, std::size_t bytes, MemoryPool* wanted, CUstr
     const auto stream = stream_of(handle);
     const auto pool = wanted ? pool_of(wanted->handle()) : current_pool(stream->context.device());
     if (capture_allocation(*stream, *pool, bytes, out)) return CUDA_SUCCESS;
+    require(!pool->file);  // a pool of another process
     require(pool->device.memory.open(), CUDA_ERROR_OUT_OF_MEMORY);
     std::uint64_t address = pool->allocate(pool, stream->context, bytes);
     if (!address) {
@@ -259,7 +266,7 @@ Device& device_of(const CUmemLocation* location, CUmemAllocationType type) {
 
 void set_pool(Device& device, CUmemoryPool handle) {
     const auto pool = pool_of(handle);
-    require(&pool->device == &device);
+    require(&pool->device == &device && !pool->file);
     const std::lock_guard lock(pools_mutex());
     device.pool = pool;
 }
@@ -325,9 +332,12 @@ CUresult api::cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type,
 CUresult api::cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* props) {
     require(out != nullptr && props != nullptr);
     Device& device = device_of(&props->location, props->allocType);
-    if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE) return not_supported("cuMemPoolCreate of a pool to export");
+    const bool shareable = props->handleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    if (!shareable && props->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+        return not_supported("cuMemPoolCreate of a pool to export otherwise than as a file descriptor");
     require(props->usage == 0);
     auto pool = std::make_shared<MemoryPool>(device);
+    pool->shareable = shareable;
     pool->most = props->maxSize ? round_up(props->maxSize, page_2m) : 0;
     *out = pool->handle();
     driver().pools.add(std::move(pool));

@@ -5,16 +5,19 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 
 #include "toolchain/softgpu/driver/addresses.h"
 #include "toolchain/softgpu/driver/device.h"
+#include "toolchain/softgpu/driver/shareable.h"
 
 namespace hpe::soft {
 
 struct MemoryPool {
     explicit MemoryPool(Device& owner) : device(owner) {}
+    MemoryPool(Device& owner, std::unique_ptr<OwnedFile> imported) : device(owner), file(std::move(imported)) {}
     ~MemoryPool();
 
     // Adds an allocation to the address table. 0: no memory.
@@ -26,8 +29,10 @@ struct MemoryPool {
     CUmemoryPool handle() { return reinterpret_cast<CUmemoryPool>(this); }
 
     Device& device;
-    mutable std::mutex mutex;  // guards what follows
-    std::uint64_t most = 0;    // bytes; 0: as much as the device has
+    const std::unique_ptr<OwnedFile> file;  // of a pool of another process: where its memory is
+    bool shareable = false;                 // its memory may be exported
+    mutable std::mutex mutex;               // guards what follows
+    std::uint64_t most = 0;                 // bytes; 0: as much as the device has
     std::uint64_t threshold = 0;
     std::uint64_t reserved = 0, reserved_high = 0, used = 0, used_high = 0;
     int follow_events = 1, opportunistic = 1, internal_dependencies = 1;
@@ -48,6 +53,8 @@ private:
     std::multimap<std::uint64_t, Chunk> cached_;  // by size
 };
 
+// By handle. Throws INVALID_VALUE.
+std::shared_ptr<MemoryPool> pool_of(CUmemoryPool handle);
 // The pool that a device starts with.
 std::shared_ptr<MemoryPool> default_pool(Device& device);
 

@@ -2,28 +2,57 @@
 // Virtual memory management: address ranges, physical memory, and mappings of one onto the other.
 #include "toolchain/softgpu/driver/virtual_memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <vector>
 
 #include "toolchain/softgpu/driver/context.h"
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/shareable.h"
 
 namespace hpe::soft {
 
-// Lives as long as a handle or a mapping of it does.
+// Lives as long as a handle or a mapping of it does. Memory that other processes may be given is a file of its own; the
+// process that made it has it counted among what its device holds.
 struct PhysicalMemory {
-    PhysicalMemory(Device& owner, std::uint64_t bytes) : device(owner), size(bytes) {
+    PhysicalMemory(Device& owner, std::uint64_t wanted, bool shareable) : device(owner), size(wanted), counted(true) {
         require(device.memory.open() && device.memory.allocate(size, offset), CUDA_ERROR_OUT_OF_MEMORY);
+        bytes = device.memory.view(offset);
+        if (!shareable) return;
+        try {
+            file = std::make_unique<OwnedFile>(memfd_create("soft-device-share", MFD_CLOEXEC));
+            ShareableLabel label;
+            label.device = device.ordinal;
+            label.bytes = size;
+            label_file(file->number(), label);
+            view = std::make_unique<FileView>(file->number(), 0, size);
+            bytes = view->bytes();
+        } catch (const Error&) {
+            device.memory.release(offset, size);
+            throw;
+        }
     }
-    ~PhysicalMemory() { device.memory.release(offset, size); }
+    PhysicalMemory(Device& owner, std::uint64_t imported_size, std::unique_ptr<OwnedFile> imported)
+        : device(owner), size(imported_size), counted(false), file(std::move(imported)) {
+        view = std::make_unique<FileView>(file->number(), 0, size);
+        bytes = view->bytes();
+    }
+    ~PhysicalMemory() {
+        if (counted) device.memory.release(offset, size);
+    }
     PhysicalMemory(const PhysicalMemory&) = delete;
     PhysicalMemory& operator=(const PhysicalMemory&) = delete;
 
     Device& device;
     const std::uint64_t size;
+    const bool counted;
     std::uint64_t offset = 0;
+    std::byte* bytes = nullptr;
+    std::unique_ptr<OwnedFile> file;  // null: not for other processes
+    std::unique_ptr<FileView> view;
     CUmemAllocationProp properties{};
     unsigned handles = 1;  // how often cuMemRelease may be called. Guarded by the mutex below
 };
@@ -124,9 +153,11 @@ CUresult api::cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size, con
                           unsigned long long flags) {
     require(handle != nullptr && flags == 0 && size > 0 && size % page_2m == 0);
     Device& device = device_of(prop);
-    if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) return not_supported("cuMemCreate of memory to export");
+    const bool shareable = prop->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    if (!shareable && prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
+        return not_supported("cuMemCreate of memory to export otherwise than as a file descriptor");
     if (prop->allocFlags.usage != 0) return not_supported("cuMemCreate for sparse arrays or decompression");
-    auto memory = std::make_shared<PhysicalMemory>(device, size);
+    auto memory = std::make_shared<PhysicalMemory>(device, size, shareable);
     memory->properties = *prop;
     // Asked for, but there is no such thing here; programs are told to look at what they got.
     memory->properties.allocFlags.compressionType = 0;
@@ -154,6 +185,34 @@ CUresult api::cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, 
     return CUDA_SUCCESS;
 }
 
+CUresult api::cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle handle,
+                                           CUmemAllocationHandleType type, unsigned long long flags) {
+    require(out != nullptr && flags == 0);
+    const auto memory = physical_of(handle);
+    require(type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && memory->file != nullptr);
+    const int file = memory->file->duplicate();
+    std::memcpy(out, &file, sizeof file);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* given,
+                                             CUmemAllocationHandleType type) {
+    require(handle != nullptr);
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return not_supported("cuMemImportFromShareableHandle of anything but a file descriptor");
+    const auto number = static_cast<int>(reinterpret_cast<std::intptr_t>(given));
+    const ShareableLabel label = label_of(number, ShareableLabel::Kind::Physical);
+    Device& device = device_at(label.device);
+    auto memory = std::make_shared<PhysicalMemory>(device, label.bytes,
+                                                   std::make_unique<OwnedFile>(fcntl(number, F_DUPFD_CLOEXEC, 0)));
+    memory->properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    memory->properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    memory->properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device.ordinal}};
+    *handle = reinterpret_cast<CUmemGenericAllocationHandle>(memory.get());
+    driver().physical.add(std::move(memory));
+    return CUDA_SUCCESS;
+}
+
 CUresult api::cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop, CUmemGenericAllocationHandle handle) {
     require(prop != nullptr);
     *prop = physical_of(handle)->properties;
@@ -172,12 +231,13 @@ CUresult api::cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGeneric
     a->address = ptr;
     a->size = size;
     a->kind = Kind::Virtual;
-    a->bytes = memory->device.memory.view(memory->offset);
+    a->bytes = memory->bytes;
     a->device = &memory->device;
     a->offset = memory->offset;
     a->reservation = range.address;
     a->reservation_size = range.size;
     a->backing = memory;
+    a->shareable = memory->file != nullptr;
     require(driver().addresses.add(std::move(a)));
     return CUDA_SUCCESS;
 }
