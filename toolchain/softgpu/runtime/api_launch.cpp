@@ -20,6 +20,23 @@ thread_local cudaError_t no_kernel = cudaErrorInvalidDeviceFunction;
 // A stack: the arguments of a launch may launch kernels themselves.
 thread_local std::vector<Configuration> configurations;
 
+// The runtime tells a grid or block that no device could run from other wrong values.
+bool fits(const Driver& d, dim3 grid, dim3 block) {
+    CUdevice device{};
+    if (d.cuCtxGetDevice(&device) != CUDA_SUCCESS) return true;
+    const auto within = [&](unsigned value, CUdevice_attribute attribute) {
+        int most = 0;
+        return d.cuDeviceGetAttribute(&most, attribute, device) == CUDA_SUCCESS && value > 0 &&
+               value <= static_cast<unsigned>(most);
+    };
+    const unsigned long long threads = static_cast<unsigned long long>(block.x) * block.y * block.z;
+    return within(grid.x, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X) && within(grid.y, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y) &&
+           within(grid.z, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z) && within(block.x, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X) &&
+           within(block.y, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y) &&
+           within(block.z, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z) &&
+           within(static_cast<unsigned>(threads), CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+}
+
 cudaError_t launch(const Driver& d, CUkernel kernel, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
                    cudaStream_t stream, bool cooperative) {
     if (shared_bytes > UINT_MAX) return cudaErrorInvalidValue;
@@ -30,6 +47,7 @@ cudaError_t launch(const Driver& d, CUkernel kernel, dim3 grid, dim3 block, void
                                                                  block.z, bytes, stream, arguments)
                                    : d.cuLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
                                                       bytes, stream, arguments, nullptr);
+    if (r == CUDA_ERROR_INVALID_VALUE && !fits(d, grid, block)) return cudaErrorInvalidConfiguration;
     return as_error(r);
 }
 
@@ -141,7 +159,8 @@ HPE_BOTH_FLAVOURS(cudaLaunchKernelExC, ptsz, (const cudaLaunchConfig_t* config, 
         // cudaLaunchAttribute is CUlaunchAttribute under another name, numbers included.
         c.attrs = reinterpret_cast<CUlaunchAttribute*>(config->attrs);
         c.numAttrs = config->numAttrs;
-        return as_error(d.cuLaunchKernelEx(&c, reinterpret_cast<CUfunction>(kernel), arguments, nullptr));
+        const CUresult r = d.cuLaunchKernelEx(&c, reinterpret_cast<CUfunction>(kernel), arguments, nullptr);
+        return r == CUDA_ERROR_INVALID_VALUE && !fits(d, grid, block) ? cudaErrorInvalidConfiguration : as_error(r);
     });
 }
 
