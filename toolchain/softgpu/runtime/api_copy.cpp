@@ -224,3 +224,12 @@ HPE_BOTH_FLAVOURS(cudaMemcpyBatchAsync, ptsz,
             reinterpret_cast<CUmemcpyAttributes*>(attributes), indices, attribute_count, stream);
     });
 }
+
+HPE_BOTH_FLAVOURS(cudaMemcpy3DBatchAsync, ptsz,
+                  (size_t count, cudaMemcpy3DBatchOp* list, unsigned long long flags, cudaStream_t stream),
+                  (count, list, flags, stream)) {
+    static_assert(sizeof(cudaMemcpy3DBatchOp) == sizeof(CUDA_MEMCPY3D_BATCH_OP));
+    return with_context(flavour, [&](const Driver& d) {
+        return d.cuMemcpy3DBatchAsync(count, reinterpret_cast<CUDA_MEMCPY3D_BATCH_OP*>(list), flags, stream);
+    });
+}
