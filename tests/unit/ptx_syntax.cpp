@@ -87,13 +87,26 @@ TEST_CASE("corners of the syntax", "[ptx]") {
 
 TEST_CASE("what is wrong is refused with its line", "[ptx]") {
     REQUIRE(accepted(".entry k() { ret; }"));
-    for (const char* bad :
-         {".entry k( { ret; }", ".entry k() { ret }", ".entry k() { add.s32 %r1, %r2, 1; }",
-          ".entry k() { bra NOWHERE; }", ".global .b8 a[2] = {1, 2, 3};", ".global .b8 a; .global .b8 a;",
-          ".entry k() { ret; } .entry k() { ret; }", ".global .b8 a[99999999][9999999][99999];",
-          ".entry k() { { { ret; }", ".reg .b32 %r;", ".global .align 3 .b8 a;", "\x01", ".global .u32 a = 1/0;",
-          ".entry k() { mov.f32 %f, 0f12; }", ".entry k(.param .u64.pred p) { ret; }", ".global .pred p;",
-          ".entry k() { .local .pred p; ret; }", ".entry k() { .reg .b32 .b64 %r; ret; }"})
+    for (const char* bad : {".entry k( { ret; }",
+                            ".entry k() { ret }",
+                            ".entry k() { add.s32 %r1, %r2, 1; }",
+                            ".entry k() { bra NOWHERE; }",
+                            ".global .b8 a[2] = {1, 2, 3};",
+                            ".global .b8 a; .global .b8 a;",
+                            ".entry k() { ret; } .entry k() { ret; }",
+                            ".global .b8 a[99999999][9999999][99999];",
+                            ".entry k() { { { ret; }",
+                            ".reg .b32 %r;",
+                            ".global .align 3 .b8 a;",
+                            "\x01",
+                            ".global .u32 a = 1/0;",
+                            ".entry k() { mov.f32 %f, 0f12; }",
+                            ".entry k(.param .u64.pred p) { ret; }",
+                            ".global .pred p;",
+                            ".entry k() { .local .pred p; ret; }",
+                            ".entry k() { .nonsense 1; ret; }",
+                            ".entry k() { .common, 1; ret; }",
+                            ".entry k() { .reg .b32 .b64 %r; ret; }"})
         REQUIRE_FALSE(accepted(bad));
     std::string why;
     for (const char* head : {".version 8.0\n.target .address_size 64\n", ".version 8.0\n.target 75\n.address_size 64\n",

@@ -2,7 +2,10 @@
 // The PTX parser: recursive descent over the tokens; the first error ends it.
 #include "toolchain/ptx/parser.h"
 
+#include <algorithm>
+#include <iterator>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "toolchain/ptx/lexer.h"
@@ -378,6 +381,10 @@ private:
                 for (auto& v : variables) s.statements.emplace_back(std::move(v));
                 return true;
             }
+            static constexpr std::string_view known[] = {"pragma",        "branchtargets", "calltargets",
+                                                         "callprototype", "abi_preserve",  "abi_preserve_control"};
+            if (!linkage.empty() || std::find(std::begin(known), std::end(known), now().text) == std::end(known))
+                return fail("an unknown directive");
             Directive d;
             if (!worded_directive(d)) return false;
             s.statements.emplace_back(std::move(d));
