@@ -220,9 +220,13 @@ public:
         }
     }
     CUgraphNodeParams* get() { return given_ == nullptr ? nullptr : &settled_; }
-    // Out-parameters (the address of a graph's allocation) go back to the program.
+    // Out-parameters (the address of a graph's allocation, the graphs inside of a node) go back to the program.
     void finish(CUresult result) {
-        if (result != CUDA_SUCCESS || given_ == nullptr || settled_.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) return;
+        if (result != CUDA_SUCCESS || given_ == nullptr) return;
+        if (settled_.type == CU_GRAPH_NODE_TYPE_GRAPH) given_->graph.graph = settled_.graph.graph;
+        if (settled_.type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+            given_->conditional.phGraph_out = settled_.conditional.phGraph_out;
+        if (settled_.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) return;
         *given_ = settled_;
         device_owned::add(address(settled_.alloc.dptr), settled_.alloc.bytesize,
                           "allocations of graphs are not shared yet");

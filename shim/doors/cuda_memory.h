@@ -29,10 +29,11 @@ CUresult alloc(const C& call, CUdeviceptr* pointer, std::size_t bytes) {
 template <class C>
 CUresult alloc_pitch(const C& call, CUdeviceptr* pointer, std::size_t* pitch, std::size_t width, std::size_t height,
                      unsigned element) {
+    if (pointer == nullptr || pitch == nullptr) return call(pointer, pitch, width, height, element);
     CUdeviceptr rows = 0;
     std::size_t row = 0;
     CUresult result = call(&rows, &row, width, height, element);
-    if (result != CUDA_SUCCESS || pointer == nullptr || pitch == nullptr) return result;
+    if (result != CUDA_SUCCESS) return result;
     const auto bytes = row * height;
     const auto padded = Coherence::padded(bytes);
     if (padded != bytes || rows % kPage != 0) {

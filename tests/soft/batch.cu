@@ -86,7 +86,7 @@ static void lines(cudaStream_t stream) {
     CUDA(cudaMemset(b.p, 0, bytes));
     void* bad_to[] = {b.p, c.p};
     const void* bad_from[] = {a.p, a.p};
-    std::size_t bad_sizes[] = {bytes, bytes + 4};
+    std::size_t bad_sizes[] = {bytes, bytes + (1ull << 36)};
     FAILS(cudaErrorInvalidValue, cudaMemcpyBatchAsync(bad_to, bad_from, bad_sizes, 2, attributes, first, 1, stream));
     CUDA(cudaStreamSynchronize(stream));
     b.get(back.data());

@@ -200,13 +200,13 @@ bool capture_allocation(Stream& stream, const MemoryPool& pool, std::size_t byte
     if (!capture) return false;
     CUDA_MEM_ALLOC_NODE_PARAMS p{};
     p.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    p.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {pool.device.ordinal}};
+    p.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, pool.device.ordinal};
     p.bytesize = bytes;
     std::vector<CUmemAccessDesc> access;
     {
         const std::lock_guard pool_lock(pool.mutex);
         for (const int peer : pool.peers)
-            access.push_back({{CU_MEM_LOCATION_TYPE_DEVICE, {peer}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+            access.push_back({{CU_MEM_LOCATION_TYPE_DEVICE, peer}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
     }
     p.accessDescs = access.data();
     p.accessDescCount = access.size();

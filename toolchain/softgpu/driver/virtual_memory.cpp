@@ -207,7 +207,7 @@ CUresult api::cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handl
                                                    std::make_unique<OwnedFile>(fcntl(number, F_DUPFD_CLOEXEC, 0)));
     memory->properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     memory->properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    memory->properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device.ordinal}};
+    memory->properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, device.ordinal};
     *handle = reinterpret_cast<CUmemGenericAllocationHandle>(memory.get());
     driver().physical.add(std::move(memory));
     return CUDA_SUCCESS;
