@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Batches of copies between pointers, in one and in three dimensions, of every order of access to the source, captured
 // too; batches that discard managed memory; what is refused, and then not done in part either.
+#include <unistd.h>
+
 #include <cstring>
 #include <vector>
 
@@ -11,10 +13,7 @@
 constexpr int count = 1000;
 constexpr std::size_t bytes = count * sizeof(int);
 
-__global__ void wait_and_fill(int* p, int n, int value) {
-    const long long start = clock64();
-    while (clock64() - start < 20000) {
-    }
+__global__ void fill_on_device(int* p, int n, int value) {
     for (int i = threadIdx.x; i < n; i += blockDim.x) p[i] = value + i;
 }
 
@@ -40,8 +39,12 @@ static void lines(cudaStream_t stream) {
     fill(pinned, 7);
     // The second source is written by a function of the stream before the batch.
     std::vector<int> later(count);
-    wait_and_fill<<<1, 32, 0, stream>>>(a.p, count, 100);
-    CUDA(cudaLaunchHostFunc(stream, [](void* p) { fill(static_cast<int*>(p), 300); }, later.data()));
+    fill_on_device<<<1, 32, 0, stream>>>(a.p, count, 100);
+    const auto write_late = [](void* p) {
+        usleep(50000);
+        fill(static_cast<int*>(p), 300);
+    };
+    CUDA(cudaLaunchHostFunc(stream, write_late, later.data()));
     void* to[] = {b.p, c.p, out.data()};
     const void* from[] = {ephemeral.data(), later.data(), a.p};
     std::size_t sizes[] = {bytes, bytes, bytes}, first[] = {0, 1};
@@ -56,7 +59,7 @@ static void lines(cudaStream_t stream) {
     c.get(back.data());
     check(back.data(), 300);
     // Pinned memory, too, is free again when the call returns.
-    wait_and_fill<<<1, 32, 0, stream>>>(a.p, count, 100);
+    CUDA(cudaLaunchHostFunc(stream, [](void*) { usleep(50000); }, nullptr));
     void* one_to[] = {b.p};
     const void* one_from[] = {pinned};
     CUDA(cudaMemcpyBatchAsync(one_to, one_from, sizes, 1, attributes, first, 1, stream));
@@ -148,7 +151,7 @@ static void discards(cudaStream_t stream) {
     std::size_t sizes[] = {bytes};
     CUDA(cudaMemDiscardBatchAsync(pointers, sizes, 1, 0, stream));
     CUDA(cudaStreamSynchronize(stream));
-    wait_and_fill<<<1, 32, 0, stream>>>(managed, count, 1);
+    fill_on_device<<<1, 32, 0, stream>>>(managed, count, 1);
     CUDA(cudaStreamSynchronize(stream));
     check(managed, 1);
     void* wrong[] = {plain.p};

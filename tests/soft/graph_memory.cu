@@ -294,20 +294,25 @@ static void too_much(cudaStream_t stream) {
     EXPECT(now == free_bytes);
 }
 
-// A kernel that comes before the allocation touches memory that is not there.
-static void too_early(cudaStream_t stream) {
+// A kernel that comes before the allocation, or after the free, touches memory that is not there.
+static void not_there(bool before) {
+    cudaStream_t stream;
+    CUDA(cudaStreamCreate(&stream));
     cudaGraph_t graph;
     CUDA(cudaGraphCreate(&graph, 0));
     auto p = wanted();
-    cudaGraphNode_t first, allocation;
+    cudaGraphNode_t first, allocation, release;
     CUDA(cudaGraphAddEmptyNode(&first, graph, nullptr, 0));
     CUDA(cudaGraphAddMemAllocNode(&allocation, graph, nullptr, 0, &p));
-    const cudaGraphNode_t filled = fill_node(graph, {first}, static_cast<int*>(p.dptr), 1);
-    CUDA(cudaGraphAddDependencies(graph, &filled, &allocation, nullptr, 1));
+    CUDA(cudaGraphAddMemFreeNode(&release, graph, &allocation, 1, p.dptr));
+    const cudaGraphNode_t filled = fill_node(graph, {before ? first : release}, static_cast<int*>(p.dptr), 1);
+    if (before) CUDA(cudaGraphAddDependencies(graph, &filled, &allocation, nullptr, 1));
     cudaGraphExec_t exec;
     CUDA(cudaGraphInstantiate(&exec, graph, 0));
     CUDA(cudaGraphLaunch(exec, stream));
     EXPECT(cudaStreamSynchronize(stream) == cudaErrorIllegalAddress);
+    CUDA(cudaDeviceReset());
+    cudaGetLastError();
 }
 
 int main() {
@@ -318,6 +323,7 @@ int main() {
     streams_gone(stream);
     moved(stream);
     too_much(stream);
-    too_early(stream);
+    not_there(true);
+    not_there(false);
     std::printf("graph memory: ok\n");
 }
