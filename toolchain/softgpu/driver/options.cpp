@@ -49,6 +49,14 @@ bool read(const char* name, std::uint64_t& out, std::uint64_t least, std::uint64
     return false;
 }
 
+bool read(const char* name, bool& races) {
+    const char* text = std::getenv(name);
+    if (!text || !*text) return true;
+    races = std::strcmp(text, "race") == 0;
+    if (!races) complain("%s: '%s' is not accepted; accepted is race", name, text);
+    return races;
+}
+
 bool read(const char* name, const Capability*& out) {
     const char* text = std::getenv(name);
     if (!text || !*text) return true;
@@ -79,6 +87,7 @@ bool read_options(Options& out) {
     good &= read("HPE_SOFT_LATENCY", out.latency, 0, 10'000'000, false, "microseconds from 0 to 10000000");
     good &= read("HPE_SOFT_THREADS", threads, 0, 1024, false, "a number from 0 (one per core) to 1024");
     good &= read("HPE_SOFT_COMPUTE", out.capability);
+    good &= read("HPE_SOFT_CHECK", out.races);
     out.devices = static_cast<unsigned>(devices);
     out.peer = peer != 0;
     out.threads = static_cast<unsigned>(threads);

@@ -46,6 +46,7 @@ CUresult api::cuInit(unsigned flags) {
     for (unsigned i = 0; i < made->options.devices; ++i)
         made->devices.push_back(std::make_unique<Device>(static_cast<int>(i), made->options));
     set_worker_threads(made->options.threads);
+    if (made->options.races) check_races([](const char* line) { complain("%s", line); });
     make_thread_key();
     require(pthread_atfork(nullptr, nullptr, in_child) == 0, CUDA_ERROR_OUT_OF_MEMORY);
     the_driver = made.release();

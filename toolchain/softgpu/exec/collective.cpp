@@ -2,6 +2,8 @@
 // Warp-wide instructions: shfl, vote, match, redux, bar.warp.sync, elect. Each lane names the lanes it works with; an
 // instruction runs when all of these that have not exited are at it, even if they came there on different paths.
 #include "toolchain/softgpu/exec/handlers.h"
+#include "toolchain/softgpu/exec/races.h"
+
 #include "toolchain/softgpu/exec/scheduler.h"
 
 namespace hpe::soft::exec {
@@ -178,6 +180,7 @@ const Instr* run(Warp& w, const Instr* i, std::uint32_t mask) {
     std::uint32_t needed = 0;
     each(mask, [&](unsigned l) { needed |= g.members[l]; });
     if ((needed & ~mask) == 0) {
+        if (w.block->races != nullptr) w.block->races->meet(w, mask, g.members);
         perform<C>(g, mask);
         return i + 1;
     }
@@ -222,6 +225,7 @@ bool run_waiting_collectives(Warp& w) {
         std::uint32_t ready = 0;
         each(there, [&](unsigned l) { ready |= (g.members[l] & ~there) == 0 ? 1u << l : 0; });
         if (ready == 0) continue;
+        if (w.block->races != nullptr) w.block->races->meet(w, ready, g.members);
         row.perform(g, ready);
         // Groups of which only some lanes were ready are split.
         const std::size_t count = w.groups.size();

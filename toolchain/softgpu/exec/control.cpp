@@ -228,39 +228,30 @@ const Instr* run_isspace(Warp& w, const Instr* i, std::uint32_t mask) {
 // Several registers into the parts of one, and back. imm: bytes of a part, count: parts.
 const Instr* run_pack(Warp& w, const Instr* i, std::uint32_t mask) {
     const std::uint32_t* part = w.frame->code->extras.data() + i->extra;
-    std::uint64_t value[lanes] = {};
-    for (unsigned k = 0; k < i->count; k++)
-        for (unsigned l = 0; l < lanes; l++) {
-            const std::uint64_t v =
-                i->imm == 2 ? w.at<const std::uint16_t>(part[k])[l] : w.at<const std::uint32_t>(part[k])[l];
-            value[l] |= v << (k * i->imm * 8);
-        }
-    const bool wide = i->count * i->imm == 8;
-    for (unsigned l = 0; l < lanes; l++) {
-        if (((mask >> l) & 1) == 0) continue;
-        if (wide)
-            w.at<std::uint64_t>(i->dst)[l] = value[l];
-        else
-            w.at<std::uint32_t>(i->dst)[l] = static_cast<std::uint32_t>(value[l]);
+    const std::size_t bytes = i->imm, whole = bytes * i->count, in_register = bytes == 1 ? 2 : bytes;
+    for (std::uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+        const auto l = static_cast<std::size_t>(__builtin_ctz(rest));
+        std::byte value[16];
+        for (unsigned k = 0; k < i->count; k++)
+            std::memcpy(value + k * bytes, w.at<const std::byte>(part[k]) + l * in_register, bytes);
+        std::memcpy(w.at<std::byte>(i->dst) + l * whole, value, whole);
     }
     return i + 1;
 }
 
 const Instr* run_unpack(Warp& w, const Instr* i, std::uint32_t mask) {
     const std::uint32_t* part = w.frame->code->extras.data() + i->extra;
-    const bool wide = i->count * i->imm == 8;
-    std::uint64_t value[lanes];
-    for (unsigned l = 0; l < lanes; l++)
-        value[l] = wide ? w.at<const std::uint64_t>(i->src[0])[l] : w.at<const std::uint32_t>(i->src[0])[l];
-    for (unsigned k = 0; k < i->count; k++)
-        for (unsigned l = 0; l < lanes; l++) {
-            if (((mask >> l) & 1) == 0) continue;
-            const std::uint64_t v = value[l] >> (k * i->imm * 8);
-            if (i->imm == 2)
-                w.at<std::uint16_t>(part[k])[l] = static_cast<std::uint16_t>(v);
-            else
-                w.at<std::uint32_t>(part[k])[l] = static_cast<std::uint32_t>(v);
+    const std::size_t bytes = i->imm, whole = bytes * i->count, in_register = bytes == 1 ? 2 : bytes;
+    for (std::uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+        const auto l = static_cast<std::size_t>(__builtin_ctz(rest));
+        std::byte value[16] = {};
+        std::memcpy(value, w.at<const std::byte>(i->src[0]) + l * whole, whole);
+        for (unsigned k = 0; k < i->count; k++) {
+            std::byte* const to = w.at<std::byte>(part[k]) + l * in_register;
+            std::memset(to, 0, in_register);  // a byte lies in a register of two
+            std::memcpy(to, value + k * bytes, bytes);
         }
+    }
     return i + 1;
 }
 
@@ -309,6 +300,7 @@ const Instr* run_special(Warp& w, const Instr* i, std::uint32_t mask) {
         case Special::GlobaltimerHi: v = now_ns() >> 32; break;
         case Special::Envreg1: v = launch.cooperative ? workspace_window >> 32 : 0; break;
         case Special::Envreg2: v = launch.cooperative ? workspace_window & 0xffffffffu : 0; break;
+        case Special::ReservedShared: v = launch.reserved_at; break;
         case Special::DynamicShared: v = launch.dynamic_shared; break;
         case Special::TotalShared: v = launch.shared_bytes; break;
         case Special::WarpSize: v = lanes; break;

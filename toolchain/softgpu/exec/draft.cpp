@@ -159,9 +159,9 @@ void Drafts::allocate() {
         std::vector<std::uint32_t> free;
         std::uint32_t slots = 0;
     };
-    Class classes[4];
+    Class classes[5];
     const auto class_of = [&](std::uint32_t r) {
-        return registers_[r] == 0 ? 0 : registers_[r] == 2 ? 1 : registers_[r] == 4 ? 2 : 3;
+        return registers_[r] == 0 ? 0 : registers_[r] == 2 ? 1 : registers_[r] == 4 ? 2 : registers_[r] == 8 ? 3 : 4;
     };
     std::vector<std::uint32_t> slot(count, 0);
     for (const auto r : order) {
@@ -179,9 +179,9 @@ void Drafts::allocate() {
         }
         c.busy.emplace_back(end[r], slot[r]);
     }
-    const std::uint32_t sizes[4] = {4, 64, 128, 256};
-    std::uint32_t base[4], at = 4;
-    for (unsigned k = 0; k < 4; k++) {
+    const std::uint32_t sizes[5] = {4, 64, 128, 256, 512};
+    std::uint32_t base[5], at = 4;
+    for (unsigned k = 0; k < 5; k++) {
         if (k == 1) at = (at + 63) / 64 * 64;
         base[k] = at;
         at += classes[k].slots * sizes[k];
@@ -224,6 +224,15 @@ bool Drafts::finish(Code& out) {
     }
     code_.instructions.reserve(drafts_.size());
     for (const Draft& d : drafts_) code_.instructions.push_back(d.i);
+    if (watching()) {
+        code_.watched.resize(drafts_.size());
+        for (std::size_t n = 0; n < drafts_.size(); n++) {
+            if (drafts_[n].watched.kind == Watched::Kind::None) continue;
+            code_.watched[n] = drafts_[n].watched;
+            code_.watched[n].run = drafts_[n].i.run;
+            code_.instructions[n].run = run_watched;
+        }
+    }
     out = std::move(code_);
     return true;
 }

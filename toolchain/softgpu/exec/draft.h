@@ -33,6 +33,7 @@ struct Draft {
     std::uint16_t roles = 0;
     std::uint32_t label = 0;            // jump target, 0: none
     std::vector<std::uint32_t> labels;  // of a jump table
+    Watched watched;
     bool leader = false;
     bool ends = false;  // nothing follows it, unless it is guarded
 };

@@ -136,6 +136,10 @@ bool is_device_function(std::string_view name);
 void set_worker_threads(unsigned count);
 // Number of thread instructions run so far in this process.
 std::uint64_t executed_instructions();
+// Before the first program is loaded: kernels translated from now on are watched for races in shared memory and for
+// barriers that not all threads of a block come to. `report` gets one line, without newline, for each pair of
+// instructions that raced; from any worker thread, one at a time. nullptr: no longer.
+void check_races(void (*report)(const char* line));
 // In a forked child: forget the workers, which do not exist there.
 void forget_workers();
 

@@ -167,6 +167,10 @@ struct ConvertCode {
 };
 static_assert(sizeof(Type) == 1 && sizeof(ConvertCode) == 8);
 
+// Whether races are looked for; run_watched then stands in front of what touches shared memory.
+bool watching();
+const Instr* run_watched(Warp&, const Instr*, std::uint32_t);
+
 // Handlers that gain nothing from wider vectors, compiled once.
 Handler predicate_handler(Op);  // And, Or, Xor, Not, Mov of predicates
 Handler collective_handler(Collective);
@@ -202,6 +206,9 @@ const Instr* run_stack_save(Warp&, const Instr*, std::uint32_t);
 const Instr* run_stack_restore(Warp&, const Instr*, std::uint32_t);
 const Instr* run_device_malloc(Warp&, const Instr*, std::uint32_t);
 const Instr* run_device_free(Warp&, const Instr*, std::uint32_t);
+const Instr* run_move_128(Warp&, const Instr*, std::uint32_t);
+const Instr* run_atomic_128(Warp&, const Instr*, std::uint32_t);  // exchange, or with mode 1 compare and swap
+const Instr* run_fns(Warp&, const Instr*, std::uint32_t);
 const Instr* run_predicate_to_integer(Warp&, const Instr*, std::uint32_t);
 
 // Instr::mode of barriers and of special registers.
@@ -239,6 +246,7 @@ enum class Special : std::uint16_t {
     Envreg1,
     Envreg2,
     EnvregZero,
+    ReservedShared,
     DynamicShared,
     TotalShared,
     WarpSize,

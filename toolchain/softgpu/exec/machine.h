@@ -35,6 +35,7 @@ enum class Memory : std::uint8_t { Global, Shared, Local, Param, Generic };
 
 struct Warp;
 struct Instr;
+class Races;
 // Runs the instruction for the lanes in `mask` and returns the next one; nullptr: look at Warp::stop.
 using Handler = const Instr* (*)(Warp&, const Instr*, std::uint32_t mask);
 
@@ -56,6 +57,7 @@ constexpr std::uint8_t flag_synchronises = 2;  // volatile, acquire, relaxed: a 
 constexpr std::uint8_t flag_negated = 4;       // the predicate in src counts negated
 constexpr std::uint8_t flag_flush = 8;         // atomics: flush subnormals
 constexpr std::uint8_t flag_frame = 16;        // the address counts from the frame's local memory
+constexpr std::uint8_t flag_aligned = 32;      // barriers: all lanes of a warp must be at the same instruction
 
 // Of bulk copies: which of src[0], src[1] and src[3] are 32-bit registers.
 constexpr std::uint8_t flag_bulk32 = 1, flag_bulk_mbarrier32 = 4;
@@ -64,10 +66,31 @@ struct Copy {  // of call parameters, in the local memory of a thread
     std::uint32_t from, to, bytes;
 };
 
+// What an instruction does to shared memory, where races are looked for: the handler that does it, and how to see it.
+struct Watched {
+    enum class Kind : std::uint8_t {
+        None,
+        Load,
+        Store,
+        Atomic,
+        Reduction,
+        CopyAsync,
+        CopyBulk,
+        Mbarrier,
+        MbarrierWait
+    };
+    Handler run = nullptr;
+    Kind kind = Kind::None;
+    bool strong = false;     // volatile, relaxed, acquire, release: orders rather than races
+    std::uint8_t bytes = 0;  // of an element in memory
+    std::uint8_t register_bytes = 0;
+};
+
 // A translated function.
 struct Code {
     std::string name;
     std::vector<Instr> instructions;
+    std::vector<Watched> watched;  // as many, or none
     std::vector<std::uint32_t> extras;
     std::vector<std::byte> constants;
     struct Fixup {
@@ -85,6 +108,7 @@ struct Code {
     std::vector<std::uint32_t> callees;                                               // function numbers
     bool calls_indirectly = false;
     bool allocates = false;  // takes stack as it runs
+    bool reserves = false;   // uses the shared memory that the system reserves
     bool entry = false;
 };
 
@@ -172,6 +196,7 @@ struct Block {
     std::byte* local_storage = nullptr;
     std::size_t local_storage_bytes = 0;
     std::vector<std::byte> registers;
+    Races* races = nullptr;    // owned; nullptr: they are not looked for
     std::uint64_t slices = 0;  // turns since it last got further than spinning
     Block() = default;
     Block(const Block&) = delete;
@@ -202,6 +227,7 @@ struct LaunchState {
     const KernelInfo* kernel = nullptr;
     Dim3 grid, block;
     std::uint32_t static_shared = 0, shared_bytes = 0, dynamic_shared = 0;
+    std::uint32_t reserved_at = 0;  // in shared memory, behind the program's own
     std::uint32_t local_bytes = 0;  // per thread, the stack of calls included
     std::uint32_t warps_per_block = 0, threads_per_block = 0;
     bool cooperative = false;

@@ -55,8 +55,7 @@ std::byte* find_lane(Warp& w, std::uint32_t lane, std::uint64_t address, const A
             return in(at, launch.shared_bytes) ? w.block->shared + at : nullptr;
         case Memory::Local:
             if ((at & ~low) == local_window) at &= low;
-            return access.bytes <= local_granule && in(at, launch.local_bytes) ? w.local + local_offset(at, lane)
-                                                                               : nullptr;
+            return access.bytes <= local_granule && in(at, local_end(w)) ? w.local + local_offset(at, lane) : nullptr;
         case Memory::Param:
             if ((at & ~low) == param_window) at &= low;
             if (access.write || !in(at, launch.parameters.size())) return nullptr;

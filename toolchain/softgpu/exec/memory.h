@@ -24,6 +24,11 @@ constexpr std::uint32_t local_granule = 16;
     return static_cast<std::size_t>((at / local_granule * lanes + lane) * local_granule + at % local_granule);
 }
 
+// Where the local memory ends that the function at hand and its callers have; what calls may take yet is nobody's.
+[[gnu::always_inline]] inline std::uint64_t local_end(const Warp& w) {
+    return std::uint64_t{w.frame->local_base} + w.frame->code->local_bytes + w.frame->dynamic;
+}
+
 // Fills host[] for the lanes of the mask, one by one: the slow way that finds the guilty lane. False: the launch
 // failed.
 bool find_lanes(Warp& w, const Instr* i, const std::uint64_t* address, std::uint32_t mask, const Access& access,

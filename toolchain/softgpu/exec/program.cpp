@@ -10,6 +10,7 @@
 #include "toolchain/softgpu/exec/initial.h"
 #include "toolchain/softgpu/exec/launch.h"
 #include "toolchain/softgpu/exec/memory.h"
+#include "toolchain/softgpu/exec/source_lines.h"
 #include "toolchain/softgpu/exec/translate.h"
 
 namespace hpe::soft {
@@ -19,6 +20,7 @@ using namespace exec;
 
 constexpr std::uint32_t most_shared = 227 * 1024;
 constexpr std::uint32_t most_threads = 1024;
+constexpr std::uint32_t reserved_shared = 1024;  // per block, for cooperative groups of several warps
 // Where calls may nest without a known bound, each thread gets this much stack, or what the limit of the context says
 // if that is more. Pages count only when touched.
 constexpr std::uint32_t unbounded_stack = 64 * 1024;
@@ -41,11 +43,13 @@ struct Kernel final : ProgramImage {
     const Code* code(std::uint64_t n) const override { return n < codes.size() ? codes[n].get() : nullptr; }
     std::string source(const Code& where, const Instr& i) const override {
         std::string text = i.line != 0 ? "PTX line " + std::to_string(i.line) : "PTX of unknown line";
+        if (const std::string place = sources->of(i.line); !place.empty()) text += " (" + place + ")";
         if (!where.entry) text += " in " + where.name;
         const auto at = lines->find(i.line);
         return at != lines->end() ? text + ": " + shorten(ptx::print(*at->second)) : text;
     }
     const std::unordered_map<std::uint32_t, const ptx::Instruction*>* lines = nullptr;
+    const SourceLines* sources = nullptr;
 };
 
 class Module final : public Program {
@@ -95,6 +99,7 @@ private:
     Symbols symbols_;
     std::vector<Variable> variables_;
     std::unordered_map<std::uint32_t, const ptx::Instruction*> lines_;
+    SourceLines sources_;
     std::set<std::uint32_t> addressed_;  // functions whose address is taken
     std::mutex lock_;                    // what follows
     std::unordered_map<std::string, std::unique_ptr<Kernel>> kernels_;
@@ -129,6 +134,7 @@ bool Module::read(std::string_view text, Failure& failure) {
         return false;
     }
     symbols_.module = module_.get();
+    sources_.read(*module_);
     for (const auto& item : module_->items) {
         if (const auto* f = std::get_if<ptx::Function>(&item)) {
             const auto [at, fresh] =
@@ -257,6 +263,7 @@ Kernel* Module::translated(const std::string& name, Failure& failure) {
     k.info.name = name;
     k.number = f->second;
     k.lines = &lines_;
+    k.sources = &sources_;
     k.codes.resize(symbols_.by_number.size());
     SharedLayout shared;
     if (translate(k, f->second, shared, k.refusal)) describe(k, *symbols_.by_number[f->second], shared);
@@ -318,6 +325,11 @@ Failure Module::run(std::string_view name, const Launch& launch, const AddressSp
             state.kernel = &k->info;
             state.static_shared = k->info.static_shared_bytes;
             state.shared_bytes = k->dynamic_shared_at + launch.dynamic_shared_bytes;
+            if (std::any_of(k->codes.begin(), k->codes.end(),
+                            [](const auto& c) { return c != nullptr && c->reserves; })) {
+                state.reserved_at = (state.shared_bytes + 127) / 128 * 128;
+                state.shared_bytes = state.reserved_at + reserved_shared;
+            }
             state.local_bytes = k->local_bytes;
             if (!k->stack_bounded) state.local_bytes += std::max(unbounded_stack, up_to_granule(launch.stack_bytes));
         }

@@ -79,7 +79,7 @@ inline bool resolve(Warp& w, const Instr* i, std::uint32_t mask, std::uint32_t b
                 return true;
             }
         } else if (memory == Memory::Local) {
-            const std::uint64_t size = w.block->launch->local_bytes;
+            const std::uint64_t size = local_end(w);
             if (bytes <= local_granule && high < size && bytes <= size - high) {
                 for (unsigned l = 0; l < lanes; l++) out.host[l] = w.local + local_offset(at[l], l);
                 return true;

@@ -12,6 +12,7 @@
 #include <new>
 
 #include "toolchain/softgpu/exec/handlers.h"
+#include "toolchain/softgpu/exec/races.h"
 
 namespace hpe::soft::exec {
 namespace {
@@ -99,6 +100,7 @@ void park_current(Warp& w, State state, std::uint32_t barrier = 0) {
 
 void release(Block& block, std::uint32_t id) {
     Barrier& b = block.barriers[id];
+    if (block.races != nullptr) block.races->barrier(block, id);
     for (std::uint32_t n = 0; n < block.warp_count; n++) {
         Warp& w = *block.warps[n];
         for (Group& g : w.groups) {
@@ -201,6 +203,7 @@ const Instr* run_barrier(Warp& w, const Instr* i, std::uint32_t mask) {
         b.expected = expected;
     }
     if (i->mode == barrier_arrive) {
+        if (block.races != nullptr) block.races->arrive(w, id, mask);
         b.arrived += count;
         return i + 1;
     }
@@ -246,6 +249,7 @@ Block::~Block() {
             delete f;
         }
     }
+    delete races;
     if (local_storage != nullptr) munmap(local_storage, local_storage_bytes);
 }
 
@@ -290,6 +294,10 @@ bool start_block(Block& block, Worker& worker, LaunchState& launch, std::uint64_
         block.id.y = static_cast<std::uint32_t>(linear / launch.grid.x % launch.grid.y);
         block.id.z = static_cast<std::uint32_t>(linear / launch.grid.x / launch.grid.y);
         block.live_threads = launch.threads_per_block;
+        if (watching()) {
+            if (block.races == nullptr) block.races = new Races(launch);
+            block.races->start();
+        }
         block.slices = 0;
         for (Barrier& b : block.barriers) b = Barrier{};
         std::memset(block.shared, 0, launch.shared_bytes);

@@ -179,11 +179,6 @@ bool Translator::declare(const ptx::Variable& v) {
         case ptx::Space::Reg: {
             unsigned bytes = ptx::size_of(v.type);
             if (v.vector != 1) return refuse_here("vector registers");
-            if (bytes > 8) {
-                // Declared by the compiler even where nothing uses them.
-                scopes_.back().counted[v.name] = {16, v.type};
-                return true;
-            }
             if (bytes == 1) bytes = 2;
             declared_registers_ += bytes == 0 ? 0 : std::max(v.count, 1u) * std::max(1u, bytes / 4);
             if (v.count != 0)
@@ -235,10 +230,6 @@ const Translator::Name* Translator::find(const std::string& name) {
         while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9') digits--;
         if (digits == name.size()) continue;
         if (const auto at = s.counted.find(name.substr(0, digits)); at != s.counted.end()) {
-            if (at->second.first > 8) {
-                refuse("128-bit registers");
-                return nullptr;
-            }
             return &(s.names[name] = {Name::Kind::Register, drafts_.make_register(at->second.first), at->second.first});
         }
     }
@@ -257,6 +248,15 @@ Draft& Translator::emit(Handler handler) {
     Draft& d = drafts_.emit(handler, now_->line);
     d.i.guard = guard_;
     return d;
+}
+
+void Translator::watch(Draft& d, Watched::Kind kind, bool strong, unsigned bytes, unsigned register_bytes) {
+    const bool inside = d.i.memory == Memory::Shared || d.i.memory == Memory::Generic;
+    if (!inside && !(strong && d.i.memory == Memory::Global)) return;
+    d.watched.kind = kind;
+    d.watched.strong = strong;
+    d.watched.bytes = static_cast<std::uint8_t>(bytes);
+    d.watched.register_bytes = static_cast<std::uint8_t>(register_bytes);
 }
 
 bool Translator::instruction(const Instruction& i) {
@@ -385,6 +385,7 @@ std::uint32_t Translator::special_register(const std::string& name, unsigned byt
         {"%globaltimer_hi", Special::GlobaltimerHi},
         {"%envreg1", Special::Envreg1},
         {"%envreg2", Special::Envreg2},
+        {"%reserved_smem_offset_1", Special::ReservedShared},
         {"%dynamic_smem_size", Special::DynamicShared},
         {"%total_smem_size", Special::TotalShared},
         {"WARP_SZ", Special::WarpSize},
@@ -410,6 +411,7 @@ std::uint32_t Translator::special_register(const std::string& name, unsigned byt
         refuse("the name " + name);
         return 1;
     }
+    if (!envreg && at->second == Special::ReservedShared) drafts_.code().reserves = true;
     const std::uint32_t temporary = drafts_.make_register(bytes);
     Draft& d = emit(run_special);
     d.i.guard = 0;
@@ -474,6 +476,7 @@ std::uint32_t Translator::wide_destination(const Operand& o, Type type, unsigned
 std::uint32_t Translator::predicate_source(const Operand& o, bool& negated) {
     negated = o.negated;
     if (o.kind == Operand::Kind::Integer) return drafts_.constant(o.value != 0 ? all_lanes : 0, 0);
+    if (o.kind == Operand::Kind::Name && o.name == "%is_explicit_cluster") return drafts_.constant(0, 0);
     const Name* n = o.kind == Operand::Kind::Name ? find(o.name) : nullptr;
     if (n == nullptr || n->kind != Name::Kind::Register || n->bytes != 0) {
         wrong("a predicate was expected");

@@ -29,6 +29,9 @@ struct SharedLayout {
     std::uint32_t bytes = 0;
     std::uint32_t dynamic_alignment = 16;
 };
+// Rounding and flushing as floating-point handlers find them in Instr::mode.
+std::uint16_t floating_control(Rounding rounding, bool flush);
+
 // The fixup symbol that stands for the start of dynamic shared memory.
 constexpr const char* dynamic_shared_symbol = "%dynamic_shared";
 
@@ -89,6 +92,8 @@ private:
     bool is_register(const Operand& o);
     bool address(const Operand& o, Draft& d, Memory memory);
     Draft& emit(Handler handler);
+    // Says what an instruction does to shared memory, if it may.
+    static void watch(Draft& d, Watched::Kind kind, bool strong, unsigned bytes, unsigned register_bytes);
     // dst and sources of equal treatment, the common case
     bool simple(Handler handler, Type result, std::initializer_list<Type> sources, std::uint64_t imm = 0);
 
@@ -120,6 +125,15 @@ private:
     bool barrier();
     bool collective(const std::string& op);
     bool fence_or_hint(const std::string& op);
+    bool is_packed() const;
+    bool packed(const std::string& op);
+    bool packed_compare(const std::string& op, Type part);
+    std::vector<std::uint32_t> unpacked(const Operand& o, unsigned bytes, unsigned part);
+    void pack_into(const Operand& o, unsigned bytes, const std::vector<std::uint32_t>& parts);
+    bool find_nth_set(const std::string& op);
+    bool atomic_128(bool compares, bool result, Memory memory);
+    bool load_128(const Draft& at);
+    bool store_128(const Draft& at);
     bool take_space(Memory& memory);
     void skip_memory_hints();
 

@@ -31,8 +31,13 @@ Type doubled(Type t) {
 
 }  // namespace
 
+std::uint16_t floating_control(Rounding rounding, bool flush) {
+    return static_cast<std::uint16_t>(control(rounding, flush));
+}
+
 bool Translator::dispatch() {
     const std::string& op = now_->opcode;
+    if (is_packed()) return packed(op);
     using Method = bool (Translator::*)(const std::string&);
     static const std::unordered_map<std::string, Method> by_name = {
         {"popc", &Translator::bit_instruction},
@@ -67,6 +72,7 @@ bool Translator::dispatch() {
         {"redux", &Translator::collective},
         {"activemask", &Translator::collective},
         {"elect", &Translator::collective},
+        {"fns", &Translator::find_nth_set},
         {"alloca", &Translator::stack},
         {"stacksave", &Translator::stack},
         {"stackrestore", &Translator::stack},
@@ -283,6 +289,24 @@ bool Translator::floating_arithmetic(const std::string& op, Type type) {
     Op o = found->second;
     if (o == Op::Div && approximate) o = Op::DivApprox;
     if (o == Op::Div && full) o = Op::DivFull;
+    // Three operands: two instructions, for NaN and zeros do not mind the order.
+    if ((o == Op::Min || o == Op::Max) && type == Type::F32 && now_->operands.size() == 4) {
+        if (saturate || approximate || full || relu || r != Rounding::None || !all_taken()) return refuse("");
+        const Op each = nan ? (o == Op::Min ? Op::MinNan : Op::MaxNan) : o;
+        const Handler run_each = handlers().floating(each, type, false, flush);
+        std::uint32_t refs[3];
+        for (unsigned n = 0; n < 3; n++) refs[n] = source(now_->operands[n + 1], type);
+        const std::uint32_t dst = destination(now_->operands[0], 4), between = drafts_.make_register(4);
+        for (unsigned n = 0; n < 2; n++) {
+            Draft& d = emit(run_each);
+            d.i.dst = n == 0 ? between : dst;
+            d.i.src[0] = n == 0 ? refs[0] : between;
+            d.i.src[1] = refs[n + 1];
+            d.i.mode = static_cast<std::uint16_t>(control(Rounding::None, flush));
+            d.roles = role_dst | role_src0 | role_src1;
+        }
+        return ok_;
+    }
     if (nan) o = o == Op::Min ? Op::MinNan : o == Op::Max ? Op::MaxNan : Op::None;
     if (relu) o = o == Op::Fma ? Op::FmaRelu : Op::None;
     const unsigned operands = o == Op::Fma || o == Op::FmaRelu ? 3

@@ -66,6 +66,7 @@ bool Translator::mbarrier() {
         d.i.src[1] = state;
         d.i.dst = dst;
         d.i.mode = parity ? 1 : 0;
+        watch(d, Watched::Kind::MbarrierWait, true, 8, 0);
         d.roles = role_dst | role_src0 | role_src1;
         return ok_;
     }
@@ -86,6 +87,7 @@ bool Translator::mbarrier() {
     d.i.dst = dst;
     d.i.mode = static_cast<std::uint16_t>(operation);
     d.i.count = wanted ? 1 : 0;
+    watch(d, Watched::Kind::Mbarrier, operation != Mbarrier::Init && operation != Mbarrier::Invalidate, 8, 0);
     d.roles = static_cast<std::uint16_t>(role_src0 |
                                          (!more   ? 0
                                           : bytes ? role_src2
@@ -108,7 +110,8 @@ bool Translator::copy_arrive() {
     d.i.run = run_mbarrier;
     d.i.line = now_->line;
     d.i.guard = guard_;
-    d.i.mode = static_cast<std::uint16_t>(counts ? Mbarrier::Arrive : Mbarrier::Invalidate);
+    d.i.mode = static_cast<std::uint16_t>(counts ? Mbarrier::Arrive : Mbarrier::Expect);  // of no bytes: nothing
+    watch(d, Watched::Kind::Mbarrier, true, 8, 0);
     d.roles = role_src0;
     return ok_;
 }
@@ -149,6 +152,8 @@ bool Translator::copy_bulk() {
     d.i.mode = in ? 1 : 0;
     d.i.flags = static_cast<std::uint8_t>((narrow(to) ? flag_bulk32 : 0) | (narrow(from) ? flag_bulk32 << 1 : 0) |
                                           (in && narrow(mbarrier) ? flag_bulk_mbarrier32 : 0));
+    d.i.memory = Memory::Shared;
+    watch(d, Watched::Kind::CopyBulk, false, 1, 0);
     d.roles = static_cast<std::uint16_t>(role_src0 | role_src1 | role_src2 | (in ? role_src3 : 0));
     return ok_;
 }

@@ -144,7 +144,8 @@ bool Translator::call() {
 
 bool Translator::barrier() {
     const auto& o = now_->operands;
-    has("cta"), has("aligned");
+    has("cta");
+    const bool aligned = has("aligned") || now_->opcode == "bar";
     if (has("warp")) {
         if (!has("sync") || !all_taken() || !operand_count(1)) return refuse("");
         const std::uint32_t members = source(o[0], 4);
@@ -173,7 +174,7 @@ bool Translator::barrier() {
     d.i.src[2] = p;
     d.i.dst = dst;
     d.i.mode = arrive ? barrier_arrive : !red ? barrier_sync : popc ? barrier_popc : all ? barrier_and : barrier_or;
-    d.i.flags = negated ? flag_negated : 0;
+    d.i.flags = static_cast<std::uint8_t>((negated ? flag_negated : 0) | (aligned ? flag_aligned : 0));
     d.roles =
         static_cast<std::uint16_t>(role_src0 | (expected != 0 ? role_src1 : 0) | (red ? role_src2 | role_dst : 0));
     drafts_.leader();
@@ -294,8 +295,8 @@ bool Translator::fence_or_hint(const std::string& op) {
         emit(run_sleep);
         return ok_;
     }
-    if (op == "discard") return refuse("");
-    emit(run_nothing);  // prefetch, pmevent, applypriority: no value depends on them
+    emit(run_nothing);  // discard, which leaves the bytes open, prefetch, pmevent, applypriority: no value depends on
+                        // them
     return ok_;
 }
 

@@ -92,6 +92,10 @@ bool Translator::load() {
     if (!all_taken() || !operand_count(2)) return false;
     Draft prepared;
     if (!address(now_->operands[1], prepared, memory)) return false;
+    if (t == Type::B128 && count == 1) {
+        prepared.i.flags |= waits ? flag_synchronises : 0;
+        return load_128(prepared);
+    }
     const Operand& to = now_->operands[0];
     if ((count == 1) != (to.kind != Operand::Kind::Vector) || (count > 1 && to.elements.size() != count))
         return wrong("a vector of another length");
@@ -115,6 +119,7 @@ bool Translator::load() {
     d.i.src[0] = prepared.i.src[0];
     d.i.flags = static_cast<std::uint8_t>(prepared.i.flags | (waits ? flag_synchronises : 0));
     d.i.count = static_cast<std::uint16_t>(count);
+    watch(d, Watched::Kind::Load, waits, ptx::size_of(t), bytes);
     d.roles = static_cast<std::uint16_t>(role_src0 | (count == 1 ? role_dst : role_extras_def));
     if (count == 1) {
         d.i.dst = targets[0];
@@ -136,6 +141,10 @@ bool Translator::store() {
     if (!all_taken() || !operand_count(2)) return false;
     Draft prepared;
     if (!address(now_->operands[0], prepared, memory)) return false;
+    if (t == Type::B128 && count == 1) {
+        prepared.i.flags |= ordered ? flag_synchronises : 0;
+        return store_128(prepared);
+    }
     const Operand& from = now_->operands[1];
     if ((count == 1) != (from.kind != Operand::Kind::Vector) || (count > 1 && from.elements.size() != count))
         return wrong("a vector of another length");
@@ -149,13 +158,13 @@ bool Translator::store() {
         for (const Operand& e : from.elements) values.push_back(source(e, bytes, t == Type::F32 || t == Type::F64));
     }
     if (!ok_) return false;
-    (void)ordered;  // the processor keeps the order of stores
     Draft& d = emit(handlers().store(t, bytes));
     d.i.memory = prepared.i.memory;
     d.i.imm = prepared.i.imm;
     d.i.src[0] = prepared.i.src[0];
     d.i.flags = prepared.i.flags;
     d.i.count = static_cast<std::uint16_t>(count);
+    watch(d, Watched::Kind::Store, ordered, ptx::size_of(t), bytes);  // else the processor keeps the order
     d.roles = static_cast<std::uint16_t>(role_src0 | (count == 1 ? role_src1 : role_extras_use));
     if (count == 1) {
         d.i.src[1] = values[0];
@@ -183,6 +192,7 @@ bool Translator::atomic(bool result) {
     const Type t = take_type();
     const unsigned at = result ? 1 : 0;
     if (op == nullptr) return refuse("");
+    if (t == Type::B128 && count == 1) return atomic_128(op->second == Atomic::Cas, result, memory);
     const bool cas = op->second == Atomic::Cas;
     if (count > 1 && op->second != Atomic::Add) return refuse("");
     if (!all_taken() || !operand_count(at + (cas ? 3 : 2))) return false;
@@ -219,6 +229,7 @@ bool Translator::atomic(bool result) {
         d.i.dst = wanted ? targets[n] : 0;
         d.i.count = static_cast<std::uint16_t>(n == 0 ? count : 1);
         d.i.flags = static_cast<std::uint8_t>(prepared.i.flags | (t == Type::F32 ? flag_flush : 0));
+        watch(d, wanted ? Watched::Kind::Atomic : Watched::Kind::Reduction, true, ptx::size_of(t), 0);
         d.roles = static_cast<std::uint16_t>(role_src0 | role_src1 | (cas ? role_src2 : 0) | (wanted ? role_dst : 0));
     }
     return ok_;
@@ -253,6 +264,8 @@ bool Translator::copy_async() {
     d.i.src[2] = valid;
     d.i.imm = bytes;
     d.i.flags = to.i.flags & flag_address32;
+    d.i.memory = Memory::Shared;
+    watch(d, Watched::Kind::CopyAsync, false, static_cast<unsigned>(bytes), 0);
     d.roles = role_src0 | role_src1 | role_src2;
     return ok_;
 }
@@ -273,15 +286,16 @@ bool Translator::move() {
         return ok_;
     }
     const unsigned bytes = ptx::size_of(t);
-    if (bytes < 2 || bytes > 8) return refuse("");
+    if (bytes < 2) return refuse("");
     const bool unpacks = to.kind == Operand::Kind::Vector, packs = from.kind == Operand::Kind::Vector;
-    if (!unpacks && !packs) return simple(handlers().integer(Op::Mov, t), t, {t});
+    if (!unpacks && !packs) return simple(bytes == 16 ? run_move_128 : handlers().integer(Op::Mov, t), t, {t});
     const auto& parts = unpacks ? to.elements : from.elements;
     if ((unpacks && packs) || parts.empty() || bytes % parts.size() != 0) return refuse("");
     const auto part = static_cast<unsigned>(bytes / parts.size());
-    if (part != 2 && part != 4) return refuse("parts of one byte");
+    if ((part & (part - 1)) != 0 || part > 8) return refuse("");
+    const unsigned in_register = std::max(part, 2u);  // a byte lies in a register of two
     std::vector<std::uint32_t> refs;
-    for (const Operand& e : parts) refs.push_back(unpacks ? destination(e, part) : source(e, part));
+    for (const Operand& e : parts) refs.push_back(unpacks ? destination(e, in_register) : source(e, in_register));
     const std::uint32_t whole = unpacks ? source(from, bytes) : destination(to, bytes);
     Draft& d = emit(unpacks ? run_unpack : run_pack);
     d.i.imm = part;
