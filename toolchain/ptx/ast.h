@@ -59,7 +59,7 @@ struct Operand {
         Address,     // [base + value]: elements[0] is a Name or an Integer
         Vector,      // {a, b, ...}
         List,        // (a, b, ...) of a call
-        Pair,        // p|q
+        Pair,        // p|q, {a, b, ...}|p
         Coordinates  // [name, {x, y}] of textures: elements[0] the name, the rest what follows
     };
     Kind kind = Kind::Name;

@@ -38,7 +38,7 @@ struct Allocation {
     unsigned flags = 0;            // as given to cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged
     std::uint64_t id = 0;          // never reused
     bool imported = false;         // opened from another process, of which `backing` is the mapping
-    bool module_variable = false;  // belongs to a module: cuMemFree refuses it
+    bool module_variable = false;  // belongs to a module or a CUDA array: cuMemFree refuses it
     std::uint64_t reserved = 0;    // bytes of the reservation that this allocation owns; 0: it is part of a shared one
     std::uint64_t offset = 0;      // in the device's memory
     std::uint64_t reservation = 0, reservation_size = 0;  // what CU_POINTER_ATTRIBUTE_RANGE_* and mempool queries say
@@ -129,6 +129,7 @@ public:
     bool set_conditional(std::uint64_t handle, std::uint32_t value) const noexcept override;
     std::uint64_t allocate(std::uint64_t bytes) const noexcept override;
     bool release(std::uint64_t address) const noexcept override;
+    std::shared_ptr<const Texture> texture(std::uint64_t handle) const noexcept override;
 
 private:
     ConditionalValues* const conditionals_;  // of the graph that runs the kernel; null: none

@@ -6,11 +6,13 @@
 
 #include <algorithm>
 
+#include "toolchain/softgpu/driver/array.h"
 #include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/memory.h"
 #include "toolchain/softgpu/driver/module.h"
 #include "toolchain/softgpu/driver/stream.h"
+#include "toolchain/softgpu/driver/texture.h"
 
 namespace hpe::soft {
 namespace {
@@ -128,6 +130,8 @@ void Context::destroy() {
     const auto gone = driver().streams.remove_if([this](const Stream& s) { return &s.context == this; });
     for (const auto& stream : gone) leave_capture(*stream);
     forget_modules(*this);
+    forget_arrays(*this);
+    driver().textures.forget(*this);
     {
         const std::lock_guard lock(driver().order);
         streams.clear();

@@ -53,7 +53,7 @@ public:
     unsigned flags = 0, api_version = 13000;
     unsigned references = 0;  // primary: retained so often. Guarded by context_mutex()
     SmallHeap heap;
-    SmallHeap variables;     // of modules: apart, so that what cuMemAlloc gives starts where it starts on hardware
+    SmallHeap variables;     // of modules and arrays: apart, so that what cuMemAlloc gives starts as on hardware
     DeviceHeap device_heap;  // of kernels
     std::shared_ptr<Stream> legacy;
     // Guarded by the order lock.

@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "toolchain/softgpu/driver/array.h"
 #include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/memory.h"
@@ -157,11 +158,21 @@ CUresult unified(CUstream stream, CUdeviceptr to, CUdeviceptr from, std::size_t 
     return copy(stream, line(to, from, bytes), wait);
 }
 
-CopyEnd end_of(CUmemorytype type, const void* host, CUdeviceptr device, std::size_t pitch, std::size_t height,
-               std::size_t x, std::size_t y, std::size_t z, const CopyOp& op) {
+// Bytes of the first row of an array, and bytes in one dimension anywhere else.
+enum class ArraySide { To, From };
+CUresult with_array(CUstream stream, CUarray array, std::size_t offset, ArraySide side, std::uint64_t other,
+                    std::size_t bytes, Wait wait) {
+    require(other != 0 || bytes == 0);
+    const CopyEnd end = array_line(array, offset, bytes);
+    return copy(stream, side == ArraySide::To ? line(end.address, other, bytes) : line(other, end.address, bytes),
+                wait);
+}
+
+CopyEnd end_of(CUmemorytype type, const void* host, CUdeviceptr device, CUarray array, std::size_t pitch,
+               std::size_t height, std::size_t x, std::size_t y, std::size_t z, const CopyOp& op) {
     require(type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED ||
             type == CU_MEMORYTYPE_ARRAY);
-    if (type == CU_MEMORYTYPE_ARRAY) fail(not_supported("a copy of a CUDA array"));
+    if (type == CU_MEMORYTYPE_ARRAY) return array_end(array, x, y, z, op);
     CopyEnd end;
     if (pitch == 0) pitch = x + op.width;
     if (height == 0) height = y + op.height;
@@ -181,8 +192,10 @@ CopyOp copy_of_2d(const CUDA_MEMCPY2D* d) {
     CopyOp op;
     op.width = d->WidthInBytes;
     op.height = d->Height;
-    op.to = end_of(d->dstMemoryType, d->dstHost, d->dstDevice, d->dstPitch, 0, d->dstXInBytes, d->dstY, 0, op);
-    op.from = end_of(d->srcMemoryType, d->srcHost, d->srcDevice, d->srcPitch, 0, d->srcXInBytes, d->srcY, 0, op);
+    op.to =
+        end_of(d->dstMemoryType, d->dstHost, d->dstDevice, d->dstArray, d->dstPitch, 0, d->dstXInBytes, d->dstY, 0, op);
+    op.from =
+        end_of(d->srcMemoryType, d->srcHost, d->srcDevice, d->srcArray, d->srcPitch, 0, d->srcXInBytes, d->srcY, 0, op);
     return op;
 }
 
@@ -193,10 +206,10 @@ CopyOp copy_of_3d(const Descriptor* d) {
     op.width = d->WidthInBytes;
     op.height = d->Height;
     op.depth = d->Depth;
-    op.to = end_of(d->dstMemoryType, d->dstHost, d->dstDevice, d->dstPitch, d->dstHeight, d->dstXInBytes, d->dstY,
-                   d->dstZ, op);
-    op.from = end_of(d->srcMemoryType, d->srcHost, d->srcDevice, d->srcPitch, d->srcHeight, d->srcXInBytes, d->srcY,
-                     d->srcZ, op);
+    op.to = end_of(d->dstMemoryType, d->dstHost, d->dstDevice, d->dstArray, d->dstPitch, d->dstHeight, d->dstXInBytes,
+                   d->dstY, d->dstZ, op);
+    op.from = end_of(d->srcMemoryType, d->srcHost, d->srcDevice, d->srcArray, d->srcPitch, d->srcHeight, d->srcXInBytes,
+                     d->srcY, d->srcZ, op);
     return op;
 }
 
@@ -231,6 +244,32 @@ CUresult api::cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, size_t n) {
 }
 CUresult api::cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream) {
     return on_device(stream, dst, src, n, Wait::No);
+}
+
+CUresult api::cuMemcpyHtoA_v2(CUarray dst, size_t offset, const void* src, size_t n) {
+    return with_array(nullptr, dst, offset, ArraySide::To, number(src), n, Wait::Yes);
+}
+CUresult api::cuMemcpyHtoAAsync_v2(CUarray dst, size_t offset, const void* src, size_t n, CUstream stream) {
+    return with_array(stream, dst, offset, ArraySide::To, number(src), n, Wait::No);
+}
+CUresult api::cuMemcpyAtoH_v2(void* dst, CUarray src, size_t offset, size_t n) {
+    return with_array(nullptr, src, offset, ArraySide::From, number(dst), n, Wait::Yes);
+}
+CUresult api::cuMemcpyAtoHAsync_v2(void* dst, CUarray src, size_t offset, size_t n, CUstream stream) {
+    return with_array(stream, src, offset, ArraySide::From, number(dst), n, Wait::No);
+}
+CUresult api::cuMemcpyDtoA_v2(CUarray dst, size_t offset, CUdeviceptr src, size_t n) {
+    must_be_known(src, n);
+    return with_array(nullptr, dst, offset, ArraySide::To, src, n, Wait::Yes);
+}
+CUresult api::cuMemcpyAtoD_v2(CUdeviceptr dst, CUarray src, size_t offset, size_t n) {
+    must_be_known(dst, n);
+    return with_array(nullptr, src, offset, ArraySide::From, dst, n, Wait::Yes);
+}
+CUresult api::cuMemcpyAtoA_v2(CUarray dst, size_t to, CUarray src, size_t from, size_t n) {
+    const std::size_t element = array_of(dst)->element;
+    require(element == array_of(src)->element && n % element == 0 && to % element == 0 && from % element == 0);
+    return with_array(nullptr, dst, to, ArraySide::To, array_line(src, from, n).address, n, Wait::Yes);
 }
 
 CUresult api::cuMemcpyPeer(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n) {

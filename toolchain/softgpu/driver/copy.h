@@ -8,7 +8,7 @@
 
 namespace hpe::soft {
 
-// Checks a descriptor and turns it into an operation. Throws INVALID_VALUE; NOT_SUPPORTED for arrays.
+// Checks a descriptor and turns it into an operation. Throws INVALID_VALUE; INVALID_HANDLE for what is no array.
 CopyOp copy_of(const CUDA_MEMCPY3D& descriptor);
 // Checks the ranges of both sides. Throws INVALID_VALUE.
 void check_ranges(const CopyOp& operation);

@@ -18,7 +18,7 @@ int bus_of(const Device& device) { return device.ordinal + 1; }
 
 int to_int(unsigned value) { return static_cast<int>(value); }
 
-// Limits of images. Arrays cannot be made on the soft device; programs that only print the limits see real ones.
+// Limits of images, an H200's. Surfaces and mipmaps cannot be used; programs that print their limits see real ones.
 bool image_limit(CUdevice_attribute attribute, int& value) {
     switch (attribute) {
         case CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH:

@@ -15,6 +15,7 @@
 #include "toolchain/softgpu/driver/engine.h"
 #include "toolchain/softgpu/driver/handles.h"
 #include "toolchain/softgpu/driver/options.h"
+#include "toolchain/softgpu/driver/texture.h"
 
 namespace hpe::soft {
 
@@ -28,6 +29,7 @@ class Graph;
 struct GraphNode;
 class GraphExec;
 struct PhysicalMemory;
+struct Array;
 
 struct Driver {
     Options options;
@@ -47,6 +49,8 @@ struct Driver {
     Registry<GraphExec> graph_execs;
     Registry<MemoryPool> pools;
     Registry<PhysicalMemory> physical;
+    Registry<Array> arrays;
+    Textures textures;
 
     // Guards the order of work: tails of streams, marks of events, captures. Taken before the engine's own lock.
     std::mutex order;

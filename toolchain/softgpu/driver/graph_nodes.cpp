@@ -2,6 +2,7 @@
 // The nodes of graphs: what they do, and reading and changing that in a graph or in an instantiated one.
 #include <algorithm>
 
+#include "toolchain/softgpu/driver/array.h"
 #include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/copy.h"
 #include "toolchain/softgpu/driver/driver.h"
@@ -261,13 +262,23 @@ CUDA_MEMCPY3D describe(const CopyOp& op) {
             default: return CU_MEMORYTYPE_HOST;
         }
     };
-    d.srcMemoryType = type_of(op.from);
-    d.dstMemoryType = type_of(op.to);
-    if (d.srcMemoryType == CU_MEMORYTYPE_HOST)
+    const auto position = [](const Array& array, const CopyEnd& end, std::size_t& x, std::size_t& y, std::size_t& z) {
+        const std::size_t offset = end.address - array.address;
+        x = offset % array.pitch, y = offset % array.slice() / array.pitch, z = offset / array.slice();
+        return array.handle();
+    };
+    const auto from_array = array_at(op.from.address), to_array = array_at(op.to.address);
+    d.srcMemoryType = from_array ? CU_MEMORYTYPE_ARRAY : type_of(op.from);
+    d.dstMemoryType = to_array ? CU_MEMORYTYPE_ARRAY : type_of(op.to);
+    if (from_array)
+        d.srcArray = position(*from_array, op.from, d.srcXInBytes, d.srcY, d.srcZ);
+    else if (d.srcMemoryType == CU_MEMORYTYPE_HOST)
         d.srcHost = reinterpret_cast<const void*>(op.from.address);
     else
         d.srcDevice = op.from.address;
-    if (d.dstMemoryType == CU_MEMORYTYPE_HOST)
+    if (to_array)
+        d.dstArray = position(*to_array, op.to, d.dstXInBytes, d.dstY, d.dstZ);
+    else if (d.dstMemoryType == CU_MEMORYTYPE_HOST)
         d.dstHost = reinterpret_cast<void*>(op.to.address);
     else
         d.dstDevice = op.to.address;
@@ -275,10 +286,10 @@ CUDA_MEMCPY3D describe(const CopyOp& op) {
     d.Height = op.height;
     d.Depth = op.depth;
     if (op.height > 1 || op.depth > 1) {
-        d.srcPitch = op.from.pitch;
-        d.dstPitch = op.to.pitch;
-        if (op.from.pitch) d.srcHeight = op.from.slice / op.from.pitch;
-        if (op.to.pitch) d.dstHeight = op.to.slice / op.to.pitch;
+        if (!from_array) d.srcPitch = op.from.pitch;
+        if (!to_array) d.dstPitch = op.to.pitch;
+        if (d.srcPitch) d.srcHeight = op.from.slice / op.from.pitch;
+        if (d.dstPitch) d.dstHeight = op.to.slice / op.to.pitch;
     }
     return d;
 }

@@ -34,6 +34,13 @@ public:
         live_.erase(at);
         return object;
     }
+    template <class Predicate>
+    std::shared_ptr<T> find_if(Predicate wanted) const {
+        const std::shared_lock lock(mutex_);
+        for (const auto& [handle, object] : live_)
+            if (wanted(*object)) return object;
+        return nullptr;
+    }
     template <class Use>
     void each(Use use) {
         const std::shared_lock lock(mutex_);

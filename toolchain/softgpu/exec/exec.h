@@ -77,8 +77,28 @@ struct Range {
     bool writable = true;
 };
 
-// Implemented by the driver. find() is called from worker threads on every miss of their range cache: it must be thread
-// safe, must not block on a lock held while a kernel runs, and answers for exactly one allocation (never a union).
+// What a texture object tells of its memory and of how to read it. Extents in elements, strides in bytes.
+struct Texture {
+    enum class Format : std::uint8_t { U8, U16, U32, S8, S16, S32, F16, F32 };
+    enum class Address : std::uint8_t { Wrap, Clamp, Mirror, Border };
+
+    Format format = Format::U8;
+    std::uint8_t channels = 1;
+    std::uint8_t dimensions = 1;  // without the layers
+    bool layered = false;
+    bool linear = false;             // memory in one dimension, without coordinates but integer ones
+    bool normalized = false;         // coordinates from 0 to 1
+    bool integers_as_float = false;  // from 0 to 1, or from -1 to 1
+    Address address[3] = {};
+    std::uint32_t extent[3] = {1, 1, 1};
+    std::uint32_t layers = 1;
+    std::uint64_t base = 0, pitch = 0, slice = 0;  // slice: between planes or layers
+    std::uint32_t border[4] = {};                  // what a fetch returns
+};
+
+// Implemented by the driver. find() and texture() are called from worker threads on every miss of their caches: they
+// must be thread safe and must not block on a lock held while a kernel runs; find() answers for exactly one allocation
+// (never a union).
 class AddressSpace {
 public:
     virtual ~AddressSpace() = default;
@@ -88,6 +108,8 @@ public:
     // malloc and free of kernels, from worker threads. 0: no memory left. release: false, when it is no such address.
     virtual std::uint64_t allocate(std::uint64_t /*bytes*/) const noexcept { return 0; }
     virtual bool release(std::uint64_t /*address*/) const noexcept { return false; }
+    // The texture object with this handle; nullptr: none.
+    virtual std::shared_ptr<const Texture> texture(std::uint64_t /*handle*/) const noexcept { return nullptr; }
 };
 
 struct Dim3 {

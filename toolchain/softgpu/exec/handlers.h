@@ -206,10 +206,14 @@ const Instr* run_stack_save(Warp&, const Instr*, std::uint32_t);
 const Instr* run_stack_restore(Warp&, const Instr*, std::uint32_t);
 const Instr* run_device_malloc(Warp&, const Instr*, std::uint32_t);
 const Instr* run_device_free(Warp&, const Instr*, std::uint32_t);
+const Instr* run_texture(Warp&, const Instr*, std::uint32_t);
 const Instr* run_move_128(Warp&, const Instr*, std::uint32_t);
 const Instr* run_atomic_128(Warp&, const Instr*, std::uint32_t);  // exchange, or with mode 1 compare and swap
 const Instr* run_fns(Warp&, const Instr*, std::uint32_t);
 const Instr* run_predicate_to_integer(Warp&, const Instr*, std::uint32_t);
+
+// Instr::mode of texture fetches: the number of coordinates, not counting the layer, and what is added to it.
+constexpr std::uint16_t texture_layered = 4, texture_integer = 8;
 
 // Instr::mode of barriers and of special registers.
 constexpr std::uint16_t barrier_arrive = 1, barrier_popc = 2, barrier_and = 3, barrier_or = 4, barrier_sync = 0;

@@ -210,6 +210,12 @@ struct Worker {
     static constexpr unsigned cached = 8;
     Range ranges[cached];
     unsigned next_range = 0;
+    struct BoundTexture {
+        std::uint64_t handle = 0;
+        std::shared_ptr<const Texture> texture;
+    };
+    BoundTexture textures[cached];
+    unsigned next_texture = 0;
     std::uint64_t executed = 0;
     std::string output;  // of printf
 };

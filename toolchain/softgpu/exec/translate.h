@@ -116,6 +116,7 @@ private:
     bool copy_bulk();
     bool mbarrier();
     bool stack(const std::string& op);
+    bool texture();
     bool take_shared();
     std::uint32_t address_sum(const Draft& d);
     bool branch();

@@ -84,6 +84,7 @@ bool Translator::dispatch() {
     if (op == "red") return atomic(false);
     if (op == "cp") return copy_async();
     if (op == "mbarrier") return mbarrier();
+    if (op == "tex") return texture();
     if (op == "mov") return move();
     if (op == "cvt") return convert();
     if (op == "cvta" || op == "isspacep") return address_conversion();

@@ -1,60 +1,12 @@
 // SPDX-License-Identifier: MIT
 // CUDA arrays: allocation, what they are, and copies to and from them.
 #include "api.h"
+#include "array_format.h"
 #include "copy_params.h"
 
 using namespace hpe::soft::cudart;
 
 namespace {
-
-CUarray driver_array(cudaArray_const_t array) {
-    return reinterpret_cast<CUarray>(const_cast<struct cudaArray*>(array));
-}
-
-bool driver_format(const cudaChannelFormatDesc& c, CUarray_format& format, unsigned& channels) {
-    const int bits[] = {c.x, c.y, c.z, c.w};
-    channels = 0;
-    while (channels < 4 && bits[channels] != 0) ++channels;
-    for (unsigned i = 1; i < 4; ++i) {
-        if (bits[i] != (i < channels ? c.x : 0)) return false;
-    }
-    if (channels == 0 || channels == 3) return false;
-    switch (c.f) {
-        case cudaChannelFormatKindUnsigned:
-            format = c.x == 8    ? CU_AD_FORMAT_UNSIGNED_INT8
-                     : c.x == 16 ? CU_AD_FORMAT_UNSIGNED_INT16
-                                 : CU_AD_FORMAT_UNSIGNED_INT32;
-            return c.x == 8 || c.x == 16 || c.x == 32;
-        case cudaChannelFormatKindSigned:
-            format = c.x == 8    ? CU_AD_FORMAT_SIGNED_INT8
-                     : c.x == 16 ? CU_AD_FORMAT_SIGNED_INT16
-                                 : CU_AD_FORMAT_SIGNED_INT32;
-            return c.x == 8 || c.x == 16 || c.x == 32;
-        case cudaChannelFormatKindFloat:
-            format = c.x == 16 ? CU_AD_FORMAT_HALF : CU_AD_FORMAT_FLOAT;
-            return c.x == 16 || c.x == 32;
-        default: return false;
-    }
-}
-
-bool runtime_format(const CUDA_ARRAY3D_DESCRIPTOR& a, cudaChannelFormatDesc& c) {
-    int bits = 0;
-    switch (a.Format) {
-        case CU_AD_FORMAT_UNSIGNED_INT8: bits = 8, c.f = cudaChannelFormatKindUnsigned; break;
-        case CU_AD_FORMAT_UNSIGNED_INT16: bits = 16, c.f = cudaChannelFormatKindUnsigned; break;
-        case CU_AD_FORMAT_UNSIGNED_INT32: bits = 32, c.f = cudaChannelFormatKindUnsigned; break;
-        case CU_AD_FORMAT_SIGNED_INT8: bits = 8, c.f = cudaChannelFormatKindSigned; break;
-        case CU_AD_FORMAT_SIGNED_INT16: bits = 16, c.f = cudaChannelFormatKindSigned; break;
-        case CU_AD_FORMAT_SIGNED_INT32: bits = 32, c.f = cudaChannelFormatKindSigned; break;
-        case CU_AD_FORMAT_HALF: bits = 16, c.f = cudaChannelFormatKindFloat; break;
-        case CU_AD_FORMAT_FLOAT: bits = 32, c.f = cudaChannelFormatKindFloat; break;
-        default: return false;
-    }
-    c.x = bits;
-    c.y = a.NumChannels > 1 ? bits : 0;
-    c.z = c.w = a.NumChannels > 2 ? bits : 0;
-    return true;
-}
 
 // A copy of rows between an array and memory, or two arrays.
 struct Rows {
@@ -77,6 +29,65 @@ struct Rows {
         return memory_types(kind, other, c.dstMemoryType) && other != CU_MEMORYTYPE_HOST;
     }
 };
+
+// What cudaMemcpyToArray and its like copy: bytes from a place in an array on, row after row.
+struct Run {
+    CUarray array = nullptr;
+    size_t x = 0, y = 0, row = 0;  // where it begins; bytes of a row
+
+    cudaError_t check(const Driver& d, size_t count) {
+        CUDA_ARRAY3D_DESCRIPTOR a{};
+        if (CUresult r = d.cuArray3DGetDescriptor(&a, array)) return as_error(r);
+        row = a.Width * element_bytes(d, reinterpret_cast<cudaArray_const_t>(array));
+        const size_t rows = a.Height != 0 ? a.Height : 1;
+        if (a.Depth != 0 || row == 0 || x >= row || y >= rows) return cudaErrorInvalidValue;
+        return count > (rows - y) * row - x ? cudaErrorInvalidValue : cudaSuccess;
+    }
+    // The rectangle at the beginning of what is left: the rest of a row, or full rows.
+    Rows next(size_t count) const {
+        if (x != 0 || count < row) return {count < row - x ? count : row - x, 1};
+        return {row, count / row};
+    }
+    void advance(size_t count) {
+        x += count;
+        y += x / row;
+        x %= row;
+    }
+};
+
+template <class Copy>
+cudaError_t to_array(const Driver& d, cudaArray_t array, size_t x, size_t y, const void* from, size_t count,
+                     cudaMemcpyKind kind, Copy copy) {
+    Run run{driver_array(array), x, y};
+    if (cudaError_t e = run.check(d, count)) return e;
+    const char* source = static_cast<const char*>(from);
+    while (count > 0) {
+        Rows rows = run.next(count);
+        rows.to_array(array, run.x, run.y);
+        if (!rows.from_memory(source, rows.c.WidthInBytes, kind)) return cudaErrorInvalidMemcpyDirection;
+        if (CUresult r = copy(&rows.c)) return as_error(r);
+        const size_t bytes = rows.c.WidthInBytes * rows.c.Height;
+        run.advance(bytes), source += bytes, count -= bytes;
+    }
+    return cudaSuccess;
+}
+
+template <class Copy>
+cudaError_t from_array(const Driver& d, void* to, cudaArray_const_t array, size_t x, size_t y, size_t count,
+                       cudaMemcpyKind kind, Copy copy) {
+    Run run{driver_array(array), x, y};
+    if (cudaError_t e = run.check(d, count)) return e;
+    char* target = static_cast<char*>(to);
+    while (count > 0) {
+        Rows rows = run.next(count);
+        rows.from_array(array, run.x, run.y);
+        if (!rows.to_memory(target, rows.c.WidthInBytes, kind)) return cudaErrorInvalidMemcpyDirection;
+        if (CUresult r = copy(&rows.c)) return as_error(r);
+        const size_t bytes = rows.c.WidthInBytes * rows.c.Height;
+        run.advance(bytes), target += bytes, count -= bytes;
+    }
+    return cudaSuccess;
+}
 
 }  // namespace
 
@@ -113,7 +124,7 @@ cudaError_t cudaArrayGetInfo(cudaChannelFormatDesc* format, cudaExtent* extent, 
         CUDA_ARRAY3D_DESCRIPTOR a{};
         cudaChannelFormatDesc found{};
         if (CUresult r = d.cuArray3DGetDescriptor(&a, driver_array(array))) return r;
-        if (!runtime_format(a, found)) return not_supported("an array of this format");
+        if (!runtime_format(a.Format, a.NumChannels, found)) return not_supported("an array of this format");
         if (format != nullptr) *format = found;
         if (extent != nullptr) *extent = {a.Width, a.Height, a.Depth};
         if (flags != nullptr) *flags = a.Flags;
@@ -184,5 +195,63 @@ HPE_BOTH_FLAVOURS(cudaMemcpy2DArrayToArray, ptds,
         rows.to_array(to, to_x, to_y);
         rows.from_array(from, from_x, from_y);
         return as_error(d.cuMemcpy2DUnaligned(&rows.c));
+    });
+}
+
+// The older forms: bytes in the order of the array's rows.
+HPE_BOTH_FLAVOURS(cudaMemcpyToArray, ptds,
+                  (cudaArray_t to, size_t x, size_t y, const void* from, size_t count, cudaMemcpyKind kind),
+                  (to, x, y, from, count, kind)) {
+    return with_context(flavour, [&](const Driver& d) {
+        return to_array(d, to, x, y, from, count, kind, [&](auto* c) { return d.cuMemcpy2DUnaligned(c); });
+    });
+}
+
+HPE_BOTH_FLAVOURS(cudaMemcpyToArrayAsync, ptsz,
+                  (cudaArray_t to, size_t x, size_t y, const void* from, size_t count, cudaMemcpyKind kind,
+                   cudaStream_t stream),
+                  (to, x, y, from, count, kind, stream)) {
+    return with_context(flavour, [&](const Driver& d) {
+        return to_array(d, to, x, y, from, count, kind, [&](auto* c) { return d.cuMemcpy2DAsync(c, stream); });
+    });
+}
+
+HPE_BOTH_FLAVOURS(cudaMemcpyFromArray, ptds,
+                  (void* to, cudaArray_const_t from, size_t x, size_t y, size_t count, cudaMemcpyKind kind),
+                  (to, from, x, y, count, kind)) {
+    return with_context(flavour, [&](const Driver& d) {
+        return from_array(d, to, from, x, y, count, kind, [&](auto* c) { return d.cuMemcpy2DUnaligned(c); });
+    });
+}
+
+HPE_BOTH_FLAVOURS(cudaMemcpyFromArrayAsync, ptsz,
+                  (void* to, cudaArray_const_t from, size_t x, size_t y, size_t count, cudaMemcpyKind kind,
+                   cudaStream_t stream),
+                  (to, from, x, y, count, kind, stream)) {
+    return with_context(flavour, [&](const Driver& d) {
+        return from_array(d, to, from, x, y, count, kind, [&](auto* c) { return d.cuMemcpy2DAsync(c, stream); });
+    });
+}
+
+HPE_BOTH_FLAVOURS(cudaMemcpyArrayToArray, ptds,
+                  (cudaArray_t to, size_t to_x, size_t to_y, cudaArray_const_t from, size_t from_x, size_t from_y,
+                   size_t count, cudaMemcpyKind kind),
+                  (to, to_x, to_y, from, from_x, from_y, count, kind)) {
+    return with_context(flavour, [&](const Driver& d) {
+        if (kind != cudaMemcpyDeviceToDevice && kind != cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
+        Run target{driver_array(to), to_x, to_y}, source{driver_array(from), from_x, from_y};
+        if (cudaError_t e = target.check(d, count)) return e;
+        if (cudaError_t e = source.check(d, count)) return e;
+        while (count > 0) {
+            // What one row of each holds.
+            const size_t here = target.row - target.x, there = source.row - source.x,
+                         most = here < there ? here : there;
+            Rows rows(count < most ? count : most, 1);
+            rows.to_array(to, target.x, target.y);
+            rows.from_array(from, source.x, source.y);
+            if (CUresult r = d.cuMemcpy2DUnaligned(&rows.c)) return as_error(r);
+            target.advance(rows.c.WidthInBytes), source.advance(rows.c.WidthInBytes), count -= rows.c.WidthInBytes;
+        }
+        return cudaSuccess;
     });
 }

@@ -2,14 +2,11 @@
 // The runtime gives positions in elements when an array takes part and in bytes otherwise; the driver always in bytes.
 #include "copy_params.h"
 
+#include "array_format.h"
 #include "context.h"
 
 namespace hpe::soft::cudart {
 namespace {
-
-CUarray driver_array(cudaArray_const_t array) {
-    return reinterpret_cast<CUarray>(const_cast<struct cudaArray*>(array));
-}
 
 size_t format_bytes(CUarray_format format) {
     switch (format) {
