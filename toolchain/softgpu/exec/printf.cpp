@@ -161,17 +161,28 @@ const Instr* run_vprintf(Warp& w, const Instr* i, std::uint32_t mask) {
     return i + 1;
 }
 
-// extras: where message, file, line, function and character size are.
+// extras: where message, file, line, function and character size are. Every thread says its line on stderr, in the
+// words of NVIDIA's driver, because programs' users look for them.
 const Instr* run_assertfail(Warp& w, const Instr* i, std::uint32_t mask) {
-    const auto l = static_cast<unsigned>(__builtin_ctz(mask));
     const std::uint32_t* at = w.frame->code->extras.data() + i->extra;
-    std::string message, file, function;
-    read_string(w, l, parameter<std::uint64_t>(w, at[0], l), message);
-    read_string(w, l, parameter<std::uint64_t>(w, at[1], l), file);
-    read_string(w, l, parameter<std::uint64_t>(w, at[3], l), function);
-    const auto line = parameter<std::uint32_t>(w, at[2], l);
-    return fail(w, i, Fault::Assert, l,
-                file + ":" + std::to_string(line) + ": " + function + ": Assertion `" + message + "` failed.");
+    const Dim3& block = w.block->id;
+    std::string lines, what;
+    for (std::uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+        const auto l = static_cast<unsigned>(__builtin_ctz(rest));
+        std::string message, file, function;
+        read_string(w, l, parameter<std::uint64_t>(w, at[0], l), message);
+        read_string(w, l, parameter<std::uint64_t>(w, at[1], l), file);
+        read_string(w, l, parameter<std::uint64_t>(w, at[3], l), function);
+        const std::string where = file + ":" + std::to_string(parameter<std::uint32_t>(w, at[2], l)) + ": " + function;
+        const std::string failed = "Assertion `" + message + "` failed.";
+        if (what.empty()) what = where + ": " + failed;
+        char thread[128];
+        std::snprintf(thread, sizeof thread, ": block: [%u,%u,%u], thread: [%u,%u,%u] ", block.x, block.y, block.z,
+                      w.tid[0][l], w.tid[1][l], w.tid[2][l]);
+        lines += where + thread + failed + "\n";
+    }
+    std::fwrite(lines.data(), 1, lines.size(), stderr);
+    return fail(w, i, Fault::Assert, static_cast<unsigned>(__builtin_ctz(mask)), what);
 }
 
 // src[0]: where the argument is in local memory, src[1]: where the result goes.
