@@ -187,6 +187,71 @@ CUresult copy_3d_async(const C& call, const Descriptor* descriptor, CUstream str
     return copy_rows(call, descriptor, stream, stream);
 }
 
+// --- 1D arrays: an object on the host side is a row of a copy between device and array
+// ----------------------------------------
+
+inline CUDA_MEMCPY2D row_to_array(CUarray to, std::size_t offset, const void* from, std::size_t bytes) {
+    CUDA_MEMCPY2D row{};
+    row.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+    row.srcDevice = address(from);
+    row.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+    row.dstArray = to;
+    row.dstXInBytes = offset;
+    row.WidthInBytes = bytes;
+    row.Height = 1;
+    return row;
+}
+inline CUDA_MEMCPY2D row_of_array(void* to, CUarray from, std::size_t offset, std::size_t bytes) {
+    CUDA_MEMCPY2D row{};
+    row.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+    row.srcArray = from;
+    row.srcXInBytes = offset;
+    row.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    row.dstDevice = address(to);
+    row.WidthInBytes = bytes;
+    row.Height = 1;
+    return row;
+}
+inline CUresult one_row(Flavour flavour, const CUDA_MEMCPY2D& row) {
+    Inside inside;
+    return (flavour == Flavour::PerThread ? driver.cuMemcpy2D_v2_ptds : driver.cuMemcpy2D_v2)(&row);
+}
+inline CUresult one_row(Flavour flavour, const CUDA_MEMCPY2D& row, CUstream stream) {
+    Inside inside;
+    return (flavour == Flavour::PerThread ? driver.cuMemcpy2DAsync_v2_ptsz : driver.cuMemcpy2DAsync_v2)(&row, stream);
+}
+
+template <class C>
+CUresult copy_host_to_array(const C& call, CUarray to, std::size_t offset, const void* from, std::size_t bytes) {
+    return after_wait(copy(0, address(from), bytes, nullptr, call.flavour, [&] {
+        return is_object(from) ? one_row(call.flavour, row_to_array(to, offset, from, bytes))
+                               : call(to, offset, from, bytes);
+    }));
+}
+template <class C>
+CUresult copy_host_to_array_async(const C& call, CUarray to, std::size_t offset, const void* from, std::size_t bytes,
+                                  CUstream stream) {
+    return copy(0, address(from), bytes, stream, call.flavour, [&] {
+        return is_object(from) ? one_row(call.flavour, row_to_array(to, offset, from, bytes), stream)
+                               : call(to, offset, from, bytes, stream);
+    });
+}
+template <class C>
+CUresult copy_array_to_host(const C& call, void* to, CUarray from, std::size_t offset, std::size_t bytes) {
+    return after_wait(copy(address(to), 0, bytes, nullptr, call.flavour, [&] {
+        return is_object(to) ? one_row(call.flavour, row_of_array(to, from, offset, bytes))
+                             : call(to, from, offset, bytes);
+    }));
+}
+template <class C>
+CUresult copy_array_to_host_async(const C& call, void* to, CUarray from, std::size_t offset, std::size_t bytes,
+                                  CUstream stream) {
+    return copy(address(to), 0, bytes, stream, call.flavour, [&] {
+        return is_object(to) ? one_row(call.flavour, row_of_array(to, from, offset, bytes), stream)
+                             : call(to, from, offset, bytes, stream);
+    });
+}
+
 // --- memset --------------------------------------------------------------------------------------------------------
 
 template <class C, class Value>

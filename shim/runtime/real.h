@@ -48,6 +48,10 @@ struct Driver {
     F(cuMemcpy_ptds)                     \
     F(cuMemcpyAsync)                     \
     F(cuMemcpyAsync_ptsz)                \
+    F(cuMemcpy2D_v2)                     \
+    F(cuMemcpy2D_v2_ptds)                \
+    F(cuMemcpy2DAsync_v2)                \
+    F(cuMemcpy2DAsync_v2_ptsz)           \
     F(cuMemHostRegister_v2)              \
     F(cuMemHostUnregister)               \
     F(cuFuncGetParamInfo)                \

@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""usage: arrays.py ARRAYS
+
+Copies between objects and CUDA arrays, the object standing where the call takes host memory. The driver must not get
+it as host memory: it would read or write there itself, with its locks held, and a fault of its own would need it again.
+"""
+import sys
+import tempfile
+
+import compare
+import soft
+
+arrays = sys.argv[1]
+for case in soft.run([arrays], preload=False)[1].decode().split():
+    for protocol in ("rolling", "lazy", "batch"):
+        for block_size in ("4K", "256K"):
+            status, _, err = compare.check([arrays, case], HPE_PROTOCOL=protocol, HPE_BLOCK_SIZE=block_size)
+            if status != 0:
+                compare.problem(f"{case} does not work without libhpe: {err}")
+for case, calls in (("line", ("cuMemcpyHtoA", "cuMemcpyAtoH")),
+                    ("line_async", ("cuMemcpyHtoAAsync", "cuMemcpyAtoHAsync"))):
+    for form in ("copy", "plain"):
+        compare.runs += 1
+        with tempfile.NamedTemporaryFile("r") as counts:
+            soft.run([arrays, form, case], HPE_SOFT_COUNT=counts.name)
+            counted = dict(line.split()[:2] for line in counts if not line.startswith("#"))
+        made = [call for call in calls if counted.get(call, "0") != "0"]
+        if made != (list(calls) if form == "copy" else []):
+            compare.problem(f"{case} {form}: the driver was called as {made} ({sorted(counted.items())})")
+compare.finish(64)

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT
+// Copies between objects and CUDA arrays. In the plain form the object is given where the call takes host memory, with
+// blocks in every state: as a kernel left them, read by the CPU, and written by it. Linked with libcuda too.
+#include <cuda.h>
+
+#include "program.h"
+
+#define CHECK_CU(call)                                                   \
+    do {                                                                 \
+        const CUresult check_result = (call);                            \
+        if (check_result != CUDA_SUCCESS) {                              \
+            std::fprintf(stderr, "%s: error %d\n", #call, check_result); \
+            std::exit(1);                                                \
+        }                                                                \
+    } while (0)
+
+constexpr unsigned width = 4000, rows = 60, count = width * rows;
+constexpr std::size_t row_bytes = width * sizeof(unsigned);
+
+// Host memory with what the object holds from element `first` on: the object itself, or a copy.
+struct Host {
+    unsigned* memory;
+    unsigned *object, n;
+    Host(Data& data, unsigned first, unsigned elements) : object(data.gpu + first), n(elements) {
+        memory = plain ? object : static_cast<unsigned*>(std::malloc(n * sizeof(unsigned)));
+        if (!plain) CHECK(cudaMemcpy(memory, object, n * sizeof(unsigned), cudaMemcpyDeviceToHost));
+    }
+    // What was written there becomes the object's.
+    void keep() const {
+        if (!plain) CHECK(cudaMemcpy(object, memory, n * sizeof(unsigned), cudaMemcpyHostToDevice));
+    }
+    ~Host() {
+        if (!plain) std::free(memory);
+    }
+};
+
+static void say_sum(const char* what, const Data& data) {
+    CHECK(cudaDeviceSynchronize());
+    Checksum checksum;
+    for (unsigned i = 0; i < data.count; i += 7) {
+        const unsigned value = data.get(i);
+        checksum.add(&value, sizeof value);
+    }
+    say("%s %016llx\n", what, static_cast<unsigned long long>(checksum.value()));
+}
+
+// Blocks of `data` become Dirty here and there, ReadOnly elsewhere, and stay as the kernel left them at the rest.
+static void mix(Data& data, unsigned seed) {
+    data.launch();
+    CHECK(cudaDeviceSynchronize());
+    for (unsigned i = seed * 1000; i < data.count / 2; i += 20011) data.set(i, i + seed);
+    unsigned sum = 0;
+    for (unsigned i = data.count / 2; i < data.count; i += 30011) sum += data.get(i);
+    say("read %u\n", sum);
+}
+
+template <class Copy>
+static void both_ways(Copy&& copy) {
+    Data from(count), to(count);
+    for (unsigned turn = 0; turn < 4; ++turn) {
+        mix(from, turn);
+        if (turn % 2 != 0) mix(to, turn);  // what is overwritten may be newer on either side
+        copy(from, to);
+        say_sum("to", to);
+        say_sum("from", from);
+    }
+}
+
+static CUarray new_line() {
+    CHECK(cudaFree(nullptr));  // makes the context current
+    CUDA_ARRAY_DESCRIPTOR descriptor = {};
+    descriptor.Width = width;
+    descriptor.Format = CU_AD_FORMAT_UNSIGNED_INT32;
+    descriptor.NumChannels = 1;
+    CUarray array = nullptr;
+    CHECK_CU(cuArrayCreate(&array, &descriptor));
+    return array;
+}
+
+static void line(int, char**) {
+    CUarray array = new_line();
+    both_ways([&](Data& from, Data& to) {
+        for (unsigned first = 13; first + width <= count; first += 5 * width) {
+            const Host source(from, first, width - 20);
+            CHECK_CU(cuMemcpyHtoA(array, 40, source.memory, row_bytes - 80));
+            const Host target(to, first + 3, width - 30);
+            CHECK_CU(cuMemcpyAtoH(target.memory, array, 44, row_bytes - 120));
+            target.keep();
+        }
+    });
+    CHECK_CU(cuArrayDestroy(array));
+}
+
+static void line_async(int, char**) {
+    CUarray array = new_line();
+    cudaStream_t stream = nullptr;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    both_ways([&](Data& from, Data& to) {
+        for (unsigned first = 13; first + width <= count; first += 5 * width) {
+            const Host source(from, first, width - 20);
+            CHECK_CU(cuMemcpyHtoAAsync(array, 40, source.memory, row_bytes - 80, stream));
+            const Host target(to, first + 3, width - 30);
+            CHECK_CU(cuMemcpyAtoHAsync(target.memory, array, 44, row_bytes - 120, stream));
+            CHECK(cudaStreamSynchronize(stream));
+            target.keep();
+        }
+    });
+    CHECK(cudaStreamDestroy(stream));
+    CHECK_CU(cuArrayDestroy(array));
+}
+
+static void line_on_device(int, char**) {
+    CUarray array = new_line();
+    both_ways([&](Data& from, Data& to) {
+        for (unsigned first = 13; first + width <= count; first += 5 * width) {
+            CHECK_CU(cuMemcpyDtoA(array, 40, reinterpret_cast<CUdeviceptr>(from.gpu + first), row_bytes - 80));
+            CHECK_CU(cuMemcpyAtoD(reinterpret_cast<CUdeviceptr>(to.gpu + first + 3), array, 44, row_bytes - 120));
+        }
+    });
+    CHECK_CU(cuArrayDestroy(array));
+}
+
+static cudaArray_t new_plane() {
+    const cudaChannelFormatDesc format = cudaCreateChannelDesc<unsigned>();
+    cudaArray_t array = nullptr;
+    CHECK(cudaMallocArray(&array, &format, width, rows));
+    return array;
+}
+
+static void plane(int, char**) {
+    cudaArray_t array = new_plane();
+    both_ways([&](Data& from, Data& to) {
+        const Host source(from, 0, count);
+        CHECK(cudaMemcpy2DToArray(array, 0, 0, source.memory, row_bytes, row_bytes, rows, cudaMemcpyHostToDevice));
+        const Host target(to, 0, count);
+        CHECK(cudaMemcpy2DFromArray(target.memory, row_bytes, array, 16, 2, row_bytes - 16, rows - 2,
+                                    cudaMemcpyDeviceToHost));
+        target.keep();
+    });
+    CHECK(cudaFreeArray(array));
+}
+
+static void plane_3d(int, char**) {
+    cudaArray_t array = new_plane();
+    both_ways([&](Data& from, Data& to) {
+        const Host source(from, 0, count);
+        cudaMemcpy3DParms in = {};
+        in.srcPtr = make_cudaPitchedPtr(source.memory, row_bytes, width, rows);
+        in.dstArray = array;
+        in.extent = make_cudaExtent(width, rows, 1);
+        in.kind = cudaMemcpyHostToDevice;
+        CHECK(cudaMemcpy3D(&in));
+        const Host target(to, 0, count);
+        cudaMemcpy3DParms out = {};
+        out.srcArray = array;
+        out.srcPos = make_cudaPos(5, 1, 0);
+        out.dstPtr = make_cudaPitchedPtr(target.memory, row_bytes, width, rows);
+        out.extent = make_cudaExtent(width - 10, rows - 1, 1);
+        out.kind = cudaMemcpyDeviceToHost;
+        CHECK(cudaMemcpy3D(&out));
+        target.keep();
+    });
+    CHECK(cudaFreeArray(array));
+}
+
+int main(int argc, char** argv) {
+    const Case cases[] = {{"line", line},
+                          {"line_async", line_async},
+                          {"line_on_device", line_on_device},
+                          {"plane", plane},
+                          {"plane_3d", plane_3d}};
+    return run_case(cases, argc, argv);
+}
