@@ -5,15 +5,6 @@
 
 #include "program.h"
 
-#define CHECK_CU(call)                                                   \
-    do {                                                                 \
-        const CUresult check_result = (call);                            \
-        if (check_result != CUDA_SUCCESS) {                              \
-            std::fprintf(stderr, "%s: error %d\n", #call, check_result); \
-            std::exit(1);                                                \
-        }                                                                \
-    } while (0)
-
 constexpr unsigned width = 4000, rows = 60, count = width * rows;
 constexpr std::size_t row_bytes = width * sizeof(unsigned);
 

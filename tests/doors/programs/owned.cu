@@ -6,15 +6,6 @@
 
 #include "program.h"
 
-#define CHECK_CU(call)                                                   \
-    do {                                                                 \
-        const CUresult check_result = (call);                            \
-        if (check_result != CUDA_SUCCESS) {                              \
-            std::fprintf(stderr, "%s: error %d\n", #call, check_result); \
-            std::exit(1);                                                \
-        }                                                                \
-    } while (0)
-
 constexpr unsigned count = 40000;
 constexpr std::size_t bytes = count * sizeof(unsigned);
 

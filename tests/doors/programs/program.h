@@ -23,13 +23,23 @@ __attribute__((format(printf, 1, 2))) inline void say(const char* format, ...) {
     if (length > 0 && write(STDOUT_FILENO, text, static_cast<std::size_t>(length)) != length) _exit(99);
 }
 
+// CHECK for the driver API, of programs that are linked with libcuda too.
+#define CHECK_CU(call)                                                   \
+    do {                                                                 \
+        const CUresult check_result = (call);                            \
+        if (check_result != CUDA_SUCCESS) {                              \
+            std::fprintf(stderr, "%s: error %d\n", #call, check_result); \
+            std::exit(1);                                                \
+        }                                                                \
+    } while (0)
+
 // CHECK for threads that may still run while the process exits: the runtime has been taken down under them then, with
 // libhpe and without, and they have nothing more to say.
-#define CHECK_WHILE_LOADED(call)                                \
-    do {                                                        \
-        const cudaError_t result_ = (call);                     \
-        while (result_ == cudaErrorCudartUnloading) pause();    \
-        CHECK(result_);                                         \
+#define CHECK_WHILE_LOADED(call)                             \
+    do {                                                     \
+        const cudaError_t result_ = (call);                  \
+        while (result_ == cudaErrorCudartUnloading) pause(); \
+        CHECK(result_);                                      \
     } while (false)
 
 template <int = 0>
