@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Copies between objects and CUDA arrays. In the plain form the object is given where the call takes host memory, with
-// blocks in every state: as a kernel left them, read by the CPU, and written by it. Linked with libcuda too.
+// Copies that tests/apps/copies.cu has not: with CUDA arrays, and in batches. In the plain form the object is given where
+// the call takes host memory, with blocks in every state: as a kernel left them, read by the CPU, and written by it.
+// Linked with libcuda too.
 #include <cuda.h>
 
 #include "program.h"
@@ -154,8 +155,33 @@ static void plane_3d(int, char**) {
     CHECK(cudaFreeArray(array));
 }
 
+// Each copy of a batch takes another piece; pieces begin and end inside of blocks.
+static void batch(int, char**) {
+    cudaStream_t stream = nullptr;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    both_ways([&](Data& from, Data& to) {
+        constexpr unsigned pieces = 9, piece = count / pieces - 50;
+        void* targets[pieces];
+        const void* sources[pieces];
+        std::size_t sizes[pieces];
+        const Host source(from, 0, count);
+        for (unsigned n = 0; n < pieces; ++n) {
+            sources[n] = n % 2 == 0 ? source.memory + n * (piece + 50) : from.gpu + n * (piece + 50);
+            targets[n] = to.gpu + n * (piece + 50) + 21;
+            sizes[n] = piece * sizeof(unsigned);
+        }
+        cudaMemcpyAttributes attributes = {};
+        attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+        std::size_t first = 0;
+        CHECK(cudaMemcpyBatchAsync(targets, sources, sizes, pieces, &attributes, &first, 1, stream));
+        CHECK(cudaStreamSynchronize(stream));
+    });
+    CHECK(cudaStreamDestroy(stream));
+}
+
 int main(int argc, char** argv) {
-    const Case cases[] = {{"line", line},
+    const Case cases[] = {{"batch", batch},
+                          {"line", line},
                           {"line_async", line_async},
                           {"line_on_device", line_on_device},
                           {"plane", plane},

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: arrays.py ARRAYS
+"""usage: other_copies.py OTHER_COPIES
 
-Copies between objects and CUDA arrays, the object standing where the call takes host memory. The driver must not get
+Copies between objects and CUDA arrays, and copies in batches, the object standing where the call takes host memory. The driver must not get
 it as host memory: it would read or write there itself, with its locks held, and a fault of its own would need it again.
 """
 import sys
@@ -11,11 +11,11 @@ import tempfile
 import compare
 import soft
 
-arrays = sys.argv[1]
-for case in soft.run([arrays], preload=False)[1].decode().split():
+program = sys.argv[1]
+for case in soft.run([program], preload=False)[1].decode().split():
     for protocol in ("rolling", "lazy", "batch"):
         for block_size in ("4K", "256K"):
-            status, _, err = compare.check([arrays, case], HPE_PROTOCOL=protocol, HPE_BLOCK_SIZE=block_size)
+            status, _, err = compare.check([program, case], HPE_PROTOCOL=protocol, HPE_BLOCK_SIZE=block_size)
             if status != 0:
                 compare.problem(f"{case} does not work without libhpe: {err}")
 for case, calls in (("line", ("cuMemcpyHtoA", "cuMemcpyAtoH")),
@@ -23,9 +23,9 @@ for case, calls in (("line", ("cuMemcpyHtoA", "cuMemcpyAtoH")),
     for form in ("copy", "plain"):
         compare.runs += 1
         with tempfile.NamedTemporaryFile("r") as counts:
-            soft.run([arrays, form, case], HPE_SOFT_COUNT=counts.name)
+            soft.run([program, form, case], HPE_SOFT_COUNT=counts.name)
             counted = dict(line.split()[:2] for line in counts if not line.startswith("#"))
         made = [call for call in calls if counted.get(call, "0") != "0"]
         if made != (list(calls) if form == "copy" else []):
             compare.problem(f"{case} {form}: the driver was called as {made} ({sorted(counted.items())})")
-compare.finish(64)
+compare.finish(76)
