@@ -87,8 +87,8 @@ const Special specials[] = {
     {"tanh.approx.f32 %d, %a;", -infinity, -1.0f},
     {"tanh.approx.f32 %d, %a;", -0.0f, -0.0f},
     {"tanh.approx.f32 %d, %a;", nan, nan},
-    {"div.approx.f32 %d, %a, 0f7F000001;", 3.0f, 0.0f},  // over 2^126
-    {"div.approx.f32 %d, %a, 0f7F000001;", infinity, nan},
+    {"div.approx.f32 %d, %a, 0f7E800001;", 3.0f, 0.0f},  // the first over 2^126
+    {"div.approx.f32 %d, %a, 0f7E800001;", infinity, nan},
     {"div.full.f32 %d, %a, 0f00000000;", -1.0f, -infinity},
     {"div.full.ftz.f32 %d, 0f3F800000, %a;", 0x1p-140f, infinity},
 };
