@@ -44,15 +44,18 @@ def wall_ms(command, env):
 
 
 def compare(contenders, rounds, measure=printed_numbers):
-    """contenders: name -> (command, environment). Returns name -> {"median", "low", "high", "samples"}; low and high are
-    quartiles."""
+    """contenders: name -> (command, environment). Returns name -> {"median", "low", "high", "samples", "more"}; low and
+    high are quartiles, more is the median of what each sample took more than the first contender's beside it: a machine
+    that drifts by more than the difference moves the medians, but not the pairs."""
     samples = {name: [] for name in contenders}
     for number in range(rounds):
         order = list(contenders) if number % 2 == 0 else list(reversed(contenders))
         for name in order:
             samples[name] += measure(*contenders[name])
-    summary = {}
+    summary, first = {}, samples[next(iter(contenders))]
     for name, values in samples.items():
         low, median, high = statistics.quantiles(values, n=4) if len(values) > 1 else values * 3
-        summary[name] = {"median": round(median, 3), "low": round(low, 3), "high": round(high, 3), "samples": len(values)}
+        more = statistics.median(value - beside for value, beside in zip(values, first, strict=True))
+        summary[name] = {"median": round(median, 3), "low": round(low, 3), "high": round(high, 3), "samples": len(values),
+                         "more": round(more, 3)}
     return summary

@@ -22,13 +22,11 @@ def table(results):
     start = next(f for title, f in figures.items() if title.startswith("start-up"))
     runs = sum(results["programs, runs equal to the twin"].values())
 
-    def shown(f):
-        return f"{f['median']:.0f} ms (quartiles {f['low']:.0f} to {f['high']:.0f})"
-
     return ("\n".join("| " + " | ".join(row) + " |" for row in rows).replace("| --- ", "|---").replace("--- |", "---|")
             + f"\n\nA launch that no object concerns costs {100 * (launch['libhpe']['ratio'] - 1):.1f} % more "
-            f"({launch['libhpe']['given'] - launch['libhpe']['own']:.0f} ns). Start-up takes {shown(start['libhpe'])}, "
-            f"without libhpe {shown(start['without libhpe'])}. {runs} runs of the test programs print what their "
+            f"({launch['libhpe']['given'] - launch['libhpe']['own']:.0f} ns). Start-up takes {start['libhpe']['more']:+.1f} "
+            f"ms more in the median of {start['libhpe']['samples']} pairs of runs (one without libhpe takes "
+            f"{start['without libhpe']['median']:.0f} ms). {runs} runs of the test programs print what their "
             "explicit-copy twins print.\n")
 
 
