@@ -24,7 +24,7 @@ def table(results):
 
     return ("\n".join("| " + " | ".join(row) + " |" for row in rows).replace("| --- ", "|---").replace("--- |", "---|")
             + f"\n\nA launch that no object concerns costs {100 * (launch['libhpe']['ratio'] - 1):.1f} % more "
-            f"({launch['libhpe']['given'] - launch['libhpe']['own']:.0f} ns). Start-up takes {start['libhpe']['more']:+.1f} "
+            f"({launch['libhpe']['given'] - launch['libhpe']['own']:.0f} ns). Start-up takes {start['libhpe']['more']:.1f} "
             f"ms more in the median of {start['libhpe']['samples']} pairs of runs (one without libhpe takes "
             f"{start['without libhpe']['median']:.0f} ms). {runs} runs of the test programs print what their "
             "explicit-copy twins print.\n")
