@@ -117,6 +117,31 @@ TEST_CASE("a device gets the best entry that it can run", "[fatbin]") {
     CHECK(chosen({"100f", "90", "100a"}, 100) == "100f");
 }
 
+TEST_CASE("a program in parts lists them", "[fatbin]") {
+    using hpe::fatbin::prelinked;
+    const auto nothing = made_of({}), a = made_of({"75"}), b = made_of({"80", "120"});
+    const void* const parts[] = {a.data(), b.data(), nullptr};
+    struct {
+        unsigned magic = 0x466243b1, version = 2;
+        const void* data;
+        const void* const* list;
+    } wrapper{.data = nothing.data(), .list = parts};
+    REQUIRE(prelinked(&wrapper) == std::vector<const void*>{a.data(), b.data()});
+    Ptx ptx;
+    std::string why;
+    REQUIRE_FALSE(extract_ptx(static_cast<const void*>(&wrapper), ptx, why));
+    for (const void* part : prelinked(&wrapper)) REQUIRE(extract_ptx(part, ptx, why));
+    REQUIRE(ptx.arch == 80);
+    // The same pointer means a file's name in the first version.
+    wrapper.version = 1;
+    REQUIRE(prelinked(&wrapper).empty());
+    wrapper.version = 2, wrapper.list = nullptr;
+    REQUIRE(prelinked(&wrapper).empty());
+    for (const void* other : {static_cast<const void*>(nullptr), static_cast<const void*>(a.data()),
+                              static_cast<const void*>(""), static_cast<const void*>(".version 8.0\n")})
+        REQUIRE(prelinked(other).empty());
+}
+
 TEST_CASE("plain text and nonsense", "[fatbin]") {
     Ptx ptx;
     std::string why;

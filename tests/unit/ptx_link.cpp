@@ -77,6 +77,10 @@ TEST_CASE("one definition is chosen for a name", "[ptx]") {
     REQUIRE(count(linked({weak, strong}), "trap") == 0);
     REQUIRE(count(linked({strong, weak}), "trap") == 0);
     REQUIRE(count(linked({weak, weak}), "trap") == 1);
+    // A kernel and the shared memory of a template that two files use.
+    const std::string both = ".weak .shared .u32 room[32];\n.weak .entry k () { mov.u32 %tid.x, room; ret; }";
+    REQUIRE(count(linked({both, both}), ".weak .entry  k()") == 1);
+    REQUIRE(count(linked({both, both}), "room[32];") == 1);
 }
 
 TEST_CASE("what is declared must be defined, or be the device's", "[ptx]") {

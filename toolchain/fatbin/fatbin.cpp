@@ -27,12 +27,14 @@ constexpr std::uint64_t largest_text = std::uint64_t{256} << 20;
 constexpr std::uint64_t most_lz4_expands = 255;
 constexpr std::size_t most_containers = 64;
 
-// What __cudaRegisterFatBinary gets. The second pointer is for linked device code and not needed here.
+constexpr std::uint32_t version_of_linked = 2;
+
+// What __cudaRegisterFatBinary gets. Of a linked program `data` is what nvcc linked itself: machine code, or nothing.
 struct Wrapper {
     std::uint32_t magic;
     std::uint32_t version;
     const void* data;
-    const void* unused;
+    const void* const* prelinked;  // version 2: up to a null pointer, the fat binaries of the program's parts
 };
 
 struct ContainerHeader {
@@ -215,6 +217,14 @@ bool extract_from_containers(std::span<const std::byte> bytes, Ptx& out, std::st
     return true;
 }
 
+// Byte by byte, because a text may be shorter than the magic number.
+bool starts_with(const void* image, std::uint32_t magic) {
+    const auto* at = static_cast<const unsigned char*>(image);
+    for (int i = 0; i < 4; i++)
+        if (at[i] != static_cast<unsigned char>(magic >> (8 * i))) return false;
+    return true;
+}
+
 bool take_text(std::string text, Ptx& out, std::string& why) {
     cut_at_nul(text);
     if (!looks_like_ptx(text)) {
@@ -245,15 +255,7 @@ bool extract_ptx(const void* image, Ptx& out, std::string& why, int device) {
         why = "no image";
         return false;
     }
-    // Byte by byte, because a text may be shorter than the magic number.
-    const auto* bytes = static_cast<const unsigned char*>(image);
-    const auto starts_with = [&](const void* data, std::uint32_t magic) {
-        const auto* at = static_cast<const unsigned char*>(data);
-        for (int i = 0; i < 4; i++)
-            if (at[i] != static_cast<unsigned char>(magic >> (8 * i))) return false;
-        return true;
-    };
-    if (starts_with(bytes, wrapper_magic)) {
+    if (starts_with(image, wrapper_magic)) {
         Wrapper wrapper{};
         std::memcpy(&wrapper, image, sizeof wrapper);
         if (wrapper.data == nullptr) {
@@ -282,6 +284,16 @@ bool extract_ptx(const void* image, Ptx& out, std::string& why, int device) {
         why = "out of memory";
         return false;
     }
+}
+
+std::vector<const void*> prelinked(const void* image) {
+    std::vector<const void*> parts;
+    if (image == nullptr || !starts_with(image, wrapper_magic)) return parts;
+    Wrapper wrapper{};
+    std::memcpy(&wrapper, image, sizeof wrapper);
+    if (wrapper.version != version_of_linked || wrapper.prelinked == nullptr) return parts;
+    for (const void* const* at = wrapper.prelinked; *at != nullptr; ++at) parts.push_back(*at);
+    return parts;
 }
 
 }  // namespace hpe::fatbin

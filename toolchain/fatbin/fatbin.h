@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace hpe::fatbin {
 
@@ -26,5 +27,9 @@ bool extract_ptx(const void* image, Ptx& out, std::string& why, int device = new
 
 // The same for bytes whose number is known (a file, a fuzzer's input): a bare fat binary or PTX text.
 bool extract_ptx(std::span<const std::byte> image, Ptx& out, std::string& why, int device = newest_arch);
+
+// A program that was compiled in parts (nvcc -rdc=true) may be linked only when it is loaded: its wrapper struct then
+// lists the fat binaries of the parts, each an image for extract_ptx(). Empty: `image` is no such wrapper.
+std::vector<const void*> prelinked(const void* image);
 
 }  // namespace hpe::fatbin

@@ -43,7 +43,7 @@ std::string changed(const std::string& text, const JitOptions& options) {
 
 }  // namespace
 
-fatbin::Ptx ptx_of(const void* image, std::string& why) {
+fatbin::Ptx ptx_of(const void* image, std::string& why, bool any_device) {
     fatbin::Ptx ptx;
     const char* text = static_cast<const char*>(image);
     if (text[0] == 0) {
@@ -65,7 +65,7 @@ fatbin::Ptx ptx_of(const void* image, std::string& why) {
         const bool missing = why.find("no PTX") != std::string::npos;
         fail(missing ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_ERROR_INVALID_IMAGE);
     }
-    if (ptx.arch > capability().number) {
+    if (ptx.arch > capability().number && !any_device) {
         why = "PTX is for compute capability " + std::to_string(ptx.arch / 10) + "." + std::to_string(ptx.arch % 10) +
               ", the soft device has " + capability().name + " (HPE_SOFT_COMPUTE)";
         fail(binary ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_ERROR_INVALID_PTX);
@@ -93,7 +93,7 @@ std::shared_ptr<Program> load_program(const void* image, JitOptions& options, st
     const auto start = Clock::now();
     std::string why;
     try {
-        fatbin::Ptx ptx = ptx_of(image, why);
+        fatbin::Ptx ptx = linked_ptx_of(image, options.symbols(), why);
         if (options.changes_code()) ptx.text = changed(ptx.text, options);
         Failure failure;
         auto program = Program::load(ptx.text, failure);

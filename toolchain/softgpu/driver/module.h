@@ -88,8 +88,11 @@ struct Library {
 };
 
 // The PTX in an image of any form that a program may pass. Throws the error that CUDA has for what is wrong with it,
-// and `why` says it in words.
-fatbin::Ptx ptx_of(const void* image, std::string& why);
+// and `why` says it in words. `any_device`: PTX for newer devices than this, too.
+fatbin::Ptx ptx_of(const void* image, std::string& why, bool any_device = false);
+// The same for a program of several parts (nvcc -rdc=true), linked; of any other image what ptx_of gives. Names that no
+// part defines must be in `given`.
+fatbin::Ptx linked_ptx_of(const void* image, const HostSymbols& given, std::string& why);
 std::shared_ptr<Program> load_program(const void* image, JitOptions& options, std::string* text = nullptr);
 std::string read_file(const char* name);  // with a NUL behind it; throws FILE_NOT_FOUND
 

@@ -153,6 +153,9 @@ public:
 
 // Functions that kernels call and no module defines, because every device has them: vprintf, malloc and their like.
 bool is_device_function(std::string_view name);
+// Functions of CUDA's device runtime (libcudadevrt), with which kernels launch kernels. Kernels that call one are
+// refused.
+bool is_device_runtime_function(std::string_view name);
 
 // Number of threads that run blocks, the caller's included. Set once, before the first run; 0: one per usable core.
 void set_worker_threads(unsigned count);

@@ -357,6 +357,14 @@ bool is_device_function(std::string_view name) {
            name == "cudaGraphSetConditional";
 }
 
+bool is_device_runtime_function(std::string_view name) {
+    for (const std::string_view start : {"cuda", "__cuda"})
+        if (name.starts_with(start) && name.size() > start.size() && name[start.size()] >= 'A' &&
+            name[start.size()] <= 'Z')
+            return !is_device_function(name);
+    return false;
+}
+
 std::shared_ptr<Program> Program::load(std::string_view text, Failure& failure) {
     try {
         auto module = std::make_shared<Module>();

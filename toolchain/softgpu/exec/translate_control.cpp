@@ -112,7 +112,9 @@ bool Translator::call() {
                 d.i.src[1] = in[1].from;
                 return ok_;
             }
-            return refuse("the function " + target.name + ", which the module does not define");
+            return refuse("the function " + target.name +
+                          (is_device_runtime_function(target.name) ? " of the device runtime"
+                                                                   : ", which the module does not define"));
         }
         if (callee->entry) return refuse("a call of a kernel");
         bool matches = callee->results.size() == out.size() && callee->parameters.size() == in.size();
