@@ -135,6 +135,11 @@ bool check_barriers(Block& block) {
     return any;
 }
 
+bool is_only_runnable(const Warp& w) {
+    return std::count_if(w.groups.begin(), w.groups.end(), [](const Group& g) { return g.state == State::Runnable; }) ==
+           1;
+}
+
 // One slice of a warp. True: it got something done.
 bool run_warp(Warp& w) {
     bool ran = false;
@@ -153,7 +158,7 @@ bool run_warp(Warp& w) {
             case Stop::Done: break;
             case Stop::Reschedule:
                 if (w.mask != 0) park_current(w, State::Runnable);
-                if (w.expired && w.groups.size() == 1) return true;  // alone and busy: let other warps run
+                if (w.expired && is_only_runnable(w)) return true;  // busy, perhaps waiting: let other warps run
                 break;
             case Stop::Barrier: park_current(w, State::AtBarrier, w.barrier); break;
             case Stop::Sync:
