@@ -8,6 +8,7 @@
 #include "shim/doors/cuda_copy.h"
 #include "shim/runtime/arena.h"
 #include "shim/runtime/engine.h"
+#include "shim/runtime/peers.h"
 
 namespace hpe::doors {
 
@@ -104,12 +105,14 @@ CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
     // What the CPU wrote must be on the device should the context stay.
     const CUresult flushed = state.release();
     if (flushed != CUDA_SUCCESS) log::warn("cannot flush before a context ends: {}", error_name(flushed));
+    peers.ending(context);
     const auto kept = state.drop_context(context);
     const std::unique_ptr<Coherence::Kept[]> owner(kept.data());
     const CUresult result = true_call();
     if (result == CUDA_SUCCESS && gone()) {
         engine.forget(context);
         in_flight.forget(context);
+        peers.forget(context);
         Arena::forget_pins(context);
     } else {
         state.restore_context(context, kept);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "shim/doors/cuda_memory.h"
+#include "shim/doors/cuda_peers.h"
 
 namespace hpe::doors {
 
@@ -24,6 +25,7 @@ inline CUresult before_copy(DeviceRange to, DeviceRange from) {
 // A call that returns when the device is done is a wait of the program, too.
 inline CUresult after_wait(CUresult result) {
     if (result != CUDA_SUCCESS) return result;
+    peers.waited();
     if (coherence().acts_on_acquire()) coherence().acquire();
     return coherence().damage();
 }
@@ -50,10 +52,12 @@ inline CUresult unified(Flavour flavour, CUdeviceptr to, CUdeviceptr from, std::
 
 template <class C>
 CUresult copy_unified(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+    expect_copy(to, from, bytes);
     return after_wait(copy(to, from, bytes, nullptr, call.flavour, [&] { return call(to, from, bytes); }));
 }
 template <class C>
 CUresult copy_unified_async(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+    expect_copy(to, from, bytes);
     return copy(to, from, bytes, stream, call.flavour, [&] { return call(to, from, bytes, stream); });
 }
 
@@ -86,24 +90,37 @@ CUresult copy_to_host_async(const C& call, void* to, CUdeviceptr from, std::size
 
 template <class C>
 CUresult copy_on_device(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+    expect_copy(to, from, bytes);
     return copy(to, from, bytes, nullptr, call.flavour, [&] { return call(to, from, bytes); });
 }
 template <class C>
 CUresult copy_on_device_async(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+    expect_copy(to, from, bytes);
     return copy(to, from, bytes, stream, call.flavour, [&] { return call(to, from, bytes, stream); });
 }
 
 template <class C>
 CUresult copy_peer(const C& call, CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                    std::size_t bytes) {
+    expect_copy(to, from, bytes);
     return copy(to, from, bytes, nullptr, call.flavour,
                 [&] { return call(to, to_context, from, from_context, bytes); });
 }
 template <class C>
 CUresult copy_peer_async(const C& call, CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                          std::size_t bytes, CUstream stream) {
+    expect_copy(to, from, bytes);
     return copy(to, from, bytes, stream, call.flavour,
                 [&] { return call(to, to_context, from, from_context, bytes, stream); });
+}
+
+template <class C, class... A>
+CUresult copy_batch(const C& call, CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes, std::size_t count,
+                    A... rest) {
+    if (to != nullptr && from != nullptr && bytes != nullptr && peers.several_contexts()) {
+        for (std::size_t i = 0; i < count; ++i) expect_copy(to[i], from[i], bytes[i]);
+    }
+    return enqueue(call, to, from, bytes, count, rest...);
 }
 
 // --- 2D and 3D: the bytes between first and last, of which some between the rows stay as they are
@@ -156,11 +173,18 @@ Sides sides_of(Descriptor& d) {
     return {to, from};
 }
 
+inline std::size_t bytes_of(const CUDA_MEMCPY2D& d) { return d.WidthInBytes * d.Height; }
+template <class Descriptor>
+std::size_t bytes_of(const Descriptor& d) {
+    return d.WidthInBytes * d.Height * d.Depth;
+}
+
 template <class C, class Descriptor>
 CUresult copy_rows(const C& call, const Descriptor* given, CUstream stream, auto&&... rest) {
     if (given == nullptr) return call(given, rest...);
     auto descriptor = *given;
     const auto sides = sides_of(descriptor);
+    expect_copy(sides.to.begin, sides.from.begin, bytes_of(descriptor));
     return device_work(
         stream, call.flavour,
         [&] {

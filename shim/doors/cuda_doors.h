@@ -7,4 +7,5 @@
 #include "shim/doors/cuda_copy.h"
 #include "shim/doors/cuda_launch.h"
 #include "shim/doors/cuda_memory.h"
+#include "shim/doors/cuda_peers.h"
 #include "shim/doors/door.h"

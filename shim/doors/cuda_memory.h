@@ -9,6 +9,7 @@
 
 #include "shim/doors/door.h"
 #include "shim/runtime/device_owned.h"
+#include "shim/runtime/peers.h"
 
 namespace hpe::doors {
 
@@ -129,25 +130,28 @@ CUresult address_range(const C& call, CUdeviceptr* base, std::size_t* bytes, CUd
     return result;
 }
 
-inline void make_truthful(CUpointer_attribute attribute, void* data, CUdeviceptr pointer) {
-    if (attribute != CU_POINTER_ATTRIBUTE_RANGE_SIZE || data == nullptr) return;
-    if (const Object* object = coherence().object_of(address(pointer))) {
-        *static_cast<std::size_t*>(data) = object->requested_size;
-    }
+// `several`: one of the attributes that were asked for together.
+inline CUresult make_truthful(CUresult result, CUpointer_attribute attribute, void* data, CUdeviceptr pointer,
+                              bool several) {
+    if (result != CUDA_SUCCESS || data == nullptr) return result;
+    const Object* object = coherence().object_of(address(pointer));
+    if (object == nullptr) return result;
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) *static_cast<std::size_t*>(data) = object->requested_size;
+    return peers.make_truthful(result, attribute, data, static_cast<CUcontext>(object->context), several);
 }
 
 template <class C>
 CUresult pointer_attribute(const C& call, void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
-    const CUresult result = call(data, attribute, pointer);
-    if (result == CUDA_SUCCESS) make_truthful(attribute, data, pointer);
-    return result;
+    return make_truthful(call(data, attribute, pointer), attribute, data, pointer, false);
 }
 
 template <class C>
 CUresult pointer_attributes(const C& call, unsigned count, CUpointer_attribute* attributes, void** data,
                             CUdeviceptr pointer) {
     const CUresult result = call(count, attributes, data, pointer);
-    for (unsigned i = 0; result == CUDA_SUCCESS && i < count; ++i) make_truthful(attributes[i], data[i], pointer);
+    for (unsigned i = 0; result == CUDA_SUCCESS && i < count; ++i) {
+        make_truthful(result, attributes[i], data[i], pointer, true);
+    }
     return result;
 }
 

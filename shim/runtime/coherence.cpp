@@ -16,6 +16,7 @@
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/live_objects.h"
 #include "shim/runtime/pager.h"
+#include "shim/runtime/peers.h"
 #include "shim/runtime/real.h"
 #include "shim/runtime/report.h"
 
@@ -76,6 +77,7 @@ void Coherence::track(std::uintptr_t base, std::size_t requested) {
     }
     live_objects::add(object);
     protocol_->object_added();
+    peers.saw(context);
     if (callbacks_.load(std::memory_order_relaxed)) engine.prepare(context);
 }
 

@@ -56,6 +56,12 @@ struct Driver {
     F(cuMemHostUnregister)               \
     F(cuFuncGetParamInfo)                \
     F(cuFuncIsLoaded)                    \
+    F(cuPointerGetAttribute)             \
+    F(cuCtxGetDevice)                    \
+    F(cuCtxEnablePeerAccess)             \
+    F(cuCtxDisablePeerAccess)            \
+    F(cuDeviceCanAccessPeer)             \
+    F(cuDeviceGetP2PAttribute)           \
     F(cuDevicePrimaryCtxGetState)        \
     F(cuDevicePrimaryCtxRetain)          \
     F(cuDevicePrimaryCtxRelease_v2)      \

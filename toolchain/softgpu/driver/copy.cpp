@@ -6,6 +6,7 @@
 // host wait for the stream and then move the bytes in the calling thread as well.
 #include "toolchain/softgpu/driver/copy.h"
 
+#include <atomic>
 #include <cstring>
 
 #include "toolchain/softgpu/driver/array.h"
@@ -43,20 +44,33 @@ CopyOp flattened(CopyOp op) {
     return op;
 }
 
-Device* device_behind(std::uint64_t address) {
-    const AllocationRef allocation = driver().addresses.find(address);
-    return allocation && allocation->on_device() ? allocation->device : nullptr;
+std::atomic<std::uint64_t> direct_bytes{0}, bytes_through_host{0};
+
+AllocationRef on_device_at(std::uint64_t address) {
+    AllocationRef allocation = driver().addresses.find(address);
+    return allocation && allocation->on_device() ? allocation : nullptr;
+}
+
+// Whether the device that holds `from` may access `to`.
+bool reaches(const Allocation& from, const Allocation& to) {
+    if (to.kind == Kind::Pool) return pool_reaches(to, from.device->ordinal);
+    if (to.kind == Kind::Device) return from.context && to.context && from.context->may_reach(*to.context);
+    return to.access.contains(from.device->ordinal);
 }
 
 void occupy_links(const CopyOp& op, bool pageable, Clock::time_point start) {
     const Options& options = driver().options;
     const std::uint64_t rate = pageable && options.pageable ? options.pageable : options.link;
-    if (rate == 0 && options.latency == 0) return;
-    Device* to = device_behind(op.to.address);
-    Device* from = device_behind(op.from.address);
-    if (to == from) return;
-    if (from) from->link.finish(Link::ToHost, op.bytes(), rate, start);
-    if (to) to->link.finish(Link::ToDevice, op.bytes(), rate, start);
+    if (rate == 0 && options.latency == 0 && options.devices == 1) return;
+    const AllocationRef to = on_device_at(op.to.address), from = on_device_at(op.from.address);
+    if ((to ? to->device : nullptr) == (from ? from->device : nullptr)) return;
+    if (to && from) {
+        const bool direct = reaches(*to, *from) && reaches(*from, *to);
+        (direct ? direct_bytes : bytes_through_host) += op.bytes();
+        if (direct) return;
+    }
+    if (from) from->device->link.finish(Link::ToHost, op.bytes(), rate, start);
+    if (to) to->device->link.finish(Link::ToDevice, op.bytes(), rate, start);
 }
 
 CUresult move(const CopyOp& operation, bool pageable) {
@@ -216,6 +230,8 @@ CopyOp copy_of_3d(const Descriptor* d) {
 }  // namespace
 
 CUresult run(Context&, const CopyOp& op) { return move(op, op.staged != nullptr); }
+
+PeerBytes peer_bytes() noexcept { return {direct_bytes.load(), bytes_through_host.load()}; }
 
 CopyOp copy_of(const CUDA_MEMCPY3D& descriptor) { return copy_of_3d(&descriptor); }
 

@@ -75,11 +75,11 @@ bool read(const char* name, const Capability*& out) {
 }  // namespace
 
 bool read_options(Options& out) {
-    std::uint64_t devices = out.devices, peer = out.peer, threads = out.threads;
+    std::uint64_t devices = out.devices, peer = 1, threads = out.threads;
     bool good = read("HPE_SOFT_DEVICES", devices, 1, 8, false, "a number from 1 to 8");
     good &= read("HPE_SOFT_MEMORY", out.memory, 4ull << 20, 1ull << 42, true,
                  "bytes from 4M to 4096G, with suffix K, M or G");
-    good &= read("HPE_SOFT_PEER", peer, 0, 1, false, "0 or 1");
+    good &= read("HPE_SOFT_PEER", peer, 0, 2, false, "0, 1 or 2");
     good &=
         read("HPE_SOFT_LINK", out.link, 0, 1ull << 50, true, "bytes per second, with suffix K, M or G; 0: no limit");
     good &= read("HPE_SOFT_PAGEABLE", out.pageable, 0, 1ull << 50, true,
@@ -90,6 +90,7 @@ bool read_options(Options& out) {
     good &= read("HPE_SOFT_CHECK", out.races);
     out.devices = static_cast<unsigned>(devices);
     out.peer = peer != 0;
+    out.peer_atomics = peer == 1;
     out.threads = static_cast<unsigned>(threads);
     return good;
 }

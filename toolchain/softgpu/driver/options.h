@@ -26,7 +26,8 @@ inline constexpr const Capability& newest_capability = capabilities[6];
 struct Options {
     unsigned devices = 1;               // HPE_SOFT_DEVICES
     std::uint64_t memory = 4ull << 30;  // HPE_SOFT_MEMORY: bytes per device
-    bool peer = true;                   // HPE_SOFT_PEER
+    bool peer = true;                   // HPE_SOFT_PEER: not 0
+    bool peer_atomics = true;           // HPE_SOFT_PEER: 1, as over NVLink
     std::uint64_t link = 0;             // HPE_SOFT_LINK: bytes per second each way; 0: as fast as memcpy
     std::uint64_t pageable = 0;         // HPE_SOFT_PAGEABLE: the same for pageable copies; 0: as HPE_SOFT_LINK
     std::uint64_t latency = 0;          // HPE_SOFT_LATENCY: microseconds that every copy takes at least

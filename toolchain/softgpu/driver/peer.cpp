@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Access of one device to another's memory. HPE_SOFT_PEER=0 makes devices that cannot.
+// Access of one device to another's memory. HPE_SOFT_PEER=0 makes devices that cannot, 2 some on a bus without atomics.
 #include "toolchain/softgpu/driver/context.h"
 #include "toolchain/softgpu/driver/driver.h"
 
@@ -16,8 +16,10 @@ CUresult api::cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attribut
     require(value != nullptr);
     require(&device_at(source) != &device_at(destination), CUDA_ERROR_INVALID_DEVICE);
     switch (attribute) {
-        case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
-        case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED: *value = driver().options.peer; return CUDA_SUCCESS;
+        case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED: *value = driver().options.peer; return CUDA_SUCCESS;
+        case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
+            *value = driver().options.peer_atomics;
+            return CUDA_SUCCESS;
         case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
         case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:
         case CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED: *value = 0; return CUDA_SUCCESS;

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// Doors of peer access, and what copies between devices ask of it (runtime/peers.h).
+//
+// Handled: every form of copy between two objects, but not inside graphs, nor in three-dimensional batches.
+//
+// Sizes in bytes. Threads, ownership and errors: door.h.
+#pragma once
+
+#include "shim/doors/door.h"
+#include "shim/runtime/peers.h"
+
+namespace hpe::doors {
+
+// The program is about to copy that many bytes.
+inline void expect_copy(std::uintptr_t to, std::uintptr_t from, std::size_t bytes) {
+    if (bytes < Peers::kWorthwhile || !peers.several_contexts()) [[likely]] {
+        return;
+    }
+    const Object* target = coherence().object_of(to);
+    const Object* source = coherence().object_of(from);
+    if (target == nullptr || source == nullptr || target->context == source->context) return;
+    peers.before_copy({static_cast<CUcontext>(target->context), to}, {static_cast<CUcontext>(source->context), from});
+}
+
+template <class C>
+CUresult enable_peer_access(const C& call, CUcontext peer, unsigned flags) {
+    return peers.program_enables(peer, [&] { return call(peer, flags); });
+}
+
+template <class C>
+CUresult disable_peer_access(const C& call, CUcontext peer) {
+    return peers.program_disables(peer, [&] { return call(peer); });
+}
+
+}  // namespace hpe::doors

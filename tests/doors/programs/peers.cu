@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: MIT
+// Copies between devices, and peer access that the program enables and disables, or never does. Linked with libcuda as
+// well as with the CUDA runtime. Cases that take a way of copying are run once for each.
+#include <cuda.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <vector>
+
+#include "program.h"
+
+constexpr unsigned kRows = 700, kWords = 512, kCount = kRows * kWords;  // 1.4 MB
+constexpr std::size_t kBytes = kCount * sizeof(unsigned);
+
+static unsigned value(unsigned seed, unsigned i) { return seed * 2654435761u + i; }
+
+// An array on a device.
+struct Array {
+    unsigned* gpu = nullptr;
+    unsigned count = kCount;
+
+    explicit Array(int device, unsigned n = kCount) : count(n) {
+        CHECK(cudaSetDevice(device));
+        CHECK(cudaMalloc(&gpu, n * sizeof(unsigned)));
+    }
+    void fill(unsigned seed) {
+        std::vector<unsigned> copy(plain ? 0 : count);
+        unsigned* words = plain ? gpu : copy.data();
+        for (unsigned i = 0; i < count; ++i) words[i] = value(seed, i);
+        if (!plain) CHECK(cudaMemcpy(gpu, words, count * sizeof(unsigned), cudaMemcpyHostToDevice));
+    }
+    unsigned wrong(unsigned seed) const {
+        std::vector<unsigned> copy(plain ? 0 : count);
+        if (!plain) CHECK(cudaMemcpy(copy.data(), gpu, count * sizeof(unsigned), cudaMemcpyDeviceToHost));
+        const unsigned* words = plain ? gpu : copy.data();
+        unsigned found = 0;
+        for (unsigned i = 0; i < count; ++i) found += words[i] != value(seed, i);
+        return found;
+    }
+    CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(gpu); }
+};
+
+
+// All of the array, in one of the ways there are.
+static cudaError_t copy_in(const char* way, Array& to, int to_device, const Array& from, int from_device) {
+    const auto is = [&](const char* name) { return std::strcmp(way, name) == 0; };
+    const std::size_t bytes = to.count * sizeof(unsigned), pitch = kWords * sizeof(unsigned);
+    const auto driver = [](CUresult result) { return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown; };
+    if (is("peer")) return cudaMemcpyPeer(to.gpu, to_device, from.gpu, from_device, bytes);
+    if (is("peer_async")) return cudaMemcpyPeerAsync(to.gpu, to_device, from.gpu, from_device, bytes, nullptr);
+    if (is("default")) return cudaMemcpy(to.gpu, from.gpu, bytes, cudaMemcpyDefault);
+    if (is("on_device")) return cudaMemcpy(to.gpu, from.gpu, bytes, cudaMemcpyDeviceToDevice);
+    if (is("on_device_async")) {
+        return cudaMemcpyAsync(to.gpu, from.gpu, bytes, cudaMemcpyDeviceToDevice, cudaStreamPerThread);
+    }
+    if (is("unified")) return driver(cuMemcpy(to.address(), from.address(), bytes));
+    if (is("unified_async")) return driver(cuMemcpyAsync(to.address(), from.address(), bytes, nullptr));
+    if (is("linear")) return driver(cuMemcpyDtoD(to.address(), from.address(), bytes));
+    if (is("rows")) {
+        return cudaMemcpy2D(to.gpu, pitch, from.gpu, pitch, pitch, to.count / kWords, cudaMemcpyDeviceToDevice);
+    }
+    if (is("box")) {
+        cudaMemcpy3DParms p{};
+        p.srcPtr = make_cudaPitchedPtr(from.gpu, pitch, kWords, 10);
+        p.dstPtr = make_cudaPitchedPtr(to.gpu, pitch, kWords, 10);
+        p.extent = make_cudaExtent(pitch, 10, to.count / kWords / 10);
+        p.kind = cudaMemcpyDeviceToDevice;
+        return cudaMemcpy3D(&p);
+    }
+    if (is("box_peer")) {
+        cudaMemcpy3DPeerParms p{};
+        p.srcPtr = make_cudaPitchedPtr(from.gpu, pitch, kWords, 10);
+        p.dstPtr = make_cudaPitchedPtr(to.gpu, pitch, kWords, 10);
+        p.srcDevice = from_device;
+        p.dstDevice = to_device;
+        p.extent = make_cudaExtent(pitch, 10, to.count / kWords / 10);
+        return cudaMemcpy3DPeer(&p);
+    }
+    if (is("batch")) {
+        CUdeviceptr target = to.address(), source = from.address();
+        std::size_t size = bytes, index = 0;
+        CUmemcpyAttributes attributes{};
+        attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+        CUstream stream = nullptr;
+        CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        const CUresult result = cuMemcpyBatchAsync(&target, &source, &size, 1, &attributes, &index, 1, stream);
+        CHECK_CU(cuStreamSynchronize(stream));
+        CHECK_CU(cuStreamDestroy(stream));
+        return driver(result);
+    }
+    std::fprintf(stderr, "no way %s\n", way);
+    std::exit(2);
+}
+
+// There and back again.
+static void copies(int argc, char** argv) {
+    Array first(0), second(1);
+    for (unsigned round = 0; round < 3; ++round) {
+        first.fill(round + 1);
+        second.fill(round + 10);
+        say("copy %d", copy_in(argv[argc - 1], second, 1, first, 0));
+        say(" error %d, %u wrong\n", cudaGetLastError(), second.wrong(round + 1));
+        second.fill(round + 20);
+        say("back %d", copy_in(argv[argc - 1], first, 0, second, 1));
+        say(" error %d, %u wrong\n", cudaGetLastError(), first.wrong(round + 20));
+    }
+}
+
+// Every device's array visits every other device.
+static void all_pairs(int, char**) {
+    int count = 0;
+    CHECK(cudaGetDeviceCount(&count));
+    std::vector<Array> arrays, visitors;
+    for (int d = 0; d < count; ++d) arrays.emplace_back(d), visitors.emplace_back(d);
+    for (int d = 0; d < count; ++d) arrays[d].fill(100 + static_cast<unsigned>(d));
+    for (int d = 0; d < count; ++d) {
+        for (int e = 0; e < count; ++e) {
+            if (d == e) continue;
+            // Issued by a third device, if there is one.
+            CHECK(cudaSetDevice((d + e) % count));
+            CHECK(copy_in((d + e) % 2 != 0 ? "peer" : "default", visitors[e], e, arrays[d], d));
+            say("%d to %d: %u wrong\n", d, e, visitors[e].wrong(100 + static_cast<unsigned>(d)));
+        }
+    }
+}
+
+static void small(int, char**) {
+    Array first(0, 200 * kWords), second(1, 200 * kWords);
+    for (unsigned round = 0; round < 4; ++round) {
+        first.fill(round);
+        say("copy %d", copy_in("peer", second, 1, first, 0));
+        say(", %u wrong\n", second.wrong(round));
+    }
+}
+
+static void pool(int, char**) {
+    unsigned* memory[2];
+    for (int d = 0; d < 2; ++d) {
+        CHECK(cudaSetDevice(d));
+        CHECK(cudaMallocAsync(&memory[d], kBytes, nullptr));
+        CHECK(cudaMemsetAsync(memory[d], d + 1, kBytes, nullptr));
+        CHECK(cudaStreamSynchronize(nullptr));
+        // So that there are objects of two contexts.
+        Array other(d);
+    }
+    unsigned word = 0;
+    say("copy %d\n", cudaMemcpyPeer(memory[0], 0, memory[1], 1, kBytes));
+    CHECK(cudaMemcpy(&word, memory[0] + kCount - 1, sizeof word, cudaMemcpyDeviceToHost));
+    say("%x\n", word);
+}
+
+// What the program sees of access from the first device to the array of the second.
+static void look(const char* when, const Array& second) {
+    CHECK(cudaSetDevice(0));
+    unsigned flags = 99;
+    CUdeviceptr pointer = 0, both_pointer = 0;
+    say("%s: flags %d", when,
+        cuPointerGetAttribute(&flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, second.address()));
+    say(" %u", flags);
+    say(" pointer %d", cuPointerGetAttribute(&pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, second.address()));
+    say(" same %d", pointer == second.address());
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
+    void* data[] = {&flags, &both_pointer};
+    say(" both %d", cuPointerGetAttributes(2, attributes, data, second.address()));
+    cudaPointerAttributes a{};
+    const cudaError_t asked = cudaPointerGetAttributes(&a, second.gpu);
+    int can = 0;
+    CHECK(cudaDeviceCanAccessPeer(&can, 0, 1));
+    say(" %u same %d, runtime %d %d, can %d\n", flags, both_pointer == second.address(), asked,
+        a.devicePointer == second.gpu, can);
+}
+
+template <int = 0>
+__global__ void read_peer(unsigned* to, const unsigned* from) {
+    *to = *from;
+}
+
+// Its own enable and disable, with copies in between.
+static void own(int, char**) {
+    Array first(0), second(1);
+    const auto copy = [&](unsigned seed) {
+        first.fill(seed);
+        const cudaError_t copied = copy_in("peer", second, 1, first, 0);
+        say("copy %d error %d, %u wrong\n", copied, cudaGetLastError(), second.wrong(seed));
+        CHECK(cudaSetDevice(0));
+    };
+    CHECK(cudaSetDevice(0));
+    look("at first", second);
+    copy(1);
+    look("after a copy", second);
+    say("flags of 1: %d\n", cudaDeviceEnablePeerAccess(1, 1));
+    say("itself: %d\n", cudaDeviceEnablePeerAccess(0, 0));
+    cudaGetLastError();
+    const bool enabled = cudaDeviceEnablePeerAccess(1, 0) == cudaSuccess;
+    say("enable %d", enabled);
+    say(" error %d\n", cudaGetLastError());
+    look("enabled", second);
+    say("again %d", cudaDeviceEnablePeerAccess(1, 0));
+    say(" error %d\n", cudaGetLastError());
+    copy(2);
+    if (enabled) read_peer<><<<1, 1>>>(first.gpu, second.gpu + 5);
+    say("kernel %d", cudaGetLastError());
+    say(", %d\n", cudaDeviceSynchronize());
+    CHECK(cudaSetDevice(1));
+    say("other way %d", cudaDeviceEnablePeerAccess(0, 0));
+    say(" error %d", cudaGetLastError());
+    say(" disable %d", cudaDeviceDisablePeerAccess(0));
+    say(" again %d\n", cudaDeviceDisablePeerAccess(0));
+    cudaGetLastError();
+    CHECK(cudaSetDevice(0));
+    copy(3);
+    say("disable %d", cudaDeviceDisablePeerAccess(1));
+    say(" error %d\n", cudaGetLastError());
+    look("disabled", second);
+    copy(4);
+    say("again %d", cudaDeviceDisablePeerAccess(1));
+    say(" error %d\n", cudaGetLastError());
+    copy(5);
+    say("once more %d", cudaDeviceEnablePeerAccess(1, 0));
+    say(" %d", cudaDeviceEnablePeerAccess(1, 0));
+    say(" disable %d\n", cudaDeviceDisablePeerAccess(1));
+    cudaGetLastError();
+    copy(6);
+    // Without access a kernel may not.
+    read_peer<><<<1, 1>>>(first.gpu, second.gpu + 5);
+    say("kernel %d", cudaGetLastError());
+    say(", %d\n", cudaDeviceSynchronize());
+    say("enable in a broken context %d\n", cudaDeviceEnablePeerAccess(1, 0));
+}
+
+// Disables what it never enabled.
+static void disable(int, char**) {
+    Array first(0), second(1);
+    first.fill(1);
+    CHECK(copy_in("peer", second, 1, first, 0));
+    CHECK(cudaSetDevice(0));
+    say("disable %d", cudaDeviceDisablePeerAccess(1));
+    say(" error %d\n", cudaGetLastError());
+    first.fill(2);
+    say("copy %d", copy_in("peer", second, 1, first, 0));
+    say(", %u wrong\n", second.wrong(2));
+    CHECK(cudaSetDevice(0));
+    say("disable %d", cudaDeviceDisablePeerAccess(1));
+    say(" error %d\n", cudaGetLastError());
+    look("not enabled", second);
+}
+
+// In a context that a kernel broke, before the program and its copies part.
+static void broken(int, char**) {
+    Array first(0), second(1);
+    first.fill(1);
+    CHECK(copy_in("peer", second, 1, first, 0));
+    CHECK(cudaSetDevice(0));
+    read_peer<><<<1, 1>>>(first.gpu, nullptr);
+    say("kernel %d\n", cudaDeviceSynchronize());
+    say("enable %d", cudaDeviceEnablePeerAccess(1, 0));
+    say(", disable %d\n", cudaDeviceDisablePeerAccess(1));
+}
+
+// Contexts come and go.
+static void contexts(int, char**) {
+    CHECK_CU(cuInit(0));
+    for (unsigned round = 0; round < 3; ++round) {
+        CUcontext context[3];
+        CUdeviceptr memory[3];
+        std::vector<unsigned> words(kCount, round + 7);
+        for (int c = 0; c < 3; ++c) {  // two of the first device
+            CHECK_CU(cuCtxCreate(&context[c], nullptr, 0, c == 2 ? 1 : 0));
+            CHECK_CU(cuMemAlloc(&memory[c], kBytes));
+            CHECK_CU(cuMemsetD32(memory[c], static_cast<unsigned>(c), kCount));
+            CHECK_CU(cuCtxSynchronize());
+        }
+        CHECK_CU(cuMemcpyHtoD(memory[2], words.data(), kBytes));
+        say("to the second %d", cuMemcpyPeer(memory[1], context[1], memory[2], context[2], kBytes));
+        say(" to the first %d\n", cuMemcpyPeer(memory[0], context[0], memory[1], context[1], kBytes));
+        CHECK_CU(cuCtxSynchronize());
+        CHECK_CU(cuCtxSetCurrent(context[0]));
+        words.assign(kCount, 0);
+        CHECK_CU(cuMemcpyDtoH(words.data(), memory[0], kBytes));
+        unsigned wrong = 0;
+        for (const unsigned w : words) wrong += w != round + 7;
+        say("%u wrong\n", wrong);
+        CHECK_CU(cuCtxSetCurrent(context[1]));
+        say("enable one device's %d", cuCtxEnablePeerAccess(context[0], 0));
+        say(" the other's %d", cuCtxEnablePeerAccess(context[2], 0));
+        say(" again %d", cuCtxEnablePeerAccess(context[2], 0));
+        say(" nothing %d\n", cuCtxEnablePeerAccess(nullptr, 0) != CUDA_SUCCESS);
+        say("destroy %d", cuCtxDestroy(context[2]));
+        say(" %d", cuCtxDestroy(context[1]));
+        say(" %d\n", cuCtxDestroy(context[0]));
+    }
+    for (unsigned round = 0; round < 3; ++round) {
+        Array first(0), second(1);
+        second.fill(round);
+        say("copy %d", copy_in("peer", first, 0, second, 1));
+        say(", %u wrong\n", first.wrong(round));
+        CHECK(cudaSetDevice(1));
+        CHECK(cudaDeviceReset());
+        CHECK(cudaSetDevice(0));
+        say("disable %d", cudaDeviceDisablePeerAccess(1));
+        say(" error %d", cudaGetLastError());
+        say(" enable %d\n", cudaDeviceEnablePeerAccess(1, 0));
+    }
+}
+
+template <class Work>
+static pthread_t start(Work& work) {
+    pthread_t thread;
+    pthread_create(
+        &thread, nullptr,
+        [](void* argument) -> void* {
+            (*static_cast<Work*>(argument))();
+            return nullptr;
+        },
+        &work);
+    return thread;
+}
+
+// Copies on all sides at once, while one thread enables and disables.
+static void threads(int, char**) {
+    constexpr int kThreads = 6;
+    int count = 0;
+    CHECK(cudaGetDeviceCount(&count));
+    std::atomic<int> next{0};
+    std::atomic<unsigned> wrong{0};
+    auto copy = [&] {
+        const int me = next++, from = me % count, to = (me + 1) % count;
+        Array source(from), target(to);
+        for (unsigned round = 0; round < 6; ++round) {
+            source.fill(round + static_cast<unsigned>(me));
+            CHECK(copy_in(round % 2 != 0 ? "peer" : "default", target, to, source, from));
+            wrong += target.wrong(round + static_cast<unsigned>(me));
+        }
+    };
+    auto enable = [&] {
+        CHECK(cudaSetDevice(0));
+        for (int round = 0; round < 10; ++round) {
+            say("%d", cudaDeviceEnablePeerAccess(1, 0));
+            say(" %d", cudaDeviceEnablePeerAccess(1, 0));
+            say(" %d", cudaDeviceDisablePeerAccess(1));
+            say(" %d\n", cudaDeviceDisablePeerAccess(1));
+        }
+    };
+    pthread_t all[kThreads + 1];
+    for (int t = 0; t < kThreads; ++t) all[t] = start(copy);
+    all[kThreads] = start(enable);
+    for (const pthread_t thread : all) pthread_join(thread, nullptr);
+    say("%u wrong\n", wrong.load());
+}
+
+// A copy in a graph, while another thread copies as well.
+static void capture(int, char**) {
+    Array first(0), second(1), third(0), fourth(1);
+    first.fill(1);
+    third.fill(3);
+    CHECK(cudaSetDevice(0));
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t run;
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    say("captured %d\n", cudaMemcpyPeerAsync(second.gpu, 1, first.gpu, 0, kBytes, stream));
+    auto other = [&] {
+        cudaStream_t own;
+        auto mode = cudaStreamCaptureModeRelaxed;
+        CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+        CHECK(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking));
+        say("beside it %d", cudaMemcpyPeerAsync(fourth.gpu, 1, third.gpu, 0, kBytes, own));
+        say(" %d\n", cudaStreamSynchronize(own));
+        CHECK(cudaStreamDestroy(own));
+    };
+    pthread_join(start(other), nullptr);
+    say("end %d\n", cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&run, graph, 0));
+    for (unsigned round = 0; round < 3; ++round) {
+        first.fill(round);
+        CHECK(cudaGraphLaunch(run, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        say("%u wrong, %u wrong\n", second.wrong(round), fourth.wrong(3));
+    }
+}
+
+// The device is busy with something that waits for the program.
+static void busy(int, char**) {
+    Array first(0), second(1);
+    first.fill(1);
+    second.fill(2);
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaSetDevice(0));
+    static std::atomic<bool> go{false};
+    cudaStream_t held, free;
+    CHECK(cudaStreamCreateWithFlags(&held, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&free, cudaStreamNonBlocking));
+    CHECK(cudaLaunchHostFunc(
+        held,
+        [](void*) {
+            while (!go) sched_yield();
+        },
+        nullptr));
+    say("copy %d", cudaMemcpyPeerAsync(second.gpu, 1, first.gpu, 0, kBytes, free));
+    say(" %d\n", cudaStreamSynchronize(free));
+    go = true;
+    say("wait %d\n", cudaStreamSynchronize(held));
+    // From here on directly.
+    for (int round = 0; round < 2; ++round) {
+        say("copy %d", cudaMemcpyPeerAsync(first.gpu, 0, second.gpu, 1, kBytes, free));
+        say(" %d\n", cudaStreamSynchronize(free));
+    }
+    say("%u wrong, %u wrong\n", first.wrong(1), second.wrong(1));
+}
+
+int main(int argc, char** argv) {
+    static const Case cases[] = {
+        {"copies", copies},   {"all_pairs", all_pairs}, {"small", small},       {"pool", pool},
+        {"own", own},         {"disable", disable},     {"broken", broken},     {"contexts", contexts},
+        {"threads", threads}, {"capture", capture},     {"busy", busy},
+    };
+    return run_case(cases, argc, argv);
+}
