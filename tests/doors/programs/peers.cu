@@ -233,6 +233,7 @@ static void disable(int, char**) {
     Array first(0), second(1);
     first.fill(1);
     CHECK(copy_in("peer", second, 1, first, 0));
+    CHECK(cudaDeviceSynchronize());
     CHECK(cudaSetDevice(0));
     say("disable %d", cudaDeviceDisablePeerAccess(1));
     say(" error %d\n", cudaGetLastError());
@@ -250,6 +251,7 @@ static void broken(int, char**) {
     Array first(0), second(1);
     first.fill(1);
     CHECK(copy_in("peer", second, 1, first, 0));
+    CHECK(cudaDeviceSynchronize());
     CHECK(cudaSetDevice(0));
     read_peer<><<<1, 1>>>(first.gpu, nullptr);
     say("kernel %d\n", cudaDeviceSynchronize());
