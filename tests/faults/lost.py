@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """usage: lost.py PROGRAM
 
-A lost context under libhpe with every protocol: the program sees the errors that it sees without libhpe, its reset works
-and what follows is right; a CPU access to what was lost ends the program after a line that names the array.
+A lost context under libhpe with every protocol: the program sees the errors that it sees without libhpe, after its
+reset too; a CPU access to what was lost ends the program after a line that names the array.
 """
 import pathlib
 import sys

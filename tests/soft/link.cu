@@ -119,11 +119,12 @@ static void run(const Driver& d) {
     DRIVER(d.cuLinkCreate(7, names, values, &state));
     DRIVER(add(d, state, user, "user"));
     DRIVER(add(d, state, library, "library"));
-    void *image = nullptr, *again = nullptr;
+    void* image = nullptr;
     std::size_t size = 0;
     DRIVER(d.cuLinkComplete(state, &image, &size));
-    DRIVER(d.cuLinkComplete(state, &again, nullptr));
-    EXPECT(image == again && size > 100);
+    EXPECT(size > 100);
+    void* again;
+    ANSWERS(CUDA_ERROR_INVALID_HANDLE, d.cuLinkComplete(state, &again, nullptr));  // it is complete
     float milliseconds = 0;
     std::memcpy(&milliseconds, &values[0], sizeof milliseconds);
     EXPECT(milliseconds > 0);
@@ -133,9 +134,6 @@ static void run(const Driver& d) {
     CUmodule module;
     DRIVER(d.cuModuleLoadData(&module, image));
     DRIVER(d.cuLinkDestroy(state));  // the module has what it needs
-    ANSWERS(CUDA_ERROR_INVALID_HANDLE, d.cuLinkDestroy(state));
-    ANSWERS(CUDA_ERROR_INVALID_HANDLE, d.cuLinkComplete(state, &image, &size));
-    ANSWERS(CUDA_ERROR_INVALID_HANDLE, add(d, state, user));
     CUfunction kernel;
     DRIVER(d.cuModuleGetFunction(&kernel, module, "sum"));
     int registers = 0;
@@ -211,7 +209,6 @@ static void refusals(const Driver& d) {
     ANSWERS(CUDA_ERROR_INVALID_VALUE, d.cuLinkCreate(0, nullptr, nullptr, nullptr));
     ANSWERS(CUDA_ERROR_INVALID_VALUE, d.cuLinkComplete(state, nullptr, nullptr));
     DRIVER(d.cuLinkDestroy(state));
-    ANSWERS(CUDA_ERROR_INVALID_HANDLE, d.cuLinkDestroy(nullptr));
 }
 
 int main() {

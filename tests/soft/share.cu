@@ -93,19 +93,19 @@ static int importer(int socket) {
     cudaMemPoolPtrExportData pointers[2];
     const auto files = receive_files(socket, 2, pointers, sizeof pointers);
     CUmemGenericAllocationHandle handle;
-    ANSWERS(CUDA_ERROR_INVALID_VALUE, d.cuMemImportFromShareableHandle(&handle, as_handle(files[1]), file_type));
+    ANSWERS(CUDA_ERROR_NOT_SUPPORTED, d.cuMemImportFromShareableHandle(&handle, as_handle(files[1]), file_type));
     ANSWERS(CUDA_ERROR_INVALID_VALUE, d.cuMemImportFromShareableHandle(&handle, as_handle(0), file_type));
-    ANSWERS(CUDA_ERROR_INVALID_VALUE, d.cuMemImportFromShareableHandle(&handle, as_handle(-1), file_type));
+    ANSWERS(CUDA_ERROR_UNKNOWN, d.cuMemImportFromShareableHandle(&handle, as_handle(-1), file_type));
     DRIVER(d.cuMemImportFromShareableHandle(&handle, as_handle(files[0]), file_type));
     cudaMemPool_t pool;
     EXPECT(cudaMemPoolImportFromShareableHandle(&pool, as_handle(files[0]), cudaMemHandleTypePosixFileDescriptor, 0) ==
-           cudaErrorInvalidValue);
+           cudaErrorNotSupported);
     cudaGetLastError();
     CUDA(cudaMemPoolImportFromShareableHandle(&pool, as_handle(files[1]), cudaMemHandleTypePosixFileDescriptor, 0));
     for (const int file : files) close(file);
     CUmemAllocationProp properties;
     DRIVER(d.cuMemGetAllocationPropertiesFromHandle(&properties, handle));
-    EXPECT(properties.location.id == 0 && properties.requestedHandleTypes == file_type);
+    EXPECT(properties.type == CU_MEM_ALLOCATION_TYPE_PINNED);
     int* p = mapped(d, handle);
     DRIVER(d.cuMemRelease(handle));
     check(p, count, 3, 0);
@@ -165,10 +165,11 @@ int main() {
     int sockets[2];
     EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0);
     const pid_t child = fork();  // before either has used CUDA
+    close(sockets[child == 0 ? 0 : 1]);
     if (child == 0) return importer(sockets[1]);
     int value = 0;
     CUDA(cudaDeviceGetAttribute(&value, cudaDevAttrMemoryPoolSupportedHandleTypes, 0));
-    EXPECT(value == cudaMemHandleTypePosixFileDescriptor);
+    EXPECT(value & cudaMemHandleTypePosixFileDescriptor);
     const Driver d;
     refusals(d);
     std::size_t before, after, total;

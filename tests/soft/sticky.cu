@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Errors that a kernel leaves behind: every later call answers the same, in every thread and stream, until the primary
-// context is reset; what may still be asked; and the last error, which is each thread's own.
+// Errors that a kernel leaves behind: every later call answers the same, in every thread and stream, and after a reset the
+// process can use the device no more; what may still be asked; and the last error, which is each thread's own.
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cassert>
 
@@ -98,8 +100,43 @@ static void set_up() {
     CUDA(cudaEventCreate(&event));
 }
 
+// "The process must be terminated and relaunched."
+static void unavailable(const Driver& d) {
+    CUDA(cudaDeviceReset());
+    EXPECT(cudaGetLastError() == cudaSuccess);
+#define GONE(call) EXPECT((call) == cudaErrorDevicesUnavailable && cudaGetLastError() == cudaErrorDevicesUnavailable)
+    int value = 0;
+    void* p = nullptr;
+    cudaStream_t s;
+    cudaEvent_t e;
+    GONE(cudaMalloc(&p, 100));
+    GONE(cudaMallocHost(&p, 100));
+    GONE(cudaMallocManaged(&p, 100));
+    GONE(cudaMemcpy(&value, memory, 4, cudaMemcpyDeviceToHost));
+    GONE(cudaMemset(memory, 0, 4));
+    GONE(cudaFree(memory));
+    GONE(cudaStreamCreate(&s));
+    GONE(cudaEventCreate(&e));
+    GONE(cudaStreamSynchronize(nullptr));
+    GONE(cudaDeviceSynchronize());
+    put<<<1, 1>>>(memory, 1);
+    EXPECT(cudaGetLastError() == cudaErrorDevicesUnavailable);
+    CUDA(cudaGetDevice(&value));
+    CUDA(cudaGetDeviceCount(&value));
+    CUDA(cudaDeviceGetAttribute(&value, cudaDevAttrWarpSize, 0));
+    EXPECT(value == 32);
+    unsigned flags;
+    int active = 1;
+    DRIVER(d.cuDevicePrimaryCtxGetState(0, &flags, &active));
+    EXPECT(active == 0);
+    CUDA(cudaDeviceReset());
+    GONE(cudaMalloc(&p, 100));
+}
+
 template <class Launch>
-static void sticky(const Driver& d, cudaError_t error, Launch launch) {
+static void sticky(cudaError_t error, Launch launch) {
+    CUDA(cudaFree(nullptr));
+    const Driver d;
     set_up();
     launch();
     EXPECT(cudaStreamSynchronize(stream) == error);
@@ -108,19 +145,20 @@ static void sticky(const Driver& d, cudaError_t error, Launch launch) {
     Thread thread{&d, error};
     pthread_t other;
     EXPECT(pthread_create(&other, nullptr, thread_main, &thread) == 0 && pthread_join(other, nullptr) == 0);
-    const int* const old = memory;
-    const cudaStream_t old_stream = stream;
+    unavailable(d);
+}
+
+// Without an error before it, a reset is a new beginning.
+static void reset() {
+    set_up();
+    put<<<1, 1, 0, stream>>>(memory, 41);
     CUDA(cudaDeviceReset());
     EXPECT(cudaGetLastError() == cudaSuccess);
     set_up();
-    if (memory != old) EXPECT(cudaFree(const_cast<int*>(old)) == cudaErrorInvalidValue && cudaGetLastError() != cudaSuccess);
-    if (stream != old_stream)
-        EXPECT(cudaStreamSynchronize(old_stream) != cudaSuccess && cudaGetLastError() != cudaSuccess);
     put<<<1, 1, 0, stream>>>(memory, 42);
     int got = 0;
     CUDA(cudaMemcpy(&got, memory, 4, cudaMemcpyDeviceToHost));
     EXPECT(got == 42);
-    CUDA(cudaDeviceReset());
 }
 
 // Errors of a call stay with the thread that made it, and end with the question.
@@ -139,20 +177,33 @@ static void last_error() {
     EXPECT(cudaGetLastError() == cudaErrorInvalidValue && cudaGetLastError() == cudaSuccess);
     // An error of the launch itself is not sticky.
     put<<<1, 2048>>>(nullptr, 1);
-    EXPECT(cudaGetLastError() == cudaErrorInvalidConfiguration);
+    EXPECT(cudaGetLastError() == cudaErrorInvalidValue);
     CUDA(cudaDeviceSynchronize());
     // Not ready is no error.
     EXPECT(cudaGetLastError() == cudaSuccess);
 }
 
+// Each in a process of its own.
+template <class Work>
+static void alone(Work work) {
+    const pid_t child = fork();
+    if (child == 0) {
+        work();
+        std::exit(0);
+    }
+    int status = 1;
+    EXPECT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 int main() {
-    CUDA(cudaFree(nullptr));
-    const Driver d;
-    last_error();
-    sticky(d, cudaErrorIllegalAddress, [] { illegal<<<1, 1, 0, stream>>>(nullptr); });
-    sticky(d, cudaErrorIllegalAddress, [] { illegal<<<1, 1, 0, stream>>>(memory + (1 << 20)); });
-    sticky(d, cudaErrorMisalignedAddress, [] { misaligned<<<1, 1, 0, stream>>>(reinterpret_cast<char*>(memory)); });
-    sticky(d, cudaErrorLaunchFailure, [] { trap<<<1, 1, 0, stream>>>(); });
-    sticky(d, cudaErrorAssert, [] { asserts<<<1, 1, 0, stream>>>(nullptr); });
+    alone(last_error);
+    alone(reset);
+    alone([] { sticky(cudaErrorIllegalAddress, [] { illegal<<<1, 1, 0, stream>>>(nullptr); }); });
+    alone([] { sticky(cudaErrorIllegalAddress, [] { illegal<<<1, 1, 0, stream>>>(memory + (1ull << 34)); }); });
+    alone([] {
+        sticky(cudaErrorMisalignedAddress, [] { misaligned<<<1, 1, 0, stream>>>(reinterpret_cast<char*>(memory)); });
+    });
+    alone([] { sticky(cudaErrorLaunchFailure, [] { trap<<<1, 1, 0, stream>>>(); }); });
+    alone([] { sticky(cudaErrorAssert, [] { asserts<<<1, 1, 0, stream>>>(nullptr); }); });
     std::printf("sticky: ok\n");
 }

@@ -222,7 +222,9 @@ void with_array(const Texels& t, Form form, const Reading& r) {
     CUDA(cudaGetTextureObjectResourceDesc(&told, texture));
     CUDA(cudaGetTextureObjectTextureDesc(&told_reading, texture));
     EXPECT(told.resType == cudaResourceTypeArray && told.res.array.array == array);
-    EXPECT(std::memcmp(&told_reading, &reading, sizeof reading) == 0);
+    EXPECT(std::memcmp(told_reading.addressMode, reading.addressMode, sizeof reading.addressMode) == 0);
+    EXPECT(told_reading.filterMode == reading.filterMode && told_reading.readMode == reading.readMode);
+    EXPECT(told_reading.normalizedCoords == reading.normalizedCoords);
     CUDA(cudaDestroyTextureObject(texture));
     CUDA(cudaFreeArray(array));
 }
@@ -238,8 +240,14 @@ void with_memory(const Texels& t, const Reading& r) {
     resource.res.linear.desc = t.format;
     resource.res.linear.sizeInBytes = t.row();
     cudaTextureDesc reading = description(r);
-    reading.filterMode = cudaFilterModeLinear;  // which such memory ignores, like address modes
     cudaTextureObject_t texture;
+    // Such memory ignores the filter mode, like address modes; only of integers it must not be asked.
+    reading.filterMode = cudaFilterModeLinear;
+    if (!r.as_float && t.format.f != cudaChannelFormatKindFloat) {
+        EXPECT(cudaCreateTextureObject(&texture, &resource, &reading, nullptr) == cudaErrorInvalidFilterSetting);
+        EXPECT(cudaGetLastError() == cudaErrorInvalidFilterSetting);
+        reading.filterMode = cudaFilterModePoint;
+    }
     CUDA(cudaCreateTextureObject(&texture, &resource, &reading, nullptr));
     check<R, Channel>(texture, t, Form::Fetch1D, r);
     cudaResourceDesc told;

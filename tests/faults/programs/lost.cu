@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A kernel that writes where nothing is: its context is lost, every later call says so, and a reset gives a new one.
+// A kernel that writes where nothing is: its context is lost, every later call says so, and after a reset the process
+// can use the device no more.
 // With the argument `touch` the CPU then looks at an array that only the lost context had.
 #include <cstring>
 
@@ -38,12 +39,7 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     if (touch) std::printf("read %u\n", a.data[17]);
     TRIED(cudaDeviceReset());
-    Array c("c", kWords), d("d", kWords);
-    c.allocate();
-    d.allocate();
-    c.write(0, kWords, 77, 2);
-    launched(d, c, 11);
-    d.finish();
-    c.finish();
+    TRIED(cudaMalloc(&more, 100));
+    TRIED(cudaDeviceSynchronize());
     return verdict();
 }

@@ -127,6 +127,7 @@ void Context::destroy() {
         tails = all_tails();
     }
     driver().engine.wait(tails);
+    if (sticky() != CUDA_SUCCESS) device_.unavailable = true;
     const auto gone = driver().streams.remove_if([this](const Stream& s) { return &s.context == this; });
     for (const auto& stream : gone) leave_capture(*stream);
     forget_modules(*this);
@@ -175,6 +176,11 @@ Context& make_context(Device& device, bool primary) {
     return *context;
 }
 
+void check_available(Device& device) {
+    require(!device.unavailable, CUDA_ERROR_DEVICE_UNAVAILABLE);
+    require(device.memory.open(), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
 constexpr unsigned known_context_flags = CU_CTX_FLAGS_MASK;
 
 void check_flags(unsigned flags) {
@@ -187,7 +193,7 @@ CUresult create(CUcontext* out, unsigned flags, CUdevice ordinal, unsigned versi
     require(out != nullptr);
     check_flags(flags);
     Device& device = device_at(ordinal);
-    require(device.memory.open(), CUDA_ERROR_OUT_OF_MEMORY);
+    check_available(device);
     Context& context = make_context(device, false);
     context.flags = flags;
     context.api_version = version;
@@ -278,7 +284,7 @@ CUresult api::cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
     require(pctx != nullptr);
     Device& device = device_at(dev);
     const std::lock_guard lock(context_mutex());
-    require(device.memory.open(), CUDA_ERROR_OUT_OF_MEMORY);
+    check_available(device);
     if (!device.primary) device.primary = &make_context(device, true);
     if (device.primary->references++ == 0) device.primary->revive();
     *pctx = device.primary->handle();

@@ -283,8 +283,7 @@ CUresult api::cuMemcpyAtoD_v2(CUdeviceptr dst, CUarray src, size_t offset, size_
     return with_array(nullptr, src, offset, ArraySide::From, dst, n, Wait::Yes);
 }
 CUresult api::cuMemcpyAtoA_v2(CUarray dst, size_t to, CUarray src, size_t from, size_t n) {
-    const std::size_t element = array_of(dst)->element;
-    require(element == array_of(src)->element && n % element == 0 && to % element == 0 && from % element == 0);
+    // Bytes, whatever the elements of the two are: offsets may lie within one.
     return with_array(nullptr, dst, to, ArraySide::To, array_line(src, from, n).address, n, Wait::Yes);
 }
 

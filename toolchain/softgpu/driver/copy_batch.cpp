@@ -23,11 +23,11 @@ void check_stream(CUstream stream) {
 // One batch on its way into a stream.
 class Batch {
 public:
-    explicit Batch(CUstream handle) : handle_(handle), stream_(stream_of(handle)) {}
+    explicit Batch(CUstream handle) : handle_(handle), stream_(stream_of(handle)) { forbid_capturing(*stream_); }
 
     // Pageable memory is read when the copy is asked for, which is not always when the stream gets there.
     void before(std::uint64_t source, std::uint64_t bytes, CUmemcpySrcAccessOrder order) {
-        if (bytes == 0 || is_capturing(*stream_)) return;
+        if (bytes == 0) return;
         const Place place = place_of(source, bytes);
         if (place == Place::Pageable && order == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM) synchronize(*stream_);
         if (place != Place::OnDevice && place != Place::Pageable && order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL)
@@ -137,7 +137,7 @@ CUresult api::cuMemDiscardBatchAsync(CUdeviceptr* pointers, size_t* sizes, size_
                                      CUstream stream) {
     require(pointers && sizes && count > 0 && flags == 0);
     check_stream(stream);
-    stream_of(stream);
+    forbid_capturing(*stream_of(stream));
     for (std::size_t i = 0; i < count; ++i)
         require(sizes[i] > 0 && pointers[i] != 0 && place_of(pointers[i], sizes[i]) == Place::Managed);
     return CUDA_SUCCESS;

@@ -3,6 +3,7 @@
 // Sizes in bytes. A device lives as long as the process. Threads: any. Errors: false.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -72,6 +73,8 @@ public:
     Link link;
     Context* primary = nullptr;                      // made once, kept for the life of the process
     std::shared_ptr<MemoryPool> default_pool, pool;  // pool: the current one
+    // A context with a sticky error has ended: as CUDA's manual says, the process cannot use the device again.
+    std::atomic<bool> unavailable{false};
 };
 
 // Limits that launches and attributes agree on; those of the compute capability are in Options.

@@ -27,8 +27,14 @@ bool Graph::has_memory_nodes() const {
     });
 }
 
+bool Graph::is_unique() const {
+    return has_memory_nodes() || std::any_of(nodes.begin(), nodes.end(), [](const auto& node) {
+               return node->conditional || (node->child && node->child->is_unique());
+           });
+}
+
 std::shared_ptr<Graph> Graph::copy() const {
-    require(!has_memory_nodes(), CUDA_ERROR_NOT_SUPPORTED);
+    require(!is_unique(), CUDA_ERROR_NOT_SUPPORTED);
     return clone(true);
 }
 
@@ -282,8 +288,7 @@ CUresult instantiate(CUgraphExec* out, CUgraph handle, unsigned long long flags)
     require((flags & ~known_flags) == 0);
     const auto graph = graph_of(handle);
     require(!graph->capturing);
-    const bool alone = graph->has_memory_nodes();
-    require(!alone || graph->instance.expired());
+    require(!graph->is_unique() || graph->instance.expired(), CUDA_ERROR_NOT_SUPPORTED);
     auto exec = std::make_shared<GraphExec>(*graph, flags);
     graph->instance = exec;
     *out = exec->handle();

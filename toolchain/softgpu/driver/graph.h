@@ -61,9 +61,10 @@ public:
     GraphNode& add(CUgraphNodeType type, std::span<GraphNode* const> before);
     void remove(GraphNode& node);
     std::shared_ptr<Graph> clone(bool is_public) const;
-    // A clone for the application. Throws NOT_SUPPORTED for graphs with memory nodes, of which there is only one.
+    // A clone for the application. Throws NOT_SUPPORTED for a graph of which there is only one.
     std::shared_ptr<Graph> copy() const;
     bool has_memory_nodes() const;  // in child graphs, too
+    bool is_unique() const;         // memory or conditional nodes: no copies, and one instance at a time
     void publish();                 // the graph and its nodes get handles
     void forget();                  // takes all handles away
     bool holds(const GraphNode& node) const { return node.graph == this; }

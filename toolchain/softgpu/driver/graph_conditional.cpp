@@ -30,7 +30,7 @@ void check_body(const Graph& body) {
                 break;
             default:
                 complain("the body of a conditional node holds a node that CUDA does not allow there");
-                fail(CUDA_ERROR_NOT_SUPPORTED);
+                fail(CUDA_ERROR_INVALID_VALUE);
         }
     }
     require(body.nodes.empty() || !body.ordered().empty());

@@ -137,20 +137,19 @@ CUresult api::cuLinkAddFile(CUlinkState state, CUjitInputType type, const char* 
 CUresult api::cuLinkComplete(CUlinkState handle, void** image, size_t* size) {
     const auto state = link_of(handle);
     require(image != nullptr);
-    if (!state->complete) {
-        const Timer timer(state->options);
-        std::string why;
-        const HostSymbols& given = state->options.symbols();
-        const auto linked = ptx::link(
-            std::move(state->inputs),
-            [&](const std::string& name) { return is_device_function(name) || given.contains(name); }, why);
-        state->inputs.clear();
-        // What NVIDIA's driver says of any error of its linker.
-        if (!linked) refuse(*state, CUDA_ERROR_UNKNOWN, why);
-        state->image = ptx::print(*linked);
-        state->complete = true;
-        state->options.inform("linked");
-    }
+    require(!state->complete, CUDA_ERROR_INVALID_HANDLE);
+    const Timer timer(state->options);
+    std::string why;
+    const HostSymbols& given = state->options.symbols();
+    const auto linked = ptx::link(
+        std::move(state->inputs),
+        [&](const std::string& name) { return is_device_function(name) || given.contains(name); }, why);
+    state->inputs.clear();
+    // What NVIDIA's driver says of any error of its linker.
+    if (!linked) refuse(*state, CUDA_ERROR_UNKNOWN, why);
+    state->image = ptx::print(*linked);
+    state->complete = true;
+    state->options.inform("linked");
     *image = state->image.data();
     if (size) *size = state->image.size() + 1;
     return CUDA_SUCCESS;

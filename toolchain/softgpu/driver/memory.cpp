@@ -199,10 +199,10 @@ CUresult api::cuMemFree_v2(CUdeviceptr dptr) {
 }
 
 CUresult api::cuMemGetInfo_v2(size_t* free, size_t* total) {
-    require(free != nullptr && total != nullptr);
     const DeviceMemory& memory = current().device().memory;
-    *free = memory.capacity() - memory.used();
-    *total = memory.capacity();
+    // Who wants to know only one of them, or neither, may say so.
+    if (free) *free = memory.capacity() - memory.used();
+    if (total) *total = memory.capacity();
     return CUDA_SUCCESS;
 }
 

@@ -220,20 +220,19 @@ bool capture_free(Stream& stream, CUdeviceptr address) {
     const std::lock_guard lock(driver().order);
     const auto capture = capture_for_work(stream);
     if (!capture) return false;
-    try {
-        auto allocation = freed_in(*capture->graph, address);
-        set_freed(capture_node(stream, CU_GRAPH_NODE_TYPE_MEM_FREE), *capture->graph, std::move(allocation));
-    } catch (const Error&) {
-        invalidate(*capture);  // of memory that is no graph's
-        throw;
-    }
+    auto allocation = freed_in(*capture->graph, address);
+    set_freed(capture_node(stream, CU_GRAPH_NODE_TYPE_MEM_FREE), *capture->graph, std::move(allocation));
     return true;
 }
 
 CUresult allocate(CUdeviceptr* out, std::size_t bytes, MemoryPool* wanted, CUstream handle) {
-    require(out != nullptr && bytes > 0);
+    require(out != nullptr);
     const auto stream = stream_of(handle);
     const auto pool = wanted ? pool_of(wanted->handle()) : current_pool(stream->context.device());
+    if (bytes == 0) {
+        *out = 0;
+        return CUDA_SUCCESS;
+    }
     if (capture_allocation(*stream, *pool, bytes, out)) return CUDA_SUCCESS;
     require(!pool->file);  // a pool of another process
     require(pool->device.memory.open(), CUDA_ERROR_OUT_OF_MEMORY);

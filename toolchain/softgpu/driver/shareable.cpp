@@ -26,13 +26,15 @@ void label_file(int file, ShareableLabel label) {
 
 ShareableLabel label_of(int file, ShareableLabel::Kind kind) {
     struct stat status {};
-    require(file >= 0 && fstat(file, &status) == 0 && S_ISREG(status.st_mode));
+    require(file >= 0, CUDA_ERROR_UNKNOWN);
+    require(fstat(file, &status) == 0 && S_ISREG(status.st_mode));
     const auto size = static_cast<std::uint64_t>(status.st_size);
     require(size > host_page && size % host_page == 0);
     ShareableLabel label;
     const auto at = static_cast<off_t>(size - host_page);
     require(pread(file, &label, sizeof label, at) == static_cast<ssize_t>(sizeof label));
-    require(label.tag == tag && label.kind == kind && label.bytes == size - host_page);
+    require(label.tag == tag && label.bytes == size - host_page);
+    require(label.kind == kind, CUDA_ERROR_NOT_SUPPORTED);
     return label;
 }
 

@@ -19,7 +19,8 @@ struct ShareableLabel {
 
 // Puts the label behind the bytes. Throws OUT_OF_MEMORY.
 void label_file(int file, ShareableLabel label);
-// Throws INVALID_VALUE for a file that has no such label.
+// Throws UNKNOWN for what is no file descriptor, INVALID_VALUE for a file without a label, NOT_SUPPORTED for one of
+// another kind.
 ShareableLabel label_of(int file, ShareableLabel::Kind kind);
 
 // A part of a file in this process.

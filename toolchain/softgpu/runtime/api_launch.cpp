@@ -20,7 +20,8 @@ thread_local cudaError_t no_kernel = cudaErrorInvalidDeviceFunction;
 // A stack: the arguments of a launch may launch kernels themselves.
 thread_local std::vector<Configuration> configurations;
 
-// The runtime tells a grid or block that no device could run from other wrong values.
+// cudaLaunchKernel and its like tell a grid or block that no device could run from other wrong values; kernel<<<>>>
+// does not.
 bool fits(const Driver& d, dim3 grid, dim3 block) {
     CUdevice device{};
     if (d.cuCtxGetDevice(&device) != CUDA_SUCCESS) return true;
@@ -47,7 +48,6 @@ cudaError_t launch(const Driver& d, CUkernel kernel, dim3 grid, dim3 block, void
                                                                  block.z, bytes, stream, arguments)
                                    : d.cuLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
                                                       bytes, stream, arguments, nullptr);
-    if (r == CUDA_ERROR_INVALID_VALUE && !fits(d, grid, block)) return cudaErrorInvalidConfiguration;
     return as_error(r);
 }
 
@@ -56,7 +56,8 @@ cudaError_t launch_symbol(Flavour flavour, const void* symbol, dim3 grid, dim3 b
     return with_context(flavour, [&](const Driver& d) {
         CUkernel kernel = nullptr;
         if (cudaError_t e = find_kernel(d, symbol, kernel)) return e;
-        return launch(d, kernel, grid, block, arguments, shared_bytes, stream, cooperative);
+        const cudaError_t e = launch(d, kernel, grid, block, arguments, shared_bytes, stream, cooperative);
+        return e == cudaErrorInvalidValue && !fits(d, grid, block) ? cudaErrorInvalidConfiguration : e;
     });
 }
 

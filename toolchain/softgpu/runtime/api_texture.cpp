@@ -106,6 +106,23 @@ cudaTextureDesc runtime_reading(const CUDA_TEXTURE_DESC& from) {
     return to;
 }
 
+// Integers can only be filtered when they are read as normalized floats. That holds for linear memory, too, of which
+// the filter mode is otherwise ignored.
+bool can_filter(const Driver& d, const CUDA_RESOURCE_DESC& resource, const cudaTextureDesc& reading) {
+    if (reading.filterMode != cudaFilterModeLinear || reading.readMode != cudaReadModeElementType) return true;
+    CUarray_format format = CU_AD_FORMAT_FLOAT;
+    CUDA_ARRAY3D_DESCRIPTOR array{};
+    switch (resource.resType) {
+        case CU_RESOURCE_TYPE_LINEAR: format = resource.res.linear.format; break;
+        case CU_RESOURCE_TYPE_PITCH2D: format = resource.res.pitch2D.format; break;
+        case CU_RESOURCE_TYPE_ARRAY:
+            if (d.cuArray3DGetDescriptor(&array, resource.res.array.hArray) == CUDA_SUCCESS) format = array.Format;
+            break;
+        default: break;
+    }
+    return format == CU_AD_FORMAT_FLOAT || format == CU_AD_FORMAT_HALF;
+}
+
 }  // namespace
 
 extern "C" {
@@ -116,6 +133,7 @@ cudaError_t cudaCreateTextureObject(cudaTextureObject_t* texture, const cudaReso
         if (texture == nullptr || resource == nullptr || reading == nullptr) return cudaErrorInvalidValue;
         CUDA_RESOURCE_DESC r{};
         if (cudaError_t e = driver_resource(*resource, r)) return e;
+        if (!can_filter(d, r, *reading)) return cudaErrorInvalidFilterSetting;
         const CUDA_TEXTURE_DESC t = driver_reading(*reading);
         // The structures of a view are the same in both APIs.
         static_assert(sizeof(cudaResourceViewDesc) == sizeof(CUDA_RESOURCE_VIEW_DESC));
