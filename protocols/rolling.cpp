@@ -61,7 +61,8 @@ void Rolling::lock() noexcept {
 }
 
 void Rolling::unlock() noexcept {
-    busy_.clear(std::memory_order_release);
+    // Seen by who goes to sleep before notify_one() looks for sleepers.
+    busy_.clear(std::memory_order_seq_cst);
     busy_.notify_one();
 }
 

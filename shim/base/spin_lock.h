@@ -18,7 +18,8 @@ public:
         while (flag_.test_and_set(std::memory_order_acquire)) flag_.wait(true, std::memory_order_relaxed);
     }
     void unlock() noexcept {
-        flag_.clear(std::memory_order_release);
+        // Sequentially consistent: notify_one() looks for sleepers, and must not look before they can see this.
+        flag_.clear(std::memory_order_seq_cst);
         flag_.notify_one();
     }
 

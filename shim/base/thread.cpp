@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Signal masks past our own doors.
+// Signal masks past our own doors, and threads of our own.
 #include "shim/base/thread.h"
 
 #include <sys/syscall.h>
@@ -10,6 +10,28 @@ namespace hpe {
 int SignalsBlocked::real_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
     constexpr unsigned long kernel_set_bytes = 8;
     return static_cast<int>(syscall(SYS_rt_sigprocmask, how, set, old, kernel_set_bytes));
+}
+
+bool start_thread(const char* name, void (*body)(void*)) noexcept {
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes) != 0) return false;
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    // The program's signals are not ours to take; a fault is.
+    sigset_t blocked, before;
+    sigfillset(&blocked);
+    sigdelset(&blocked, SIGSEGV);
+    sigdelset(&blocked, SIGBUS);
+    SignalsBlocked::real_sigmask(SIG_SETMASK, &blocked, &before);
+    pthread_t thread;
+    const auto run = [](void* argument) -> void* {
+        reinterpret_cast<void (*)(void*)>(argument)(nullptr);
+        return nullptr;
+    };
+    const bool made = pthread_create(&thread, &attributes, run, reinterpret_cast<void*>(body)) == 0;
+    SignalsBlocked::real_sigmask(SIG_SETMASK, &before, nullptr);
+    pthread_attr_destroy(&attributes);
+    if (made) pthread_setname_np(thread, name);
+    return made;
 }
 
 }  // namespace hpe

@@ -51,4 +51,7 @@ private:
     sigset_t saved_;
 };
 
+// A detached thread of our own, with every signal of the program blocked but its faults. False: none can be had.
+bool start_thread(const char* name, void (*body)(void*)) noexcept;
+
 }  // namespace hpe

@@ -9,6 +9,7 @@
 
 #include "shim/doors/cuda_memory.h"
 #include "shim/doors/cuda_peers.h"
+#include "shim/runtime/pageable.h"
 
 namespace hpe::doors {
 
@@ -61,30 +62,46 @@ CUresult copy_unified_async(const C& call, CUdeviceptr to, CUdeviceptr from, std
     return copy(to, from, bytes, stream, call.flavour, [&] { return call(to, from, bytes, stream); });
 }
 
+// Between the program's memory and the device.
+using Direction = pageable::Copy::Direction;
+template <class Driver>
+CUresult copy_of_host(Direction direction, CUdeviceptr device, const void* host, std::size_t bytes, CUstream stream,
+                      Flavour flavour, pageable::Return returns, Driver&& driver) {
+    Inside inside;
+    return pageable::copy({direction, device, const_cast<void*>(host), bytes, stream, flavour, returns}, driver);
+}
+
 template <class C>
 CUresult copy_to_device(const C& call, CUdeviceptr to, const void* from, std::size_t bytes) {
     return after_wait(copy(to, address(from), bytes, nullptr, call.flavour, [&] {
-        return is_object(from) ? unified(call.flavour, to, address(from), bytes) : call(to, from, bytes);
+        if (is_object(from)) return unified(call.flavour, to, address(from), bytes);
+        return copy_of_host(Direction::ToDevice, to, from, bytes, nullptr, call.flavour, pageable::Return::Done,
+                            [&] { return call(to, from, bytes); });
     }));
 }
 template <class C>
 CUresult copy_to_device_async(const C& call, CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
     return copy(to, address(from), bytes, stream, call.flavour, [&] {
-        return is_object(from) ? unified(call.flavour, to, address(from), bytes, stream)
-                               : call(to, from, bytes, stream);
+        if (is_object(from)) return unified(call.flavour, to, address(from), bytes, stream);
+        return copy_of_host(Direction::ToDevice, to, from, bytes, stream, call.flavour, pageable::Return::Ordered,
+                            [&] { return call(to, from, bytes, stream); });
     });
 }
 
 template <class C>
 CUresult copy_to_host(const C& call, void* to, CUdeviceptr from, std::size_t bytes) {
     return after_wait(copy(address(to), from, bytes, nullptr, call.flavour, [&] {
-        return is_object(to) ? unified(call.flavour, address(to), from, bytes) : call(to, from, bytes);
+        if (is_object(to)) return unified(call.flavour, address(to), from, bytes);
+        return copy_of_host(Direction::ToHost, from, to, bytes, nullptr, call.flavour, pageable::Return::Done,
+                            [&] { return call(to, from, bytes); });
     }));
 }
 template <class C>
 CUresult copy_to_host_async(const C& call, void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
     return copy(address(to), from, bytes, stream, call.flavour, [&] {
-        return is_object(to) ? unified(call.flavour, address(to), from, bytes, stream) : call(to, from, bytes, stream);
+        if (is_object(to)) return unified(call.flavour, address(to), from, bytes, stream);
+        return copy_of_host(Direction::ToHost, from, to, bytes, stream, call.flavour, pageable::Return::Ordered,
+                            [&] { return call(to, from, bytes, stream); });
     });
 }
 

@@ -3,7 +3,6 @@
 #include "shim/runtime/arena.h"
 
 #include <sys/mman.h>
-#include <sys/sysinfo.h>
 
 #include <algorithm>
 #include <array>
@@ -12,7 +11,8 @@
 #include <map>
 #include <mutex>
 
-#include "shim/base/log.h"
+#include "shim/base/machine.h"
+#include "shim/runtime/pinned.h"
 #include "shim/runtime/real.h"
 
 namespace hpe {
@@ -39,8 +39,6 @@ struct Segment {
 // Read without a lock by closed() and pin(): entries appear in order and never go.
 std::array<Segment, kMaxSegments> segments;
 constinit std::atomic<std::size_t> segment_count{0};
-constinit std::atomic<std::size_t> pinned_bytes{0};
-constinit std::atomic<std::size_t> pin_bound{0};  // bytes; set with the first segment
 
 std::mutex mutex;
 std::size_t idle_touched = 0;  // bytes in free ranges that may still own pages
@@ -59,16 +57,11 @@ Segment* segment_of(const std::byte* view) noexcept {
     return nullptr;
 }
 
-std::size_t physical_memory() noexcept {
-    struct sysinfo info {};
-    return sysinfo(&info) == 0 ? std::size_t{info.totalram} * info.mem_unit : kSegment;
-}
-std::size_t idle_bound() noexcept { return physical_memory() / 8; }
+std::size_t idle_bound() noexcept { return machine::physical_memory() / 8; }
 
 bool add_segment(std::size_t at_least) {
     const auto index = segment_count.load(std::memory_order_relaxed);
     if (index == kMaxSegments) return false;
-    pin_bound.store(physical_memory() / 4, std::memory_order_relaxed);
     const auto size = std::max(kSegment, (at_least + Arena::kChunk - 1) / Arena::kChunk * Arena::kChunk);
     // One chunk more, to align: the kernel promises only a page.
     auto* raw = static_cast<std::byte*>(
@@ -108,7 +101,7 @@ void unpin(Chunk& chunk, std::byte* view) noexcept {
     if (chunk.pin.load(std::memory_order_acquire) == Pin::Pinned) {
         ContextScope scope(chunk.context.load(std::memory_order_relaxed));
         if (scope.result() == CUDA_SUCCESS) driver.cuMemHostUnregister(view);
-        pinned_bytes.fetch_sub(Arena::kChunk, std::memory_order_relaxed);
+        pinned::give_back(Arena::kChunk);
     }
     chunk.pin.store(Pin::Unused, std::memory_order_release);
 }
@@ -192,15 +185,14 @@ bool Arena::pinned(std::byte* view, bool may_pin) noexcept {
     if (pin != Pin::UsedOnce || !chunk.pin.compare_exchange_strong(pin, Pin::Busy, std::memory_order_acquire)) {
         return false;
     }
-    bool done = false;
-    if (pinned_bytes.fetch_add(kChunk, std::memory_order_relaxed) + kChunk <=
-        pin_bound.load(std::memory_order_relaxed)) {
+    bool done = pinned::take(kChunk);
+    if (done) {
         CUcontext context = nullptr;
         driver.cuCtxGetCurrent(&context);
         chunk.context.store(context, std::memory_order_relaxed);
         done = driver.cuMemHostRegister_v2(base + index * kChunk, kChunk, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
+        if (!done) pinned::give_back(kChunk);
     }
-    if (!done) pinned_bytes.fetch_sub(kChunk, std::memory_order_relaxed);
     chunk.pin.store(done ? Pin::Pinned : Pin::Refused, std::memory_order_release);
     return done;
 }
@@ -212,7 +204,7 @@ void Arena::forget_pins(void* context) noexcept {
             Chunk& chunk = segments[s].chunks[i];
             if (chunk.pin.load(std::memory_order_acquire) == Pin::Pinned &&
                 chunk.context.load(std::memory_order_relaxed) == context) {
-                pinned_bytes.fetch_sub(kChunk, std::memory_order_relaxed);
+                pinned::give_back(kChunk);
                 chunk.pin.store(Pin::Unused, std::memory_order_release);
             }
         }

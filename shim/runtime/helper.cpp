@@ -2,10 +2,7 @@
 // The helper thread: one request at a time, handed over through futexes (no lock of libc, no allocation).
 #include "shim/runtime/helper.h"
 
-#include <pthread.h>
-
 #include <atomic>
-#include <csignal>
 #include <mutex>
 
 #include "shim/base/thread.h"
@@ -24,17 +21,17 @@ constinit std::atomic<Request*> slot{nullptr};
 constinit std::atomic<bool> up{false};
 constinit std::mutex start_mutex;
 
-void* serve(void*) {
-    pthread_setname_np(pthread_self(), "hpe-helper");
+void serve(void*) noexcept {
     for (;;) {
         slot.wait(nullptr, std::memory_order_acquire);
         Request* request = slot.load(std::memory_order_acquire);
         if (request == nullptr) continue;
         request->work(request->argument);
-        slot.store(nullptr, std::memory_order_release);
+        // Sequentially consistent, here and below: notify looks for sleepers, and must not look before they can see it.
+        slot.store(nullptr, std::memory_order_seq_cst);
         slot.notify_all();
         // The requester's stack: not touched after `done` is seen, so say it last.
-        request->done.store(1, std::memory_order_release);
+        request->done.store(1, std::memory_order_seq_cst);
         request->done.notify_one();
     }
 }
@@ -45,17 +42,7 @@ bool start() noexcept {
     if (up.load(std::memory_order_acquire)) return true;
     std::scoped_lock lock(start_mutex);
     if (up.load(std::memory_order_relaxed)) return true;
-    pthread_attr_t attributes;
-    if (pthread_attr_init(&attributes) != 0) return false;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    // The program's signals are not ours to take.
-    sigset_t all, before;
-    sigfillset(&all);
-    SignalsBlocked::real_sigmask(SIG_SETMASK, &all, &before);
-    pthread_t thread;
-    const bool made = pthread_create(&thread, &attributes, serve, nullptr) == 0;
-    SignalsBlocked::real_sigmask(SIG_SETMASK, &before, nullptr);
-    pthread_attr_destroy(&attributes);
+    const bool made = start_thread("hpe-helper", serve);
     if (made) up.store(true, std::memory_order_release);
     return made;
 }

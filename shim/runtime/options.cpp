@@ -57,6 +57,25 @@ bool Count(const char* text, std::size_t& out) {
     return parse_size(text, out) && out >= 1 && out <= 65535;
 }
 
+bool Pinned(const char* text, std::size_t& out) {
+    out = 0;
+    if (std::strcmp(text, "auto") == 0) return true;
+    return parse_size(text, out) && out >= std::size_t{1} << 20;
+}
+
+bool Threads(const char* text, unsigned& out) {
+    out = kAutomatic;
+    if (std::strcmp(text, "auto") == 0) return true;
+    std::size_t count = 0;
+    if (!parse_size(text, count) || count > 64) return false;
+    out = static_cast<unsigned>(count);
+    return true;
+}
+
+bool Staging(const char* text, std::size_t& out) {
+    return parse_size(text, out) && out >= kPage && out <= std::size_t{64} << 20 && out % kPage == 0;
+}
+
 bool Text(const char* text, std::string& out) {
     out = text;
     return true;

@@ -10,12 +10,18 @@
 
 namespace hpe {
 
+// Instead of a number of threads: as many as help.
+constexpr unsigned kAutomatic = ~0u;
+
 struct Options {
     std::string protocol;          // "off": the library does nothing
     std::size_t block_size = 0;    // bytes
     std::size_t rolling_size = 0;  // blocks; 0: adaptive
     std::string report;            // "": none
     log::Level log = log::Level::Warn;
+    std::size_t pinned_limit = 0;   // bytes; 0: a share of the machine's memory
+    unsigned staging_threads = 0;   // or kAutomatic
+    std::size_t staging_block = 0;  // bytes
 };
 
 // Reads the environment. On a bad value returns false with one line in `problem`: variable, value, what is accepted.

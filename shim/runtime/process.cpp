@@ -13,10 +13,13 @@
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
 #include "shim/runtime/coherence.h"
+#include "shim/runtime/copiers.h"
 #include "shim/runtime/helper.h"
 #include "shim/runtime/options.h"
+#include "shim/runtime/pinned.h"
 #include "shim/runtime/report.h"
 #include "shim/runtime/signals.h"
+#include "shim/runtime/staging.h"
 
 namespace hpe::process {
 
@@ -39,6 +42,7 @@ void in_child() {
     active.store(false, std::memory_order_relaxed);
     this_thread.settled = false;
     helper::forget();
+    copiers::forget();
 }
 
 bool read_options() {
@@ -53,6 +57,8 @@ bool read_options() {
     log::threshold.store(options.log, std::memory_order_relaxed);
     if (options.protocol == "off") return false;
     coherence().configure(make_protocol(options.protocol, options.rolling_size), options.block_size);
+    pinned::configure(options.pinned_limit);
+    staging::configure(options.staging_threads, options.staging_block);
     report::configure(options.report, options.protocol);
     pthread_atfork(nullptr, nullptr, in_child);
     std::atexit(finish);
@@ -71,7 +77,7 @@ bool first_use() noexcept {
     }
     const bool on = read_options();
     if (on) active.store(true, std::memory_order_release);
-    phase.store(on ? Phase::On : Phase::Off, std::memory_order_release);
+    phase.store(on ? Phase::On : Phase::Off, std::memory_order_seq_cst);  // before notify_all() looks for sleepers
     phase.notify_all();
     return on;
 }

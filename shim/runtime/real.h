@@ -39,6 +39,8 @@ struct Driver {
     F(cuEventQuery)                      \
     F(cuEventDestroy_v2)                 \
     F(cuMemAlloc_v2)                     \
+    F(cuMemGetAddressRange_v2)           \
+    F(cuPointerGetAttribute)             \
     F(cuMemFree_v2)                      \
     F(cuMemcpyHtoD_v2)                   \
     F(cuMemcpyDtoH_v2)                   \
@@ -56,7 +58,6 @@ struct Driver {
     F(cuMemHostUnregister)               \
     F(cuFuncGetParamInfo)                \
     F(cuFuncIsLoaded)                    \
-    F(cuPointerGetAttribute)             \
     F(cuCtxGetDevice)                    \
     F(cuCtxEnablePeerAccess)             \
     F(cuCtxDisablePeerAccess)            \

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT
+// What copies between the program's own memory and the device reach, in GB/s.
+//
+//   copies MEMORY [SECONDS]     MEMORY: pageable | pinned; SECONDS for each line (0.15)
+//
+// Prints one number a line, each a median of whole copies after a warm-up: for 64 KiB, 256 KiB, 1, 16, 64, 256 MiB and
+// 1 GiB to the device, the same to the host; both directions at once by two threads (256 MiB, sum); eight threads that
+// copy 4 MiB to the device, over and over (sum). Exits 1 if the bytes are wrong.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#define CHECK(call)                                                                 \
+    do {                                                                            \
+        const cudaError_t check_error = (call);                                     \
+        if (check_error != cudaSuccess) {                                           \
+            std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorName(check_error)); \
+            std::exit(1);                                                           \
+        }                                                                           \
+    } while (0)
+
+static bool pinned = false;
+static double patience = 0.15;
+
+using Clock = std::chrono::steady_clock;
+static double seconds_since(Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+struct Buffers {
+    unsigned char* host;
+    unsigned char* device;
+    std::size_t bytes;
+    explicit Buffers(std::size_t n) : bytes(n) {
+        if (pinned)
+            CHECK(cudaMallocHost(&host, n));
+        else
+            host = static_cast<unsigned char*>(std::malloc(n));
+        std::memset(host, 1, n);  // its pages are there
+        CHECK(cudaMalloc(&device, n));
+    }
+    ~Buffers() {
+        if (pinned)
+            cudaFreeHost(host);
+        else
+            std::free(host);
+        cudaFree(device);
+    }
+    Buffers(const Buffers&) = delete;
+    Buffers& operator=(const Buffers&) = delete;
+    void copy(bool to_device) const {
+        if (to_device)
+            CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
+        else
+            CHECK(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost));
+    }
+    // A pattern there and back.
+    void check() const {
+        for (std::size_t i = 0; i < bytes; i += 997) host[i] = static_cast<unsigned char>(i * 7 + 3);
+        host[bytes - 1] = 99;
+        copy(true);
+        for (std::size_t i = 0; i < bytes; i += 997) host[i] = 0;
+        host[bytes - 1] = 0;
+        copy(false);
+        for (std::size_t i = 0; i + 1 < bytes; i += 997) {
+            if (host[i] != static_cast<unsigned char>(i * 7 + 3)) {
+                std::fprintf(stderr, "byte %zu of %zu is wrong\n", i, bytes);
+                std::exit(1);
+            }
+        }
+        if (host[bytes - 1] != 99) std::exit(1);
+    }
+};
+
+// The median time of a copy, as GB/s.
+static double rate(const Buffers& b, bool to_device) {
+    for (int i = 0; i < 8; ++i) b.copy(to_device);
+    std::vector<double> times;
+    for (const auto begin = Clock::now(); times.size() < 7 || seconds_since(begin) < patience;) {
+        const auto one = Clock::now();
+        b.copy(to_device);
+        times.push_back(seconds_since(one));
+    }
+    std::nth_element(times.begin(), times.begin() + static_cast<long>(times.size() / 2), times.end());
+    return static_cast<double>(b.bytes) / times[times.size() / 2] / 1e9;
+}
+
+// Threads that copy for a while; the sum of what they moved.
+static double together(const std::vector<std::pair<const Buffers*, bool>>& work) {
+    std::atomic<bool> go{false}, stop{false};
+    std::atomic<std::size_t> moved{0};
+    std::vector<std::thread> threads;
+    for (const auto& [buffers, to_device] : work) {
+        threads.emplace_back([&, b = buffers, d = to_device] {
+            for (int i = 0; i < 8; ++i) b->copy(d);
+            while (!go.load()) std::this_thread::yield();
+            while (!stop.load()) {
+                b->copy(d);
+                moved += b->bytes;
+            }
+        });
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // all have warmed up
+    const auto begin = Clock::now();
+    go = true;
+    std::this_thread::sleep_for(std::chrono::duration<double>(4 * patience));
+    stop = true;
+    const auto bytes = moved.load();
+    const auto took = seconds_since(begin);
+    for (auto& t : threads) t.join();
+    return static_cast<double>(bytes) / took / 1e9;
+}
+
+int main(int argc, char** argv) {
+    if (argc < 2) return 2;
+    pinned = std::strcmp(argv[1], "pinned") == 0;
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
+    if (argc > 2) patience = std::atof(argv[2]);
+    for (const bool to_device : {true, false}) {
+        for (const std::size_t kib : {64u, 256u, 1u << 10, 16u << 10, 64u << 10, 256u << 10, 1u << 20}) {
+            const Buffers b(std::size_t{kib} << 10);
+            b.check();
+            std::printf("%.3f\n", rate(b, to_device));
+            b.check();
+        }
+    }
+    {
+        const Buffers a(std::size_t{256} << 20), b(std::size_t{256} << 20);
+        std::printf("%.3f\n", together({{&a, true}, {&b, false}}));
+    }
+    {
+        std::vector<Buffers*> all;
+        std::vector<std::pair<const Buffers*, bool>> work;
+        for (int i = 0; i < 8; ++i) {
+            all.push_back(new Buffers(std::size_t{4} << 20));
+            work.push_back({all.back(), true});
+        }
+        std::printf("%.3f\n", together(work));
+        for (Buffers* b : all) {
+            b->check();
+            delete b;
+        }
+    }
+    return 0;
+}

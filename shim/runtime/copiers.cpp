@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT
+// A table of jobs that helpers and callers take from, each by one compare-and-swap.
+#include "shim/runtime/copiers.h"
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+
+#include "shim/base/stream_copy.h"
+#include "shim/base/thread.h"
+
+namespace hpe::copiers {
+
+namespace {
+
+enum class Stage : std::uint32_t { Free, Filling, Ready, Taken, Done };
+
+struct alignas(64) Place {
+    std::atomic<Stage> stage{Stage::Free};
+    void* to = nullptr;
+    const void* from = nullptr;
+    std::size_t bytes = 0;
+    bool past_caches = false;
+};
+
+// As many as a dozen large copies at once keep busy.
+constexpr unsigned kPlaces = 256;
+constinit std::array<Place, kPlaces> places;
+// A queue in the order of handing over, so that what was wanted first is there first: jobs [first, last) stand at their
+// number modulo kPlaces. Some of them their own thread has copied meanwhile.
+constinit std::atomic<std::uint64_t> first{0}, last{0};
+constinit std::atomic<std::uint32_t> handed_over{0};  // moves with each: what sleeping helpers watch
+constinit std::atomic<unsigned> asleep{0};
+constinit std::atomic<unsigned> running{0};
+constinit std::mutex start_mutex;
+
+void pause() noexcept {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+bool take(Place& place) noexcept {
+    auto stage = Stage::Ready;
+    return place.stage.compare_exchange_strong(stage, Stage::Taken, std::memory_order_acquire);
+}
+
+void copy(Place& place) noexcept {
+    move(place.to, place.from, place.bytes, place.past_caches);
+    // Sequentially consistent: the stores of a copy leave the processor long after it; notify_one() must not look for
+    // sleepers before they can see this one (seen on an H200's host: the caller slept for ever).
+    place.stage.store(Stage::Done, std::memory_order_seq_cst);
+    place.stage.notify_one();
+}
+
+// The oldest job that nobody has begun.
+bool work() noexcept {
+    for (;;) {
+        auto number = first.load(std::memory_order_acquire);
+        if (number == last.load(std::memory_order_acquire)) return false;
+        Place& place = places[number % kPlaces];
+        if (place.stage.load(std::memory_order_relaxed) == Stage::Filling) return false;  // in a moment
+        const bool mine = take(place);
+        first.compare_exchange_strong(number, number + 1, std::memory_order_acq_rel);
+        if (!mine) continue;
+        copy(place);
+        return true;
+    }
+}
+
+void serve(void*) noexcept {
+    // Between the blocks of one copy a helper is wanted again within microseconds: less than a sleep and a wake cost.
+    constexpr unsigned kSpins = 2000;
+    for (;;) {
+        const auto seen = handed_over.load(std::memory_order_acquire);
+        bool worked = work();
+        for (unsigned i = 0; !worked && i < kSpins; ++i) {
+            pause();
+            worked = work();
+        }
+        if (worked) continue;
+        asleep.fetch_add(1, std::memory_order_seq_cst);
+        handed_over.wait(seen, std::memory_order_seq_cst);
+        asleep.fetch_sub(1, std::memory_order_relaxed);
+    }
+}
+
+}  // namespace
+
+void move(void* to, const void* from, std::size_t bytes, bool past_caches) noexcept {
+    if (past_caches) {
+        stream_copy(to, from, bytes);
+    } else {
+        std::memcpy(to, from, bytes);
+    }
+}
+
+unsigned start(unsigned wanted) noexcept {
+    const auto now = running.load(std::memory_order_acquire);
+    if (now != 0 || wanted == 0) return now;
+    std::scoped_lock lock(start_mutex);
+    auto made = running.load(std::memory_order_relaxed);
+    if (made != 0) return made;
+    while (made < wanted && start_thread("hpe-copier", serve)) ++made;
+    running.store(made, std::memory_order_release);
+    return made;
+}
+
+void Job::begin(void* to, const void* from, std::size_t bytes, bool past_caches) noexcept {
+    constexpr int kTries = 4;  // others may hand over at the same moment
+    for (int i = 0; i < kTries && running.load(std::memory_order_acquire) != 0; ++i) {
+        // Before the number is given out nobody looks at the place, but for those who still hold it.
+        auto number = last.load(std::memory_order_relaxed);
+        Place& place = places[number % kPlaces];
+        auto stage = Stage::Free;
+        if (!place.stage.compare_exchange_strong(stage, Stage::Filling, std::memory_order_acquire)) continue;
+        if (!last.compare_exchange_strong(number, number + 1, std::memory_order_acq_rel)) {
+            place.stage.store(Stage::Free, std::memory_order_release);
+            continue;
+        }
+        place.to = to;
+        place.from = from;
+        place.bytes = bytes;
+        place.past_caches = past_caches;
+        place_ = static_cast<unsigned>(&place - places.data());
+        place.stage.store(Stage::Ready, std::memory_order_release);
+        handed_over.fetch_add(1, std::memory_order_seq_cst);
+        if (asleep.load(std::memory_order_seq_cst) != 0) handed_over.notify_one();
+        return;
+    }
+    place_ = kNone;
+    move(to, from, bytes, past_caches);
+}
+
+bool Job::help() noexcept {
+    if (place_ == kNone || !take(places[place_])) return false;
+    copy(places[place_]);
+    return true;
+}
+
+bool Job::done() const noexcept {
+    return place_ == kNone || places[place_].stage.load(std::memory_order_acquire) == Stage::Done;
+}
+
+void Job::finish() noexcept {
+    if (place_ == kNone) return;
+    Place& place = places[place_];
+    help();
+    constexpr unsigned kSpins = 1000;  // a helper has begun it: it takes less than a sleep
+    for (unsigned i = 0; i < kSpins && !done(); ++i) pause();
+    for (auto stage = place.stage.load(std::memory_order_acquire); stage != Stage::Done;
+         stage = place.stage.load(std::memory_order_acquire)) {
+        place.stage.wait(stage, std::memory_order_acquire);
+    }
+    place.stage.store(Stage::Free, std::memory_order_release);
+    place_ = kNone;
+}
+
+void forget() noexcept {
+    running.store(0, std::memory_order_relaxed);
+    first.store(last.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    asleep.store(0, std::memory_order_relaxed);
+    for (auto& place : places) place.stage.store(Stage::Free, std::memory_order_relaxed);
+}
+
+}  // namespace hpe::copiers

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// Helper threads that copy memory for all transfers of the process. The caller takes part: what no helper has begun it
+// copies itself, so that a small copy never waits behind a large one, and one without helpers still ends.
+//
+// They are made by the first start(), sleep when there is nothing to do, and are gone in a forked child. SIGSEGV and
+// SIGBUS stay open to them: memory that the program handed to a copy may be one that its own handler brings.
+//
+// Threads: any, outside the fault path or inside it: no allocation, no lock (start() alone makes threads). Sizes in
+// bytes; the memory belongs to the caller and must stay until the job is finished. Errors: none; start() says how many
+// helpers there are.
+#pragma once
+
+#include <cstddef>
+
+namespace hpe::copiers {
+
+// Makes the helpers if there are none yet. `wanted` 0: none. Returns how many run.
+unsigned start(unsigned wanted) noexcept;
+
+// A copy that was handed over. Every job is finished exactly once, by the thread that made it.
+class Job {
+public:
+    // Hands the copy over; if every place is taken, or there are no helpers, it is copied here and now. `past_caches`:
+    // nobody will read the bytes soon (stream_copy.h).
+    void begin(void* to, const void* from, std::size_t bytes, bool past_caches) noexcept;
+    // Copies it here unless a helper has begun it; false then.
+    bool help() noexcept;
+    bool done() const noexcept;
+    void finish() noexcept;
+
+private:
+    unsigned place_ = kNone;
+    static constexpr unsigned kNone = ~0u;
+};
+
+// The copying itself, by the caller.
+void move(void* to, const void* from, std::size_t bytes, bool past_caches) noexcept;
+
+// In a forked child: the threads are not there.
+void forget() noexcept;
+
+}  // namespace hpe::copiers

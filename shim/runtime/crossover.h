@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// Which way a pageable copy goes: the driver's or through staging. Machines differ too much to know: for each class of
+// sizes (powers of two) the first copies of the program go both ways in turn, and from then on the faster way is taken.
+// Small copies are the driver's; the largest are not worth an experiment, and follow the class of kDecisive.
+//
+// Bytes and nanoseconds. Threads: any; no lock: two copies at once may both be experiments. Errors: none.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+namespace hpe {
+
+class Crossover {
+public:
+    enum class Way : std::uint8_t { Driver, Staged };
+    static constexpr std::size_t kSmallest = std::size_t{512} << 10, kDecisive = std::size_t{64} << 20;
+
+    Way choose(std::size_t bytes) const noexcept {
+        if (bytes < kSmallest) return Way::Driver;
+        const auto& driver = tried(bytes, Way::Driver);
+        const auto& staged = tried(bytes, Way::Staged);
+        const auto d = driver.count.load(std::memory_order_relaxed), s = staged.count.load(std::memory_order_relaxed);
+        if (d < kTrials || s < kTrials) {
+            if (bytes >= 2 * kDecisive) return Way::Staged;
+            return s <= d ? Way::Staged : Way::Driver;
+        }
+        return staged.best.load(std::memory_order_relaxed) <= driver.best.load(std::memory_order_relaxed) ? Way::Staged
+                                                                                                          : Way::Driver;
+    }
+
+    // A copy took so long, with nothing before it in its stream.
+    void took(std::size_t bytes, Way way, std::uint64_t nanoseconds) noexcept {
+        if (bytes < kSmallest || bytes >= 2 * kDecisive) return;
+        auto& t = tried(bytes, way);
+        const auto rate = nanoseconds * 1024 / (bytes >> 10);  // a MiB
+        auto best = t.best.load(std::memory_order_relaxed);
+        while (rate < best && !t.best.compare_exchange_weak(best, rate, std::memory_order_relaxed)) {
+        }
+        t.count.fetch_add(1, std::memory_order_relaxed);
+    }
+    // Whether took() of this size can still change a choice.
+    bool measuring(std::size_t bytes) const noexcept {
+        return bytes >= kSmallest && bytes < 2 * kDecisive &&
+               (tried(bytes, Way::Driver).count.load(std::memory_order_relaxed) < kTrials ||
+                tried(bytes, Way::Staged).count.load(std::memory_order_relaxed) < kTrials);
+    }
+
+private:
+    static constexpr std::uint32_t kTrials = 3;
+    static constexpr unsigned kClasses = 8;  // 512K, 1M, ... 32M, 64M and more
+    struct Tried {
+        std::atomic<std::uint32_t> count{0};
+        std::atomic<std::uint64_t> best{std::numeric_limits<std::uint64_t>::max()};  // nanoseconds a MiB
+    };
+    static unsigned class_of(std::size_t bytes) noexcept {
+        return std::min<unsigned>(static_cast<unsigned>(std::bit_width(bytes / kSmallest)) - 1, kClasses - 1);
+    }
+    Tried& tried(std::size_t bytes, Way way) noexcept { return tried_[class_of(bytes)][static_cast<std::size_t>(way)]; }
+    const Tried& tried(std::size_t bytes, Way way) const noexcept {
+        return tried_[class_of(bytes)][static_cast<std::size_t>(way)];
+    }
+    std::array<std::array<Tried, 2>, kClasses> tried_{};
+};
+
+}  // namespace hpe

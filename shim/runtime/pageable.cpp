@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+// Whether a copy is for staging, and what surrounds it there.
+#include "shim/runtime/pageable.h"
+
+#include <chrono>
+
+#include "shim/runtime/crossover.h"
+#include "shim/runtime/real.h"
+#include "shim/runtime/staging.h"
+
+namespace hpe::pageable::detail {
+
+namespace {
+
+constinit Crossover to_device, to_host;
+Crossover& crossover(const Copy& copy) noexcept {
+    return copy.direction == Copy::Direction::ToDevice ? to_device : to_host;
+}
+
+CUstream handle(const Copy& copy) noexcept {
+    if (copy.stream != nullptr) return copy.stream;
+    return copy.flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
+
+// Memory that the driver knows (pinned, registered, managed) needs no staging.
+bool is_pageable(const void* host) noexcept {
+    unsigned type = 0;
+    return driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(host)) ==
+           CUDA_ERROR_INVALID_VALUE;
+}
+
+// A copy that the driver would refuse must not be made by half.
+bool in_one_allocation(CUdeviceptr device, std::size_t bytes) noexcept {
+    CUdeviceptr base = 0;
+    std::size_t size = 0;
+    return driver.cuMemGetAddressRange_v2(&base, &size, device) == CUDA_SUCCESS && device >= base &&
+           device - base <= size && bytes <= size - (device - base);
+}
+
+// The context in which the copy is made, or nullptr if that is not the current one.
+CUcontext context_of(const Copy& copy) noexcept {
+    CUcontext current = nullptr, streams = nullptr;
+    if (driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current == nullptr) return nullptr;
+    const auto stream = handle(copy);
+    if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return current;
+    return driver.cuStreamGetCtx(stream, &streams) == CUDA_SUCCESS && streams == current ? current : nullptr;
+}
+
+CUresult transfer(staging::Lane& lane, const Copy& copy, CUstream stream) noexcept {
+    auto* host = static_cast<std::byte*>(copy.host);
+    return copy.direction == Copy::Direction::ToDevice
+               ? staging::copy_to_device(lane, copy.device, host, copy.bytes, stream, copy.returns == Return::Done)
+               : staging::copy_to_host(lane, host, copy.device, copy.bytes, stream);
+}
+
+}  // namespace
+
+bool worth_asking(std::size_t bytes) noexcept { return bytes >= Crossover::kSmallest && staging::helpers() != 0; }
+
+unsigned long long now() noexcept {
+    return static_cast<unsigned long long>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+void driver_took(const Copy& copy, unsigned long long nanoseconds) noexcept {
+    crossover(copy).took(copy.bytes, Crossover::Way::Driver, nanoseconds);
+}
+
+Attempt attempt(const Copy& copy) noexcept {
+    // While any stream is captured some calls are errors that the program must see.
+    if (in_flight.capturing_anywhere()) return {};
+    auto& ways = crossover(copy);
+    const auto way = ways.choose(copy.bytes);
+    const bool waits = copy.returns == Return::Done;
+    // Only a copy that waits tells how long it takes.
+    const bool measure = waits && ways.measuring(copy.bytes) && driver.cuStreamQuery(handle(copy)) == CUDA_SUCCESS;
+    if (way == Crossover::Way::Driver) return {false, measure && is_pageable(copy.host), CUDA_SUCCESS};
+    if (!is_pageable(copy.host) || !in_one_allocation(copy.device, copy.bytes)) return {};
+    const CUcontext context = context_of(copy);
+    if (context == nullptr) return {};
+    // Pinning waits for the device, which may be waiting for this thread.
+    staging::Lane lane(context, copy.bytes, [] { return in_flight.idle(); });
+    if (lane.size() < 2) return {};
+    if (!waits) return {true, false, transfer(lane, copy, handle(copy))};
+
+    const auto stream = handle(copy);
+    const auto event = lane[0].event;
+    // What came before in the stream has ended when such a copy returns, and when it begins.
+    auto result = twice([&] { return driver.cuEventRecord(event, stream); });
+    if (result == CUDA_SUCCESS) result = twice([&] { return driver.cuEventSynchronize(event); });
+    if (result != CUDA_SUCCESS) return {true, false, result};
+    const bool to_device = copy.direction == Copy::Direction::ToDevice;
+    const auto begin = measure ? now() : 0;
+    result = transfer(lane, copy, to_device ? lane.to_device() : lane.to_host());
+    if (measure && !lane.grew() && result == CUDA_SUCCESS) ways.took(copy.bytes, way, now() - begin);
+    return {true, false, result};
+}
+
+}  // namespace hpe::pageable::detail

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+// The bound on memory that libhpe pins (HPE_PINNED_LIMIT): shadows and staging blocks draw on one account. Pinned
+// memory is taken from every other process of the machine.
+//
+// Bytes. Threads: any; no lock, no allocation. Errors: take() says no.
+#pragma once
+
+#include <cstddef>
+
+namespace hpe::pinned {
+
+// Once, before anything else. 0: a quarter of the machine's memory.
+void configure(std::size_t limit) noexcept;
+std::size_t limit() noexcept;
+
+bool take(std::size_t bytes) noexcept;
+void give_back(std::size_t bytes) noexcept;
+
+}  // namespace hpe::pinned

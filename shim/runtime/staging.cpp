@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: MIT
+// One pool of blocks per context, and the two loops that keep blocks, helpers and the device busy.
+#include "shim/runtime/staging.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
+#include "shim/base/machine.h"
+#include "shim/base/spin_lock.h"
+#include "shim/runtime/options.h"
+#include "shim/runtime/pinned.h"
+#include "shim/runtime/real.h"
+
+namespace hpe::staging {
+
+struct Pool {
+    static constexpr unsigned kMost = 128;
+
+    std::atomic<CUcontext> context{nullptr};
+    SpinLock lock;  // guards what follows
+    std::array<Block, kMost> blocks{};
+    std::array<bool, kMost> held{};
+    unsigned count = 0;
+    CUstream to_device = nullptr, to_host = nullptr;
+};
+
+namespace {
+
+// Below this a job costs more to hand over than to copy, and a transfer more to enqueue than to make.
+constexpr std::size_t kSmallestJob = std::size_t{64} << 10, kSmallestPiece = std::size_t{256} << 10;
+constexpr std::size_t kLargestJob = std::size_t{512} << 10;
+// Seen on an H200's host: a block that was filled through the caches of several processors reaches the device slowly at
+// first (22 instead of 39 GB/s for 16 MiB), in the end faster (49 instead of 46 GB/s for 256 MiB).
+constexpr std::size_t kFillsCaches = std::size_t{128} << 20;
+// What is too large to be read from a cache afterwards is written past it.
+constexpr std::size_t kOutgrowsCaches = std::size_t{32} << 20;
+
+constexpr std::size_t kMaxPools = 64;
+constinit std::array<Pool, kMaxPools> pools;
+constinit std::size_t block_bytes = std::size_t{4} << 20;
+constinit unsigned wanted_helpers = 0;
+constinit std::atomic<unsigned> active{0};  // copies under way
+
+Pool* pool_of(CUcontext context) noexcept {
+    for (auto& pool : pools) {
+        auto found = pool.context.load(std::memory_order_acquire);
+        if (found == context) return &pool;
+        if (found == nullptr && pool.context.compare_exchange_strong(found, context)) return &pool;
+        if (found == context) return &pool;
+    }
+    return nullptr;  // more contexts than a process can have devices for
+}
+
+CUresult new_stream(CUstream& stream) noexcept {
+    if (stream != nullptr) return CUDA_SUCCESS;
+    const auto result = twice([&] { return driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0); });
+    if (result != CUDA_SUCCESS) stream = nullptr;
+    return result;
+}
+
+// Adds up to `more` blocks. The pool is locked, its context current.
+void grow(Pool& pool, unsigned more) noexcept {
+    more = std::min(more, Pool::kMost - pool.count);
+    if (new_stream(pool.to_device) != CUDA_SUCCESS || new_stream(pool.to_host) != CUDA_SUCCESS) return;
+    unsigned granted = 0;
+    while (granted < more && pinned::take(block_bytes)) ++granted;
+    if (granted == 0) return;
+    void* memory = nullptr;
+    const auto bytes = granted * block_bytes;
+    if (twice([&] { return driver.cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE); }) != CUDA_SUCCESS) {
+        pinned::give_back(bytes);
+        return;
+    }
+    for (unsigned i = 0; i < granted; ++i) {
+        Block& block = pool.blocks[pool.count];
+        block = {};
+        block.memory = static_cast<std::byte*>(memory) + i * block_bytes;
+        if (twice([&] { return driver.cuEventCreate(&block.event, CU_EVENT_DISABLE_TIMING); }) == CUDA_SUCCESS) {
+            pool.held[pool.count++] = false;
+        }
+    }
+}
+
+// Whether the block may be written. With `wait` it waits; then only an error says no.
+bool is_free(Block& block, bool wait, CUresult& result) noexcept {
+    if (!block.in_flight) return true;
+    const auto said =
+        wait ? twice([&] { return driver.cuEventSynchronize(block.event); }) : driver.cuEventQuery(block.event);
+    if (said == CUDA_SUCCESS) {
+        block.in_flight = false;
+        return true;
+    }
+    if (said != CUDA_ERROR_NOT_READY) {
+        block.broken = true;
+        result = said;
+    }
+    return false;
+}
+
+std::size_t in_pages(std::size_t bytes) noexcept { return (bytes + 4095) / 4096 * 4096; }
+
+// A copy is cut into pieces, one transfer and one block each, and a piece into jobs. The whole team works on the oldest
+// piece, so that the device has it soon; the first of a small copy are small.
+class Pieces {
+public:
+    Pieces(std::size_t bytes, const Lane& lane) noexcept : bytes_(bytes) {
+        constexpr std::size_t middling = std::size_t{1} << 20;
+        const auto fit = std::max(bytes / 32, std::min(bytes / 16, middling));
+        piece_ = std::clamp(in_pages(fit), std::min(kSmallestPiece, block_bytes), block_bytes);
+        const auto share = lane.team() == 0 ? piece_ : in_pages(piece_ / (lane.team() + 1));
+        job_ = std::min(std::clamp(share, kSmallestJob, kLargestJob), piece_);
+    }
+    std::size_t count() const noexcept { return (bytes_ + piece_ - 1) / piece_; }
+    std::size_t begin(std::size_t piece) const noexcept { return piece * piece_; }
+    std::size_t size(std::size_t piece) const noexcept { return std::min(piece_, bytes_ - begin(piece)); }
+    std::size_t job() const noexcept { return job_; }
+
+private:
+    std::size_t bytes_, piece_, job_;
+};
+
+// The jobs of one piece.
+class Crowd {
+public:
+    void begin(std::byte* to, const std::byte* from, std::size_t bytes, std::size_t job_bytes, bool alone,
+               bool past_caches) noexcept {
+        count_ = 0;
+        if (alone) {
+            copiers::move(to, from, bytes, past_caches);
+            return;
+        }
+        job_bytes = std::max(job_bytes, in_pages(bytes / kMost));
+        for (std::size_t at = 0; at < bytes; at += job_bytes) {
+            jobs_[count_++].begin(to + at, from + at, std::min(job_bytes, bytes - at), past_caches);
+        }
+    }
+    bool done() const noexcept {
+        return std::all_of(jobs_.begin(), jobs_.begin() + count_, [](const auto& job) { return job.done(); });
+    }
+    // The caller's share: one job that no helper has begun.
+    bool help() noexcept {
+        return std::any_of(jobs_.begin(), jobs_.begin() + count_, [](auto& job) { return job.help(); });
+    }
+    void finish() noexcept {
+        for (unsigned i = 0; i < count_; ++i) jobs_[i].finish();
+        count_ = 0;
+    }
+
+private:
+    static constexpr unsigned kMost = 64;
+    std::array<copiers::Job, kMost> jobs_;
+    unsigned count_ = 0;
+};
+using Crowds = std::array<Crowd, Lane::kMost>;
+
+// Enqueues the transfer, and with `mark` the event that tells its end.
+template <class Transfer>
+CUresult send(Block& block, CUstream stream, bool mark, Transfer&& transfer) noexcept {
+    const auto sent = twice(transfer);
+    if (sent != CUDA_SUCCESS) return sent;
+    block.in_flight = true;
+    const auto recorded = mark ? twice([&] { return driver.cuEventRecord(block.event, stream); }) : CUDA_SUCCESS;
+    block.broken = recorded != CUDA_SUCCESS;
+    return recorded;
+}
+
+}  // namespace
+
+void configure(unsigned threads, std::size_t bytes) noexcept {
+    block_bytes = bytes;
+    // More do not move more: a dozen fill a PCIe 5 link, and other processes share the node.
+    constexpr unsigned kEnough = 12;
+    wanted_helpers = threads != kAutomatic ? threads : std::min(machine::processors() - 1, kEnough);
+}
+
+unsigned helpers() noexcept { return wanted_helpers; }
+
+Lane::Lane(CUcontext context, std::size_t bytes, bool (*may_pin)()) noexcept : pool_(pool_of(context)) {
+    const auto others = active.fetch_add(1, std::memory_order_relaxed);
+    if (pool_ == nullptr) return;
+    // Callers copy, too: with half as many of them as helpers, handing over would only cost.
+    team_ = copiers::start(wanted_helpers) / (others + 1);
+    if (others != 0 && team_ < 2) team_ = 0;
+    const auto most = std::min<std::size_t>((bytes + kSmallestPiece - 1) / kSmallestPiece, team_ != 0 ? kMost : 2);
+    std::scoped_lock lock(pool_->lock);
+    const auto collect = [&] {
+        for (unsigned i = 0; i < pool_->count && count_ < most; ++i) {
+            auto ignored = CUDA_SUCCESS;
+            if (pool_->held[i] || pool_->blocks[i].broken || !is_free(pool_->blocks[i], false, ignored)) continue;
+            pool_->held[i] = true;
+            blocks_[count_++] = &pool_->blocks[i];
+        }
+    };
+    collect();
+    if (count_ < most && pool_->count < Pool::kMost && may_pin()) {
+        grow(*pool_, static_cast<unsigned>(most) - count_);
+        collect();
+        grew_ = true;
+    }
+}
+
+Lane::~Lane() {
+    active.fetch_sub(1, std::memory_order_relaxed);
+    if (pool_ == nullptr) return;
+    std::scoped_lock lock(pool_->lock);
+    for (unsigned i = 0; i < count_; ++i) {
+        const auto index = blocks_[i] - pool_->blocks.data();
+        pool_->held[static_cast<std::size_t>(index)] = false;
+    }
+}
+
+CUstream Lane::to_device() const noexcept { return pool_->to_device; }
+CUstream Lane::to_host() const noexcept { return pool_->to_host; }
+
+CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, std::size_t bytes, CUstream stream,
+                        bool wait) noexcept {
+    const Pieces pieces(bytes, lane);
+    const auto count = pieces.count(), window = std::size_t{lane.size()};
+    Crowds crowds;
+    auto result = CUDA_SUCCESS;
+    std::size_t begun = 0, sent = 0;
+    while (sent < count) {
+        while (begun < count && begun - sent < window && result == CUDA_SUCCESS &&
+               is_free(lane[begun], begun == sent, result)) {
+            auto& crowd = crowds[begun % window];
+            crowd.begin(lane[begun].memory, from + pieces.begin(begun), pieces.size(begun), pieces.job(),
+                        lane.team() == 0, bytes < kFillsCaches);
+            ++begun;
+            if (crowd.done()) break;  // let the device have it
+        }
+        if (begun == sent) break;
+        auto& oldest = crowds[sent % window];
+        while (!oldest.done() && oldest.help()) {
+        }
+        oldest.finish();
+        if (result == CUDA_SUCCESS) {
+            Block& block = lane[sent];
+            const auto device = to + pieces.begin(sent);
+            // An event where somebody will ask for it.
+            const bool mark = !wait || sent + window < count || sent + 1 == count;
+            result = send(block, stream, mark,
+                          [&] { return driver.cuMemcpyHtoDAsync_v2(device, block.memory, pieces.size(sent), stream); });
+        }
+        ++sent;
+    }
+    if (!wait) return result;
+    // The last one's event says it of all; after an error the stream itself does.
+    const auto waited = result == CUDA_SUCCESS ? twice([&] { return driver.cuEventSynchronize(lane[count - 1].event); })
+                                               : twice([&] { return driver.cuStreamSynchronize(stream); });
+    for (unsigned i = 0; i < lane.size(); ++i) {
+        if (waited == CUDA_SUCCESS) lane[i].in_flight = false;
+        if (waited != CUDA_SUCCESS && lane[i].in_flight) lane[i].broken = true;
+    }
+    return result != CUDA_SUCCESS ? result : waited;
+}
+
+CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, std::size_t bytes, CUstream stream) noexcept {
+    const Pieces pieces(bytes, lane);
+    const auto count = pieces.count(), window = std::size_t{lane.size()};
+    Crowds crowds;
+    auto result = CUDA_SUCCESS;
+    std::size_t asked = 0, arrived = 0, drained = 0;
+    while (drained < count) {
+        while (asked < count && asked - drained < window && result == CUDA_SUCCESS) {
+            Block& block = lane[asked];
+            if (!is_free(block, true, result)) break;
+            const auto device = from + pieces.begin(asked);
+            result = send(block, stream, true, [&] {
+                return driver.cuMemcpyDtoHAsync_v2(block.memory, device, pieces.size(asked), stream);
+            });
+            if (result == CUDA_SUCCESS) ++asked;
+        }
+        // With nothing to drain there is nothing to do but wait for the device.
+        while (arrived < asked && is_free(lane[arrived], arrived == drained, result)) {
+            crowds[arrived % window].begin(to + pieces.begin(arrived), lane[arrived].memory, pieces.size(arrived),
+                                           pieces.job(), lane.team() == 0, bytes >= kOutgrowsCaches);
+            ++arrived;
+        }
+        if (drained == arrived) break;  // an error
+        auto& oldest = crowds[drained % window];
+        if (!oldest.help() && (oldest.done() || arrived == asked)) oldest.finish();
+        if (oldest.done()) {
+            oldest.finish();
+            ++drained;
+        }
+    }
+    return result;
+}
+
+void forget(CUcontext context) noexcept {
+    for (auto& pool : pools) {
+        if (pool.context.load(std::memory_order_acquire) != context) continue;
+        std::scoped_lock lock(pool.lock);
+        pinned::give_back(pool.count * block_bytes);
+        // The slot stays with the handle: a primary context comes back under the same one.
+        pool.count = 0;
+        pool.to_device = pool.to_host = nullptr;
+    }
+}
+
+}  // namespace hpe::staging

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+// Copies between the device and memory that is not pinned, through recycled pinned blocks: the device moves one block
+// while helper threads fill or drain others. This is what the driver does for such a copy with one thread and one
+// small buffer, at a fifth of the link's speed (FACTS.md).
+//
+// The blocks belong to a context and die with it. A copy takes the blocks that are free and never waits for those of
+// another copy, which may be stuck behind a kernel that waits for this very thread.
+//
+// Bytes. Threads: any, outside host callbacks. Errors: the driver's; on failure the destination's content is undefined,
+// as after a failed copy of CUDA's.
+#pragma once
+
+#include <cuda.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/runtime/copiers.h"
+
+namespace hpe::staging {
+
+// Once, before anything else: helper threads (HPE_STAGING_THREADS, or kAutomatic) and bytes of a block
+// (HPE_STAGING_BLOCK).
+void configure(unsigned threads, std::size_t block_bytes) noexcept;
+// Helpers that a copy may have; 0 where they could not run beside the caller.
+unsigned helpers() noexcept;
+
+struct Block {
+    std::byte* memory = nullptr;
+    CUevent event = nullptr;  // after the last transfer from or to it
+    bool in_flight = false;   // which may not have ended
+    bool broken = false;      // a transfer whose end cannot be told: never used again
+};
+
+struct Pool;
+
+// The blocks of one copy, from its beginning to its end.
+class Lane {
+public:
+    static constexpr unsigned kMost = 8;
+
+    // In a context that is current, for a copy of `bytes`. Where `may_pin` is true blocks are made if there are too
+    // few, which waits for the device; it is asked only then. size() is 0 if none is to be had.
+    Lane(CUcontext context, std::size_t bytes, bool (*may_pin)()) noexcept;
+    ~Lane();
+    Lane(const Lane&) = delete;
+    Lane& operator=(const Lane&) = delete;
+
+    unsigned size() const noexcept { return count_; }
+    // Helpers for this copy: its share of all, other copies being under way.
+    unsigned team() const noexcept { return team_; }
+    Block& operator[](std::size_t piece) noexcept { return *blocks_[piece % count_]; }
+    // Blocks were made for it: it took longer than the next will.
+    bool grew() const noexcept { return grew_; }
+    // Streams of libhpe's own, which wait for nothing of the program's.
+    CUstream to_device() const noexcept;
+    CUstream to_host() const noexcept;
+
+private:
+    Pool* pool_ = nullptr;
+    std::array<Block*, kMost> blocks_{};
+    unsigned count_ = 0, team_ = 0;
+    bool grew_ = false;
+};
+
+// `from` may be reused on return; the device has the bytes when `stream` has come that far. With `wait` it has come
+// that far on return.
+CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, std::size_t bytes, CUstream stream,
+                        bool wait) noexcept;
+// Done on return.
+CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, std::size_t bytes, CUstream stream) noexcept;
+// The context's blocks went with it.
+void forget(CUcontext context) noexcept;
+
+}  // namespace hpe::staging
