@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""Runs bench/copies.cu against itself: pinned memory, pageable memory with the driver alone and with libhpe, the latter
+two also bound to two processors and to one. For scripts/gpu-check.
+"""
+import os
+import statistics
+
+from compare import environment, printed_numbers
+
+SIZES = ("64 KiB", "256 KiB", "1 MiB", "16 MiB", "64 MiB", "256 MiB", "1 GiB")
+LINES = [f"{size} to the {side}" for side in ("device", "host") for size in SIZES] \
+    + ["both directions at once", "eight threads, 4 MiB each"]
+BOUND = {"": None, ", 2 processors": 2, ", 1 processor": 1}
+
+
+def copies(program, library, rounds=2):
+    """contender -> line -> GB/s, the median of `rounds` processes."""
+    contenders = {"pinned": (["pinned"], None, None)}
+    for suffix, processors in BOUND.items():
+        contenders["driver" + suffix] = (["pageable"], None, processors)
+        contenders["libhpe" + suffix] = (["pageable"], library, processors)
+    samples = {name: [] for name in contenders}
+    for number in range(rounds):
+        for name in list(contenders) if number % 2 == 0 else reversed(list(contenders)):
+            arguments, preload, processors = contenders[name]
+            chosen = ",".join(map(str, sorted(os.sched_getaffinity(0))[:processors]))
+            command = [program, *arguments, "0.05"] if processors is None else \
+                ["taskset", "-c", chosen, program, *arguments, "0.05"]
+            samples[name].append(printed_numbers(command, environment(preload)))
+    return {name: {line: round(statistics.median(values), 2) for line, values in zip(LINES, zip(*runs))}
+            for name, runs in samples.items()}
+
+
+def judge(rates, target):
+    """Calls target(what, measured, limit, "at least") for each of the engine's targets."""
+    def of(name, line):
+        return rates[name][line]
+
+    for side in ("device", "host"):
+        for size in ("64 MiB", "256 MiB", "1 GiB"):
+            line = f"{size} to the {side}"
+            target(f"pageable, {line}, GB/s", of("libhpe", line), 45, "at least")
+            target(f"pageable / pinned, {line}", of("libhpe", line) / of("pinned", line), 0.85, "at least")
+        for size, factor in (("1 MiB", 1.5), ("16 MiB", 2.5)):
+            line = f"{size} to the {side}"
+            target(f"pageable, libhpe / driver, {line}", of("libhpe", line) / of("driver", line), factor, "at least")
+        for size in ("64 KiB", "256 KiB"):
+            line = f"{size} to the {side}"
+            target(f"pageable, libhpe / driver, {line}", of("libhpe", line) / of("driver", line), 0.97, "at least")
+        for size in SIZES:
+            line = f"{size} to the {side}"
+            if size not in ("64 KiB", "256 KiB"):
+                target(f"on 2 processors, libhpe / driver, {line}",
+                       of("libhpe, 2 processors", line) / of("driver, 2 processors", line), 1.3, "at least")
+            target(f"on 1 processor, libhpe / driver, {line}",
+                   of("libhpe, 1 processor", line) / of("driver, 1 processor", line), 0.97, "at least")
+    target("both directions at once, GB/s", of("libhpe", LINES[-2]), 80, "at least")
+    target("eight threads, 4 MiB each, GB/s", of("libhpe", LINES[-1]), 30, "at least")
