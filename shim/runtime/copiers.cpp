@@ -32,7 +32,7 @@ constinit std::array<Place, kPlaces> places;
 // number modulo kPlaces. Some of them their own thread has copied meanwhile.
 constinit std::atomic<std::uint64_t> first{0}, last{0};
 constinit std::atomic<std::uint32_t> handed_over{0};  // moves with each: what sleeping helpers watch
-constinit std::atomic<unsigned> asleep{0};
+constinit std::atomic<bool> sleeping{false};          // some may be asleep
 constinit std::atomic<unsigned> running{0};
 constinit std::mutex start_mutex;
 
@@ -81,9 +81,8 @@ void serve(void*) noexcept {
             worked = work();
         }
         if (worked) continue;
-        asleep.fetch_add(1, std::memory_order_seq_cst);
+        sleeping.store(true, std::memory_order_seq_cst);
         handed_over.wait(seen, std::memory_order_seq_cst);
-        asleep.fetch_sub(1, std::memory_order_relaxed);
     }
 }
 
@@ -127,7 +126,10 @@ void Job::begin(void* to, const void* from, std::size_t bytes, bool past_caches)
         place_ = static_cast<unsigned>(&place - places.data());
         place.stage.store(Stage::Ready, std::memory_order_release);
         handed_over.fetch_add(1, std::memory_order_seq_cst);
-        if (asleep.load(std::memory_order_seq_cst) != 0) handed_over.notify_one();
+        // All at once: the first of many jobs wakes those who will do the others.
+        if (sleeping.load(std::memory_order_seq_cst) && sleeping.exchange(false, std::memory_order_seq_cst)) {
+            handed_over.notify_all();
+        }
         return;
     }
     place_ = kNone;
@@ -161,7 +163,6 @@ void Job::finish() noexcept {
 void forget() noexcept {
     running.store(0, std::memory_order_relaxed);
     first.store(last.load(std::memory_order_relaxed), std::memory_order_relaxed);
-    asleep.store(0, std::memory_order_relaxed);
     for (auto& place : places) place.stage.store(Stage::Free, std::memory_order_relaxed);
 }
 

@@ -105,9 +105,10 @@ std::size_t in_pages(std::size_t bytes) noexcept { return (bytes + 4095) / 4096 
 // piece, so that the device has it soon; the first of a small copy are small.
 class Pieces {
 public:
-    Pieces(std::size_t bytes, const Lane& lane) noexcept : bytes_(bytes) {
+    // `few`: each piece costs an event and a wait, and what comes last is drained while nothing else moves.
+    Pieces(std::size_t bytes, const Lane& lane, bool few) noexcept : bytes_(bytes) {
         constexpr std::size_t middling = std::size_t{1} << 20;
-        const auto fit = std::max(bytes / 32, std::min(bytes / 16, middling));
+        const auto fit = few ? bytes / 8 : std::max(bytes / 32, std::min(bytes / 16, middling));
         piece_ = std::clamp(in_pages(fit), std::min(kSmallestPiece, block_bytes), block_bytes);
         const auto share = lane.team() == 0 ? piece_ : in_pages(piece_ / (lane.team() + 1));
         job_ = std::min(std::clamp(share, kSmallestJob, kLargestJob), piece_);
@@ -216,7 +217,7 @@ CUstream Lane::to_host() const noexcept { return pool_->to_host; }
 
 CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, std::size_t bytes, CUstream stream,
                         bool wait) noexcept {
-    const Pieces pieces(bytes, lane);
+    const Pieces pieces(bytes, lane, false);
     const auto count = pieces.count(), window = std::size_t{lane.size()};
     Crowds crowds;
     auto result = CUDA_SUCCESS;
@@ -257,7 +258,7 @@ CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, std::
 }
 
 CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, std::size_t bytes, CUstream stream) noexcept {
-    const Pieces pieces(bytes, lane);
+    const Pieces pieces(bytes, lane, true);
     const auto count = pieces.count(), window = std::size_t{lane.size()};
     Crowds crowds;
     auto result = CUDA_SUCCESS;

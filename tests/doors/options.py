@@ -20,12 +20,18 @@ BAD = {
                        "99999999999999999999", "18446744073709551615G"],
     "HPE_ROLLING_SIZE": ["0", "-1", "65536", "Auto", "1.5", "two", "1 "],
     "HPE_LOG": ["Debug", "2", "verbose", "warn,debug"],
+    "HPE_PINNED_LIMIT": ["0", "1023K", "-1", "all", "1M ", "1.5G"],
+    "HPE_STAGING_THREADS": ["-1", "65", "Auto", "two", "1.5", "all"],
+    "HPE_STAGING_BLOCK": ["0", "1", "4095", "4097", "65M", "1G", "auto", "4 K"],
 }
 GOOD = {
     "HPE_PROTOCOL": ["batch", "lazy", "rolling", ""],
     "HPE_BLOCK_SIZE": ["4096", "4K", "4k", "12K", "1M", "1m", "1G", "1g", "1048576", ""],
     "HPE_ROLLING_SIZE": ["1", "2", "auto", "65535", "1K", ""],
     "HPE_LOG": ["error", "warn", "info", ""],
+    "HPE_PINNED_LIMIT": ["1M", "1048576", "16G", "auto", ""],
+    "HPE_STAGING_THREADS": ["0", "1", "64", "auto", ""],
+    "HPE_STAGING_BLOCK": ["4K", "4096", "12K", "64M", ""],
 }
 ANY_TEXT = {"HPE_REPORT"}  # tried in report.py
 

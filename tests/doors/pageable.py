@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""usage: pageable.py PAGEABLE
+
+Copies between the program's own memory and the device, which libhpe moves through pinned blocks of its own where that is
+faster. The driver's own way is slow here (HPE_SOFT_PAGEABLE), so that it is. The same output as without libhpe, at the
+extremes of every option; and the driver's call counts say which way the copies went.
+"""
+import sys
+import tempfile
+
+import soft
+
+program = sys.argv[1]
+MACHINE = {"HPE_SOFT_DEVICES": 2, "HPE_SOFT_PAGEABLE": "500M"}
+OPTIONS = [
+    {"HPE_STAGING_THREADS": 3},
+    {"HPE_STAGING_THREADS": 1, "HPE_STAGING_BLOCK": "4K", "HPE_PINNED_LIMIT": "1M"},
+    {"HPE_STAGING_THREADS": 64, "HPE_STAGING_BLOCK": "64M"},
+    {"HPE_STAGING_THREADS": 2, "HPE_STAGING_BLOCK": "100K", "HPE_PROTOCOL": "lazy"},
+    {"HPE_STAGING_THREADS": 0},
+    {"HPE_PROTOCOL": "off"},
+    {},
+]
+problems, runs = [], 0
+cases = soft.run([program], preload=False)[1].decode().split()
+for case in cases:
+    wanted = soft.run([program, case], preload=False, **MACHINE)
+    if wanted[0] != 0 or b"WRONG" in wanted[1]:
+        problems.append(f"{case} without libhpe: {wanted}")
+    for options in OPTIONS:
+        runs += 1
+        got = soft.run([program, case], **MACHINE, **options)
+        if got[:2] != wanted[:2] or b"hpe:" in got[2]:
+            problems.append(f"{soft.shown([program, case], {**MACHINE, **options})}\n  {got}\n  without libhpe {wanted}")
+
+
+def calls(case, **options):
+    with tempfile.NamedTemporaryFile("r") as counts:
+        soft.run([program, case], HPE_SOFT_COUNT=counts.name, **MACHINE, **options)
+        return {name: int(n) for name, n in (line.split()[:2] for line in counts if not line.startswith("#"))}
+
+
+# Pinned, managed and registered memory the driver moves as fast.
+for case, options, staged in (("sizes", {"HPE_STAGING_THREADS": 3}, True), ("sizes", {"HPE_STAGING_THREADS": 0}, False),
+                              ("known_memory", {"HPE_STAGING_THREADS": 3}, False),
+                              ("threads", {"HPE_STAGING_THREADS": 3}, True)):
+    counted = calls(case, **options)
+    transfers = [counted.get(f"cuMemcpy{way}Async", 0) for way in ("HtoD", "DtoH")]
+    program_made = 20 if case == "threads" else 0  # calls of the program's own
+    if staged != (min(transfers) > program_made + 20) or (not staged and max(transfers) > program_made):
+        problems.append(f"{case} {options}: transfers to the device and back: {transfers}")
+    if not staged and counted.get("cuMemHostAlloc", 0) > (1 if case == "known_memory" else 0):
+        problems.append(f"{case} {options}: pinned memory was made: {sorted(counted.items())}")
+if runs < 84:
+    problems.append(f"only {runs} runs")
+print("\n".join(problems[:20]) or f"{runs} runs")
+sys.exit(1 if problems else 0)

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: MIT
+// Copies between the program's own memory and the device, one case a run; without arguments the names of the cases.
+// Every case checks its bytes and prints what is the same wherever it runs.
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#define CHECK(call)                                                                                  \
+    do {                                                                                             \
+        const cudaError_t check_error = (call);                                                      \
+        if (check_error != cudaSuccess) {                                                            \
+            std::printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorName(check_error)); \
+            std::exit(1);                                                                            \
+        }                                                                                            \
+    } while (0)
+#define WANT(condition)                                                    \
+    do {                                                                   \
+        if (!(condition)) {                                                \
+            std::printf("WRONG %s:%d: %s\n", __FILE__, __LINE__, #condition); \
+            std::exit(1);                                                  \
+        }                                                                  \
+    } while (0)
+
+using Bytes = std::vector<unsigned char>;
+constexpr std::size_t kMiB = 1 << 20;
+
+static unsigned char pattern(std::size_t i, unsigned seed) {
+    return static_cast<unsigned char>((i * 2654435761u + seed * 40503u) >> 13);
+}
+static void fill(unsigned char* p, std::size_t n, unsigned seed) {
+    for (std::size_t i = 0; i < n; ++i) p[i] = pattern(i, seed);
+}
+static bool is(const unsigned char* p, std::size_t n, unsigned seed) {
+    for (std::size_t i = 0; i < n; ++i) {
+        if (p[i] != pattern(i, seed)) return false;
+    }
+    return true;
+}
+
+__global__ void add_one(unsigned char* p, std::size_t n) {
+    for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < n;
+         i += static_cast<std::size_t>(gridDim.x) * blockDim.x)
+        ++p[i];
+}
+static void add_one_to(unsigned char* p, std::size_t n, cudaStream_t stream = nullptr) {
+    add_one<<<64, 128, 0, stream>>>(p, n);
+    CHECK(cudaGetLastError());
+}
+
+struct Device {
+    unsigned char* p = nullptr;
+    explicit Device(std::size_t n) { CHECK(cudaMalloc(&p, n)); }
+    ~Device() { cudaFree(p); }
+    Device(const Device&) = delete;
+    Device& operator=(const Device&) = delete;
+};
+
+// Around the smallest that is staged, around pieces and blocks; host and device side at odd places.
+static void sizes() {
+    const std::size_t all[] = {0,         1,           4095,          512 * 1024 - 1, 512 * 1024, 512 * 1024 + 1,
+                               kMiB,      kMiB + 4097, 3 * kMiB - 5,  4 * kMiB,       9 * kMiB + 3, 33 * kMiB + 12345};
+    unsigned seed = 0;
+    for (const std::size_t n : all) {
+        for (const std::size_t odd : {0, 13}) {
+            for (int again = 0; again < (n < 4 * kMiB ? 3 : 1); ++again, ++seed) {
+                Bytes from(n + odd + 1, 1), to(n + odd + 2, 2);
+                Device d(n + 64);
+                fill(from.data() + odd, n, seed);
+                CHECK(cudaMemcpy(d.p + odd, from.data() + odd, n, cudaMemcpyHostToDevice));
+                std::memset(from.data(), 0xee, from.size());  // it may be reused at once
+                CHECK(cudaMemcpy(to.data() + odd, d.p + odd, n, cudaMemcpyDeviceToHost));
+                WANT(is(to.data() + odd, n, seed) && to[n + odd] == 2 && to[n + odd + 1] == 2);
+                WANT(odd == 0 || to[odd - 1] == 2);
+            }
+        }
+    }
+}
+
+// With kernels before and after, in the default stream and in others.
+static void order() {
+    const std::size_t n = 2 * kMiB + 100;
+    Device d(n);
+    cudaStream_t blocking, other;
+    CHECK(cudaStreamCreate(&blocking));
+    CHECK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    Bytes host(n), got(n);
+    for (int round = 0; round < 3; ++round) {
+        fill(host.data(), n, 1);
+        CHECK(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice));
+        add_one_to(d.p, n, blocking);
+        CHECK(cudaMemcpy(got.data(), d.p, n, cudaMemcpyDeviceToHost));  // waits for blocking streams
+        for (std::size_t i = 0; i < n; ++i) WANT(got[i] == static_cast<unsigned char>(host[i] + 1));
+        for (cudaStream_t stream : {blocking, other}) {
+            fill(host.data(), n, 2);
+            CHECK(cudaMemcpyAsync(d.p, host.data(), n, cudaMemcpyHostToDevice, stream));
+            std::memset(host.data(), 0, n);  // pageable: it may be reused
+            add_one_to(d.p, n, stream);
+            add_one_to(d.p, n, stream);
+            CHECK(cudaMemcpyAsync(got.data(), d.p, n, cudaMemcpyDeviceToHost, stream));  // pageable: done on return
+            for (std::size_t i = 0; i < n; ++i) WANT(got[i] == static_cast<unsigned char>(pattern(i, 2) + 2));
+            CHECK(cudaStreamSynchronize(stream));
+        }
+        // A later kernel in a stream that waits for nothing sees a copy that has returned.
+        fill(host.data(), n, 3);
+        CHECK(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice));
+        add_one_to(d.p, n, other);
+        CHECK(cudaStreamSynchronize(other));
+        CHECK(cudaMemcpy(got.data(), d.p, n, cudaMemcpyDeviceToHost));
+        for (std::size_t i = 0; i < n; ++i) WANT(got[i] == static_cast<unsigned char>(pattern(i, 3) + 1));
+    }
+    CHECK(cudaStreamDestroy(blocking));
+    CHECK(cudaStreamDestroy(other));
+}
+
+// A copy that waits also waits for what came before it: the other copy has landed.
+static void waits_for_earlier() {
+    const std::size_t n = 2 * kMiB;
+    Device d(n), e(n);
+    unsigned char* pinned;
+    CHECK(cudaMallocHost(&pinned, n));
+    Bytes host(n);
+    for (int round = 0; round < 8; ++round) {
+        fill(host.data(), n, 5 + round);
+        CHECK(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice));
+        std::memset(pinned, 0, n);
+        CHECK(cudaLaunchHostFunc(nullptr, [](void*) { usleep(5000); }, nullptr));
+        CHECK(cudaMemcpyAsync(pinned, d.p, n, cudaMemcpyDeviceToHost, nullptr));
+        CHECK(cudaMemcpy(e.p, host.data(), n, cudaMemcpyHostToDevice));
+        WANT(is(pinned, n, 5 + round));
+    }
+    CHECK(cudaFreeHost(pinned));
+}
+
+// Behind a callback that waits for what the caller does after the call: an ordered copy must return before. Other
+// threads' copies go on meanwhile, though this one's blocks are taken.
+static std::atomic<bool> released{false};
+static void behind_callback() {
+    const std::size_t n = 2 * kMiB;
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    std::vector<Device*> devices;
+    std::vector<Bytes> hosts;
+    for (int i = 0; i < 24; ++i) devices.push_back(new Device(n)), hosts.emplace_back(n);
+    {
+        Device warm(n);  // the blocks are there
+        for (int i = 0; i < 4; ++i) CHECK(cudaMemcpy(warm.p, hosts[0].data(), n, cudaMemcpyHostToDevice));
+    }
+    CHECK(cudaLaunchHostFunc(stream, [](void*) { while (!released.load()) usleep(100); }, nullptr));
+    fill(hosts[0].data(), n, 70);
+    CHECK(cudaMemcpyAsync(devices[0]->p, hosts[0].data(), n, cudaMemcpyHostToDevice, stream));
+    std::memset(hosts[0].data(), 0, n);
+    std::thread([&] {
+        cudaStream_t mine;
+        CHECK(cudaStreamCreateWithFlags(&mine, cudaStreamNonBlocking));
+        for (int i = 1; i < 24; ++i) {
+            fill(hosts[i].data(), n, 70 + i);
+            CHECK(cudaMemcpyAsync(devices[i]->p, hosts[i].data(), n, cudaMemcpyHostToDevice, mine));
+            std::memset(hosts[i].data(), 0, n);
+            CHECK(cudaMemcpyAsync(hosts[i].data(), devices[i]->p, n, cudaMemcpyDeviceToHost, mine));
+            WANT(is(hosts[i].data(), n, 70 + i));
+        }
+        CHECK(cudaStreamDestroy(mine));
+    }).join();
+    released = true;
+    CHECK(cudaStreamSynchronize(stream));
+    Bytes got(n);
+    CHECK(cudaMemcpy(got.data(), devices[0]->p, n, cudaMemcpyDeviceToHost));
+    WANT(is(got.data(), n, 70));
+    for (Device* d : devices) delete d;
+    CHECK(cudaStreamDestroy(stream));
+}
+
+static void threads() {
+    std::vector<std::thread> all;
+    for (int t = 0; t < 10; ++t) {
+        all.emplace_back([t] {
+            for (int round = 0; round < 4; ++round) {
+                const std::size_t n = (1 + (t * 7 + round * 3) % 5) * kMiB + t * 17;
+                Device d(n);
+                Bytes host(n), got(n);
+                cudaStream_t stream;
+                CHECK(cudaStreamCreate(&stream));
+                fill(host.data(), n, t * 100 + round);
+                if (round % 2 == 0) {
+                    CHECK(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice));
+                    CHECK(cudaMemcpy(got.data(), d.p, n, cudaMemcpyDeviceToHost));
+                } else {
+                    CHECK(cudaMemcpyAsync(d.p, host.data(), n, cudaMemcpyHostToDevice, stream));
+                    CHECK(cudaMemcpyAsync(got.data(), d.p, n, cudaMemcpyDeviceToHost, stream));
+                }
+                WANT(is(got.data(), n, t * 100 + round));
+                CHECK(cudaStreamDestroy(stream));
+            }
+        });
+    }
+    for (auto& t : all) t.join();
+}
+
+// Memory that the driver knows.
+static void known_memory() {
+    const std::size_t n = 3 * kMiB;
+    Device d(n);
+    Bytes got(n);
+    unsigned char *pinned, *managed;
+    auto* registered = static_cast<unsigned char*>(mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    CHECK(cudaMallocHost(&pinned, n));
+    CHECK(cudaMallocManaged(&managed, n));
+    CHECK(cudaHostRegister(registered, n, cudaHostRegisterDefault));
+    for (unsigned char* host : {pinned, managed, registered}) {
+        fill(host, n, 11);
+        CHECK(cudaMemcpy(d.p, host, n, cudaMemcpyHostToDevice));
+        std::memset(host, 0, n);
+        CHECK(cudaMemcpy(host, d.p, n, cudaMemcpyDeviceToHost));
+        CHECK(cudaDeviceSynchronize());
+        WANT(is(host, n, 11));
+        CHECK(cudaMemcpy(d.p, host, n, cudaMemcpyDefault));
+        CHECK(cudaMemcpy(got.data(), d.p, n, cudaMemcpyDefault));
+        WANT(is(got.data(), n, 11));
+    }
+    CHECK(cudaHostUnregister(registered));
+    munmap(registered, n);
+    CHECK(cudaFreeHost(pinned));
+    CHECK(cudaFree(managed));
+}
+
+// A range that ends behind its allocation is refused, and nothing is moved.
+static void too_long() {
+    Bytes host(64 * kMiB);
+    unsigned char* p;
+    CHECK(cudaMalloc(&p, 2 * kMiB));
+    CHECK(cudaMemset(p, 7, 2 * kMiB));
+    fill(host.data(), host.size(), 1);
+    for (int i = 0; i < 3; ++i) {
+        std::printf("%s ", cudaGetErrorName(cudaMemcpy(p + kMiB, host.data(), std::size_t{1} << 40, cudaMemcpyHostToDevice)));
+        std::printf("%s\n", cudaGetErrorName(cudaGetLastError()));
+    }
+    Bytes got(2 * kMiB);
+    CHECK(cudaMemcpy(got.data(), p, got.size(), cudaMemcpyDeviceToHost));
+    for (const auto byte : got) WANT(byte == 7);
+    CHECK(cudaFree(p));
+    for (int i = 0; i < 3; ++i)
+        std::printf("%s\n", cudaGetErrorName(cudaMemcpy(host.data(), p, kMiB, cudaMemcpyDeviceToHost)));
+    cudaGetLastError();
+}
+
+static void capture() {
+    const std::size_t n = 2 * kMiB;
+    Device d(n);
+    Bytes host(n), got(n);
+    cudaStream_t stream;
+    CHECK(cudaStreamCreate(&stream));
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    CHECK(cudaMemcpyAsync(d.p, host.data(), n, cudaMemcpyHostToDevice, stream));
+    add_one_to(d.p, n, stream);
+    CHECK(cudaMemcpyAsync(got.data(), d.p, n, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    std::size_t nodes = 0;
+    CHECK(cudaGraphGetNodes(graph, nullptr, &nodes));
+    std::printf("%zu nodes\n", nodes);
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    for (int round = 0; round < 3; ++round) {
+        fill(host.data(), n, round);
+        CHECK(cudaGraphLaunch(exec, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        for (std::size_t i = 0; i < n; ++i) WANT(got[i] == static_cast<unsigned char>(host[i] + 1));
+    }
+    // Outside the captured stream, while it is captured in the strictest mode.
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    std::printf("%s\n", cudaGetErrorName(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice)));
+    cudaGetLastError();
+    cudaStreamEndCapture(stream, &graph);
+    cudaGetLastError();
+}
+
+static void child() {
+    const std::size_t n = 4 * kMiB;
+    Device d(n);
+    Bytes host(n), got(n);
+    for (int round = 0; round < 3; ++round) {
+        fill(host.data(), n, round);
+        CHECK(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice));
+        const pid_t pid = fork();
+        if (pid == 0) {
+            std::memcpy(got.data(), host.data(), n);
+            std::_Exit(is(got.data(), n, round) ? 17 : 1);
+        }
+        int status = 0;
+        WANT(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 17);
+        CHECK(cudaMemcpy(got.data(), d.p, n, cudaMemcpyDeviceToHost));
+        WANT(is(got.data(), n, round));
+    }
+}
+
+static void reset() {
+    const std::size_t n = 4 * kMiB;
+    for (int round = 0; round < 4; ++round) {
+        for (int device = 0; device < 2; ++device) {
+            CHECK(cudaSetDevice(device));
+            Device d(n);
+            Bytes host(n), got(n);
+            fill(host.data(), n, round);
+            CHECK(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice));
+            CHECK(cudaMemcpy(got.data(), d.p, n, cudaMemcpyDeviceToHost));
+            WANT(is(got.data(), n, round));
+        }
+        CHECK(cudaSetDevice(round % 2));
+        CHECK(cudaDeviceReset());
+    }
+    // Memory of one device while the other is current.
+    CHECK(cudaSetDevice(0));
+    Device d(n);
+    CHECK(cudaSetDevice(1));
+    Bytes host(n), got(n);
+    fill(host.data(), n, 9);
+    CHECK(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(got.data(), d.p, n, cudaMemcpyDeviceToHost));
+    WANT(is(got.data(), n, 9));
+}
+
+// From a static object's destructor, after main.
+struct Last {
+    unsigned char* device = nullptr;
+    ~Last() {
+        if (device == nullptr) return;
+        const std::size_t n = 4 * kMiB;
+        Bytes got(n);
+        const auto result = cudaMemcpy(got.data(), device, n, cudaMemcpyDeviceToHost);
+        std::printf("%s\n", result == cudaErrorCudartUnloading || (result == cudaSuccess && is(got.data(), n, 3)) ? "right" : "WRONG");
+    }
+} last;
+static void at_exit() {
+    const std::size_t n = 4 * kMiB;
+    CHECK(cudaMalloc(&last.device, n));
+    Bytes host(n);
+    fill(host.data(), n, 3);
+    CHECK(cudaMemcpy(last.device, host.data(), n, cudaMemcpyHostToDevice));
+}
+
+// A kernel that fails: the copy behind it says so.
+__global__ void fail() { asm volatile("trap;"); }
+static void after_error() {
+    const std::size_t n = 4 * kMiB;
+    Device d(n);
+    Bytes host(n);
+    for (int i = 0; i < 3; ++i) CHECK(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice));
+    fail<<<1, 1>>>();
+    for (int i = 0; i < 3; ++i)
+        std::printf("%s\n", cudaGetErrorName(cudaMemcpy(host.data(), d.p, n, cudaMemcpyDeviceToHost)));
+}
+
+struct Case {
+    const char* name;
+    void (*run)();
+} const cases[] = {{"sizes", sizes},     {"order", order},       {"waits_for_earlier", waits_for_earlier},
+                   {"threads", threads}, {"behind_callback", behind_callback}, {"known_memory", known_memory},
+                   {"too_long", too_long}, {"capture", capture}, {"child", child}, {"reset", reset},
+                   {"at_exit", at_exit}, {"after_error", after_error}};
+
+int main(int argc, char** argv) {
+    for (const Case& c : cases) {
+        if (argc < 2)
+            std::printf("%s\n", c.name);
+        else if (std::strcmp(argv[1], c.name) == 0) {
+            c.run();
+            std::printf("%s ends\n", c.name);
+        }
+    }
+    return 0;
+}

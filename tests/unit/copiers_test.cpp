@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// Helper threads that copy memory: every byte arrives, whoever copies it; and the copy that writes past the caches.
+#include "shim/runtime/copiers.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "shim/base/stream_copy.h"
+#include "tests/unit/catch.h"
+
+using namespace hpe;
+
+namespace {
+
+using Bytes = std::vector<unsigned char>;
+
+Bytes noise(std::size_t n, unsigned seed) {
+    Bytes bytes(n);
+    for (std::size_t i = 0; i < n; ++i) bytes[i] = static_cast<unsigned char>((i + 1) * (seed * 2654435761u + 77) >> 9);
+    return bytes;
+}
+
+// Many jobs at once, of sizes to 300 KB; returns how many bytes are wrong.
+std::size_t copy_all(std::size_t jobs, unsigned seed, bool help) {
+    std::vector<Bytes> from, to;
+    std::vector<copiers::Job> all(jobs);
+    for (std::size_t i = 0; i < jobs; ++i) {
+        const bool large = (i * 7919 + seed * 31) % 5 == 0;
+        from.push_back(noise(1 + (large ? i * 1021 % 300000 : i * 37 % 4096), seed + static_cast<unsigned>(i)));
+        to.emplace_back(from.back().size() + 1, static_cast<unsigned char>(0xee));
+    }
+    for (std::size_t i = 0; i < jobs; ++i) all[i].begin(to[i].data(), from[i].data(), from[i].size(), i % 2 == 0);
+    for (std::size_t i = 0; help && i < jobs; i += 3) all[jobs - 1 - i].help();
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < jobs; ++i) {
+        all[i].finish();
+        if (!all[i].done()) ++wrong;
+        for (std::size_t k = 0; k < from[i].size(); ++k) wrong += to[i][k] != from[i][k];
+        wrong += to[i].back() != 0xee;
+    }
+    return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("a copy past the caches moves every byte and no other") {
+    for (const std::size_t bytes : {0u, 1u, 15u, 63u, 64u, 65u, 4095u, 4096u, 16383u, 16384u, 16385u, 70000u, 163840u}) {
+        for (const std::size_t shift : {0u, 1u, 16u, 63u}) {
+            const Bytes from = noise(bytes + 3, 5);
+            Bytes to(bytes + shift + 1, static_cast<unsigned char>(0xee));
+            stream_copy(to.data() + shift, from.data() + 3, bytes);
+            INFO(bytes << " bytes, shifted by " << shift);
+            CHECK(std::memcmp(to.data() + shift, from.data() + 3, bytes) == 0);
+            CHECK(to.back() == 0xee);
+            CHECK((shift == 0 || to[shift - 1] == 0xee));
+        }
+    }
+}
+
+// In this order: there are no helpers at first.
+TEST_CASE("jobs end with and without helpers, one thread and many") {
+    CHECK(copiers::start(0) == 0);
+    CHECK(copy_all(50, 1, true) == 0);
+    CHECK(copiers::start(3) == 3);
+    CHECK(copiers::start(8) == 3);  // they are there
+    CHECK(copy_all(700, 2, false) == 0);  // more than there are places
+    CHECK(copy_all(700, 3, true) == 0);
+    std::atomic<std::size_t> wrong{0};
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < 6; ++t) {
+        threads.emplace_back([t, &wrong] {
+            for (unsigned round = 0; round < 20; ++round) wrong += copy_all(20 + t * 13, t * 100 + round, round % 2 == 0);
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    CHECK(wrong == 0);
+    // One after the other, so that helpers fall asleep between.
+    for (unsigned i = 0; i < 40; ++i) {
+        CHECK(copy_all(1 + i % 3, i, false) == 0);
+        std::this_thread::sleep_for(std::chrono::milliseconds(i % 4));
+    }
+    copiers::forget();
+    CHECK(copy_all(20, 9, true) == 0);
+}

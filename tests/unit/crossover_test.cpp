@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// Which way a pageable copy goes, learned from how long both ways took.
+#include "shim/runtime/crossover.h"
+
+#include "tests/unit/catch.h"
+
+using namespace hpe;
+using Way = Crossover::Way;
+
+namespace {
+
+constexpr std::size_t kMiB = 1 << 20;
+
+// Makes copies until both ways are known; one takes `driver` and `staged` nanoseconds a MiB. Returns how many were made.
+int learn(Crossover& c, std::size_t bytes, unsigned driver, unsigned staged) {
+    int made = 0;
+    for (; c.measuring(bytes) && made < 100; ++made) {
+        const Way way = c.choose(bytes);
+        c.took(bytes, way, (way == Way::Driver ? driver : staged) * (bytes / 1024) / 1024);
+    }
+    return made;
+}
+
+}  // namespace
+
+TEST_CASE("small copies are the driver's, and nothing is measured for them") {
+    Crossover c;
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, Crossover::kSmallest - 1}) {
+        CHECK(c.choose(bytes) == Way::Driver);
+        CHECK_FALSE(c.measuring(bytes));
+        c.took(bytes, Way::Staged, 1);
+    }
+    CHECK(c.measuring(Crossover::kSmallest));
+    CHECK(c.choose(Crossover::kSmallest) == Way::Staged);  // the first trial
+}
+
+TEST_CASE("each class of sizes learns its own faster way, in a few copies") {
+    Crossover c;
+    CHECK(learn(c, Crossover::kSmallest, 100, 200) == 6);
+    CHECK(learn(c, 4 * kMiB, 200, 100) == 6);
+    CHECK(c.choose(Crossover::kSmallest) == Way::Driver);
+    CHECK(c.choose(2 * Crossover::kSmallest - 1) == Way::Driver);
+    CHECK(c.measuring(2 * Crossover::kSmallest));
+    for (int i = 0; i < 20; ++i) CHECK(c.choose(4 * kMiB) == Way::Staged);
+    CHECK(c.choose(8 * kMiB - 1) == Way::Staged);
+    CHECK(c.measuring(8 * kMiB));
+}
+
+TEST_CASE("the best of several trials counts, so that one slow copy decides nothing") {
+    Crossover c;
+    for (const unsigned took : {900u, 100u, 800u}) c.took(kMiB, Way::Staged, took);
+    for (const unsigned took : {150u, 150u, 150u}) c.took(kMiB, Way::Driver, took);
+    CHECK(c.choose(kMiB) == Way::Staged);
+}
+
+TEST_CASE("the largest copies are no experiment: staged, until a smaller class says otherwise") {
+    Crossover c;
+    const std::size_t large = 1024 * kMiB;
+    for (int i = 0; i < 10; ++i) {
+        CHECK(c.choose(large) == Way::Staged);
+        CHECK_FALSE(c.measuring(large));
+        c.took(large, Way::Staged, 1);
+    }
+    learn(c, Crossover::kDecisive, 100, 200);
+    CHECK(c.choose(large) == Way::Driver);
+}
