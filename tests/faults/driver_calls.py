@@ -19,7 +19,7 @@ share, shares = map(int, (sys.argv[2] if len(sys.argv) > 2 else "0/1").split("/"
 ERRORS = {"OUT_OF_MEMORY": 2, "INVALID_VALUE": 1, "LAUNCH_FAILED": 719}
 PLACES = 12  # of one function, at most
 BURST = 4    # calls in a row: all that libhpe tries, and then some
-COMMON = {"HPE_SOFT_DEVICES": 2, "HPE_BLOCK_SIZE": "8K"}
+COMMON = {"HPE_SOFT_DEVICES": 2, "HPE_BLOCK_SIZE": "8K", "HPE_STAGING_THREADS": 2}
 MAX_LINES = 3
 DIED = -11
 
