@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: MIT
 """usage: table.py RESULTS.json [README.md]
 
-Prints what gpu-check measured as the table that README shows. With README.md: puts it there, between its marks.
+Prints what gpu-check measured as the tables that README shows. With README.md: puts them there, between their marks.
 """
 import json
 import pathlib
 import sys
 
-BEGIN, END = "<!-- table -->\n", "<!-- end -->"
+MARKS = {"figures": ("<!-- table -->\n", "<!-- end -->"), "copies, GB/s": ("<!-- copies -->\n", "<!-- end copies -->")}
 COLUMNS = {"libhpe, one pointer": "one pointer, rolling", "managed memory": "managed", "managed, prefetched": "prefetched",
            "copies, pageable": "pageable", "copies, pinned by hand": "pinned"}
 
@@ -30,14 +30,26 @@ def table(results):
             "explicit-copy twins print.\n")
 
 
+def copies(results):
+    rates = results["copies, GB/s"]
+    names = {"driver": "driver", "libhpe": "libhpe", "pinned": "pinned by hand", "driver, 2 processors": "driver, 2 processors",
+             "libhpe, 2 processors": "libhpe, 2 processors"}
+    rows = [["pageable copies, GB/s", *names.values()], ["---"] * (len(names) + 1)]
+    rows += [[line, *(f"{rates[name][line]:.1f}" for name in names)] for line in rates["libhpe"]]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows).replace("| --- ", "|---").replace("--- |", "---|") + "\n"
+
+
 def main():
-    text = table(json.loads(pathlib.Path(sys.argv[1]).read_text()))
-    if len(sys.argv) == 2:
-        print(text, end="")
-        return
-    readme = pathlib.Path(sys.argv[2])
-    before, rest = readme.read_text().split(BEGIN)
-    readme.write_text(before + BEGIN + text + END + rest.split(END, 1)[1])
+    results = json.loads(pathlib.Path(sys.argv[1]).read_text())
+    for key, make in (("figures", table), ("copies, GB/s", copies)):
+        if key not in results:
+            continue
+        if len(sys.argv) == 2:
+            print(make(results), end="")
+            continue
+        readme, (begin, end) = pathlib.Path(sys.argv[2]), MARKS[key]
+        before, rest = readme.read_text().split(begin)
+        readme.write_text(before + begin + make(results) + end + rest.split(end, 1)[1])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 
 #include "shim/runtime/crossover.h"
 #include "shim/runtime/real.h"
+#include "shim/runtime/report.h"
 #include "shim/runtime/staging.h"
 
 namespace hpe::pageable::detail {
@@ -47,6 +48,7 @@ CUcontext context_of(const Copy& copy) noexcept {
 }
 
 CUresult transfer(staging::Lane& lane, const Copy& copy, CUstream stream) noexcept {
+    report::copy_staged(copy.bytes);
     auto* host = static_cast<std::byte*>(copy.host);
     return copy.direction == Copy::Direction::ToDevice
                ? staging::copy_to_device(lane, copy.device, host, copy.bytes, stream, copy.returns == Return::Done)

@@ -47,6 +47,7 @@ constexpr std::size_t kListed = 1000;
 
 constinit std::mutex mutex;
 constinit std::atomic<std::uint32_t> added{0};
+constinit std::atomic<std::uint64_t> staged_copies{0}, staged_bytes{0};
 struct State {
     std::string destination, protocol;
     std::vector<Line> lines;
@@ -122,7 +123,8 @@ std::string as_json(const State& s, std::uint32_t objects) {
         fmt::format("{{\n  \"protocol\": \"{}\",\n  \"process\": {},\n  \"objects\": {},\n  \"total\": {{", s.protocol,
                     getpid(), objects);
     append_json(out, s.total);
-    out += "},\n";
+    fmt::format_to(std::back_inserter(out), "}},\n  \"staged_copies\": {}, \"staged_bytes\": {},\n",
+                   staged_copies.load(), staged_bytes.load());
     append_json(out, call_sites::most(kListed));
     out += "  \"per_object\": [";
     const char* separator = "\n";
@@ -163,6 +165,10 @@ std::string as_text(const State& s, std::uint32_t objects) {
     if (more != 0)
         fmt::format_to(std::back_inserter(out), "hpe: {:>8} more objects; HPE_REPORT=file.json lists them\n", more);
     row("total", "", s.total);
+    if (const auto copies = staged_copies.load(); copies != 0) {
+        fmt::format_to(std::back_inserter(out), "hpe: {} of the program's own copies, {}, went through pinned memory\n",
+                       copies, size_text(staged_bytes.load()));
+    }
     constexpr std::size_t sites = 3;
     for (const auto& site : call_sites::most(sites).sites) {
         const auto place = site.module.empty() ? fmt::format("{:#x}", site.address)
@@ -184,6 +190,11 @@ bool write_all(int fd, const std::string& text) {
 }
 
 }  // namespace
+
+void copy_staged(std::size_t bytes) noexcept {
+    staged_copies.fetch_add(1, std::memory_order_relaxed);
+    staged_bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
 
 std::uint32_t object_added() { return added.fetch_add(1, std::memory_order_relaxed) + 1; }
 

@@ -13,6 +13,8 @@ namespace hpe::report {
 
 // Objects are numbered in order of allocation. Costs a counter when no report was asked for.
 std::uint32_t object_added();
+// A copy of the program's own went through staging. Bytes.
+void copy_staged(std::size_t bytes) noexcept;
 void object_removed(const Object& object);
 
 // "" : none; "-": text on stderr; otherwise a path, JSON if it ends in .json, "%p" replaced by the process id.

@@ -6,6 +6,8 @@ Copies between the program's own memory and the device, which libhpe moves throu
 faster. The driver's own way is slow here (HPE_SOFT_PAGEABLE), so that it is. The same output as without libhpe, at the
 extremes of every option; and the driver's call counts say which way the copies went.
 """
+import json
+import pathlib
 import sys
 import tempfile
 
@@ -52,6 +54,14 @@ for case, options, staged in (("sizes", {"HPE_STAGING_THREADS": 3}, True), ("siz
         problems.append(f"{case} {options}: transfers to the device and back: {transfers}")
     if not staged and counted.get("cuMemHostAlloc", 0) > (1 if case == "known_memory" else 0):
         problems.append(f"{case} {options}: pinned memory was made: {sorted(counted.items())}")
+with tempfile.TemporaryDirectory() as folder:
+    for threads, staged in ((3, True), (0, False)):
+        path = pathlib.Path(folder) / f"{threads}.json"
+        soft.run([program, "order"], HPE_REPORT=path, HPE_STAGING_THREADS=threads, **MACHINE)
+        report = json.loads(path.read_text())
+        if (report["staged_copies"] > 0) != staged or report["staged_bytes"] != report["staged_copies"] * (2 * 2**20 + 100):
+            problems.append(f"{threads} helper threads: the report counts {report['staged_copies']} staged copies of "
+                            f"{report['staged_bytes']} bytes")
 if runs < 84:
     problems.append(f"only {runs} runs")
 print("\n".join(problems[:20]) or f"{runs} runs")

@@ -72,6 +72,7 @@ with tempfile.TemporaryDirectory() as folder:
             compare.problem("a report in a file is announced on stderr")
         report = json.loads((folder / "report.json").read_text())
         if set(report) != {"protocol", "process", "objects", "total", "per_object", "objects_omitted", "call_sites",
+                           "staged_copies", "staged_bytes",
                            "faults_elsewhere"}:
             compare.problem(f"keys {sorted(report)}")
         if report["protocol"] != protocol or report["objects"] != 2 or set(report["total"]) != KEYS:
