@@ -3,7 +3,7 @@
 """A program of this folder on the soft device, without libhpe and with it: it checks its values itself and must end
 well, and its output must be what the test expects.
 
-usage: run.py PROGRAM EXPECTED    EXPECTED: a line, or a file
+usage: run.py PROGRAM EXPECTED [VARIABLE=VALUE...]    EXPECTED: a line, or a file; the variables are the soft device's
 """
 import pathlib
 import sys
@@ -13,11 +13,12 @@ import soft  # noqa: E402
 
 
 def main():
-    program, expected = sys.argv[1:3]
+    program, expected, *settings = sys.argv[1:]
+    variables = dict(setting.split("=", 1) for setting in settings)
     wanted = pathlib.Path(expected).read_bytes() if pathlib.Path(expected).is_file() else (expected + "\n").encode()
     failed = 0
     for preload in (False, True):
-        status, out, errors = soft.run([program], preload=preload, timeout=60)
+        status, out, errors = soft.run([program], preload=preload, timeout=60, **variables)
         if status == 0 and out == wanted:
             continue
         failed = 1

@@ -6,6 +6,7 @@
 // host wait for the stream and then move the bytes in the calling thread as well.
 #include "toolchain/softgpu/driver/copy.h"
 
+#include <array>
 #include <atomic>
 #include <cstring>
 
@@ -227,6 +228,33 @@ CopyOp copy_of_3d(const Descriptor* d) {
     return op;
 }
 
+// A peer copy without a stream comes after all work of the current context and of both others, and before what they are
+// given later (cudaMemcpyPeer in the runtime's manual).
+template <class Copy>
+CUresult between(Context& to, Context& from, Copy&& copy) {
+    to.check();
+    from.check();
+    const auto stream = stream_of(nullptr);
+    {
+        const std::lock_guard lock(driver().order);
+        std::vector<TaskRef> before;
+        for (Context* context : {&to, &from}) {
+            const auto more = predecessors(*context->legacy);
+            before.insert(before.end(), more.begin(), more.end());
+        }
+        append(
+            *stream, [] {}, before);
+    }
+    const CUresult result = copy();
+    const std::lock_guard lock(driver().order);
+    for (Context* context : {&to, &from}) {
+        if (context->legacy != stream)
+            append(
+                *context->legacy, [] {}, std::array{stream->tail});
+    }
+    return result;
+}
+
 }  // namespace
 
 CUresult run(Context&, const CopyOp& op) { return move(op, op.staged != nullptr); }
@@ -288,9 +316,7 @@ CUresult api::cuMemcpyAtoA_v2(CUarray dst, size_t to, CUarray src, size_t from, 
 }
 
 CUresult api::cuMemcpyPeer(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n) {
-    context_of(to).check();
-    context_of(from).check();
-    return on_device(nullptr, dst, src, n, Wait::Yes);
+    return between(context_of(to), context_of(from), [&] { return on_device(nullptr, dst, src, n, Wait::Yes); });
 }
 CUresult api::cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n,
                                 CUstream stream) {
@@ -308,7 +334,13 @@ CUresult api::cuMemcpy3D_v2(const CUDA_MEMCPY3D* d) { return copy(nullptr, copy_
 CUresult api::cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* d, CUstream stream) {
     return copy(stream, copy_of_3d(d), Wait::No);
 }
-CUresult api::cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* d) { return copy(nullptr, copy_of_3d(d), Wait::Yes); }
+CUresult api::cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* d) {
+    require(d != nullptr);
+    Context& here = current();
+    return between(d->dstContext != nullptr ? context_of(d->dstContext) : here,
+                   d->srcContext != nullptr ? context_of(d->srcContext) : here,
+                   [&] { return copy(nullptr, copy_of_3d(d), Wait::Yes); });
+}
 CUresult api::cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* d, CUstream stream) {
     return copy(stream, copy_of_3d(d), Wait::No);
 }
