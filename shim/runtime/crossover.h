@@ -23,14 +23,14 @@ public:
 
     Way choose(std::size_t bytes) const noexcept {
         if (bytes < kSmallest) return Way::Driver;
-        const auto& driver = tried(bytes, Way::Driver);
+        const auto& direct = tried(bytes, Way::Driver);
         const auto& staged = tried(bytes, Way::Staged);
-        const auto d = driver.count.load(std::memory_order_relaxed), s = staged.count.load(std::memory_order_relaxed);
+        const auto d = direct.count.load(std::memory_order_relaxed), s = staged.count.load(std::memory_order_relaxed);
         if (d < kTrials || s < kTrials) {
             if (bytes >= 2 * kDecisive) return Way::Staged;
             return s <= d ? Way::Staged : Way::Driver;
         }
-        return staged.best.load(std::memory_order_relaxed) <= driver.best.load(std::memory_order_relaxed) ? Way::Staged
+        return staged.best.load(std::memory_order_relaxed) <= direct.best.load(std::memory_order_relaxed) ? Way::Staged
                                                                                                           : Way::Driver;
     }
 

@@ -47,7 +47,8 @@ std::size_t copy_all(std::size_t jobs, unsigned seed, bool help) {
 }  // namespace
 
 TEST_CASE("a copy past the caches moves every byte and no other") {
-    for (const std::size_t bytes : {0u, 1u, 15u, 63u, 64u, 65u, 4095u, 4096u, 16383u, 16384u, 16385u, 70000u, 163840u}) {
+    for (const std::size_t bytes :
+         {0u, 1u, 15u, 63u, 64u, 65u, 4095u, 4096u, 16383u, 16384u, 16385u, 70000u, 163840u}) {
         for (const std::size_t shift : {0u, 1u, 16u, 63u}) {
             const Bytes from = noise(bytes + 3, 5);
             Bytes to(bytes + shift + 1, static_cast<unsigned char>(0xee));
@@ -65,14 +66,15 @@ TEST_CASE("jobs end with and without helpers, one thread and many") {
     CHECK(copiers::start(0) == 0);
     CHECK(copy_all(50, 1, true) == 0);
     CHECK(copiers::start(3) == 3);
-    CHECK(copiers::start(8) == 3);  // they are there
+    CHECK(copiers::start(8) == 3);        // they are there
     CHECK(copy_all(700, 2, false) == 0);  // more than there are places
     CHECK(copy_all(700, 3, true) == 0);
     std::atomic<std::size_t> wrong{0};
     std::vector<std::thread> threads;
     for (unsigned t = 0; t < 6; ++t) {
         threads.emplace_back([t, &wrong] {
-            for (unsigned round = 0; round < 20; ++round) wrong += copy_all(20 + t * 13, t * 100 + round, round % 2 == 0);
+            for (unsigned round = 0; round < 20; ++round)
+                wrong += copy_all(20 + t * 13, t * 100 + round, round % 2 == 0);
         });
     }
     for (auto& thread : threads) thread.join();

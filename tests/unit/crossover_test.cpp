@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::size_t kMiB = 1 << 20;
 
-// Makes copies until both ways are known; one takes `driver` and `staged` nanoseconds a MiB. Returns how many were made.
+// Makes copies until both ways are known; one takes `driver` and `staged` nanoseconds a MiB. Returns how many were
+// made.
 int learn(Crossover& c, std::size_t bytes, unsigned driver, unsigned staged) {
     int made = 0;
     for (; c.measuring(bytes) && made < 100; ++made) {
