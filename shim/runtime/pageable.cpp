@@ -13,9 +13,9 @@ namespace hpe::pageable::detail {
 
 namespace {
 
-constinit Crossover to_device, to_host;
+constinit Crossover ways_to_device, ways_to_host;
 Crossover& crossover(const Copy& copy) noexcept {
-    return copy.direction == Copy::Direction::ToDevice ? to_device : to_host;
+    return copy.direction == Copy::Direction::ToDevice ? ways_to_device : ways_to_host;
 }
 
 CUstream handle(const Copy& copy) noexcept {
