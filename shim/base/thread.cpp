@@ -16,11 +16,10 @@ bool start_thread(const char* name, void (*body)(void*)) noexcept {
     pthread_attr_t attributes;
     if (pthread_attr_init(&attributes) != 0) return false;
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    // The program's signals are not ours to take; a fault is.
+    // The program's signals are not ours to take; a fault is, and SIGSTKFLT tells that it is wanted (signals.h).
     sigset_t blocked, before;
     sigfillset(&blocked);
-    sigdelset(&blocked, SIGSEGV);
-    sigdelset(&blocked, SIGBUS);
+    for (int fault : {SIGSEGV, SIGBUS, SIGSTKFLT}) sigdelset(&blocked, fault);
     SignalsBlocked::real_sigmask(SIG_SETMASK, &blocked, &before);
     pthread_t thread;
     const auto run = [](void* argument) -> void* {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Transfers, cut at the arena's chunks: a copy that spans two pinned ranges is not one the driver promises to take. A
-// chunk that is not pinned goes through the channel's pinned staging memory.
+// chunk that is not pinned goes through the channel's own pinned blocks.
 #include "shim/runtime/engine.h"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <mutex>
 
 #include "shim/base/log.h"
@@ -14,6 +13,7 @@
 #include "shim/runtime/arena.h"
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/real.h"
+#include "shim/runtime/staging.h"
 
 namespace hpe {
 
@@ -23,12 +23,13 @@ namespace {
 
 // The engine's part of one context.
 struct Channel {
-    static constexpr std::size_t kStaging = std::size_t{1} << 20;
+    static constexpr std::size_t kBlock = std::size_t{512} << 10;
 
     std::atomic<CUcontext> context{nullptr};
     SpinLock lock;  // guards what follows
     CUstream to_host = nullptr, to_device = nullptr;
-    std::byte* staging = nullptr;      // pinned, kStaging bytes
+    // Its own, so that a fault can be served though all others are taken; kBlock bytes each.
+    std::array<staging::Block, 2> blocks{};
     std::atomic<std::size_t> sent{0};  // flushes enqueued and not yet waited for
 };
 
@@ -57,19 +58,26 @@ CUstream new_stream() noexcept {
     return made == CUDA_SUCCESS ? stream : nullptr;
 }
 
-// Streams and staging memory of a channel, made at first use. The channel is locked and its context current. False when
+// Streams and blocks of a channel, made at first use. The channel is locked and its context current. False when
 // the driver refuses: copies are then synchronous and ordered behind the program's own work.
 bool open(Channel& channel) noexcept {
-    if (channel.staging != nullptr) return true;
+    const auto usable = [](const staging::Block& block) { return block.memory != nullptr && !block.broken; };
+    if (std::all_of(channel.blocks.begin(), channel.blocks.end(), usable)) return true;
     if (channel.to_host == nullptr) channel.to_host = new_stream();
     if (channel.to_device == nullptr) channel.to_device = new_stream();
     if (channel.to_host == nullptr || channel.to_device == nullptr) return false;
-    void* memory = nullptr;
-    if (twice([&] { return driver.cuMemHostAlloc(&memory, Channel::kStaging, CU_MEMHOSTALLOC_PORTABLE); }) !=
-        CUDA_SUCCESS) {
-        return false;
+    for (auto& block : channel.blocks) {
+        if (usable(block)) continue;
+        staging::Block fresh;  // the device may still use a broken one: it is left where it is
+        void* memory = nullptr;
+        if (twice([&] { return driver.cuMemHostAlloc(&memory, Channel::kBlock, CU_MEMHOSTALLOC_PORTABLE); }) !=
+                CUDA_SUCCESS ||
+            staging::make_event(fresh) != CUDA_SUCCESS) {
+            return false;
+        }
+        fresh.memory = static_cast<std::byte*>(memory);
+        block = fresh;
     }
-    channel.staging = static_cast<std::byte*>(memory);
     return true;
 }
 
@@ -89,39 +97,14 @@ CUresult by_chunk(Object& object, std::size_t offset, std::size_t bytes, Engine:
     return CUDA_SUCCESS;
 }
 
-// One piece at a time through the staging memory, done on return. The channel is locked and open.
+// Through the channel's own blocks, done on return. The channel is locked and open.
 CUresult stage_to_host(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes) noexcept {
-    for (std::size_t at = 0; at < bytes; at += Channel::kStaging) {
-        const auto part = std::min(bytes - at, Channel::kStaging);
-        const auto result = twice([&] {
-            const auto sent = driver.cuMemcpyDtoHAsync_v2(channel.staging, device + at, part, channel.to_host);
-            const auto waited = driver.cuStreamSynchronize(channel.to_host);
-            return sent != CUDA_SUCCESS ? sent : waited;
-        });
-        if (result != CUDA_SUCCESS) {
-            channel.staging = nullptr;  // the device may still write there: never used again
-            return result;
-        }
-        std::memcpy(view + at, channel.staging, part);
-    }
-    return CUDA_SUCCESS;
+    staging::Lane lane(channel.blocks, Channel::kBlock);
+    return staging::copy_to_host(lane, view, device, bytes, channel.to_host);
 }
-
 CUresult stage_to_device(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes) noexcept {
-    for (std::size_t at = 0; at < bytes; at += Channel::kStaging) {
-        const auto part = std::min(bytes - at, Channel::kStaging);
-        std::memcpy(channel.staging, view + at, part);
-        const auto result = twice([&] {
-            const auto sent = driver.cuMemcpyHtoDAsync_v2(device + at, channel.staging, part, channel.to_device);
-            const auto waited = driver.cuStreamSynchronize(channel.to_device);
-            return sent != CUDA_SUCCESS ? sent : waited;
-        });
-        if (result != CUDA_SUCCESS) {
-            channel.staging = nullptr;  // the device may still read it: never used again
-            return result;
-        }
-    }
-    return CUDA_SUCCESS;
+    staging::Lane lane(channel.blocks, Channel::kBlock);
+    return staging::copy_to_device(lane, device, view, bytes, channel.to_device, true);
 }
 
 // The ways without a channel wait for the device, and with it for a host callback that waits for us: then no way is
@@ -252,7 +235,7 @@ void Engine::forget(CUcontext context) noexcept {
         // The slot stays with the handle: a primary context comes back under the same one.
         channel.to_host = nullptr;
         channel.to_device = nullptr;
-        channel.staging = nullptr;
+        channel.blocks = {};
     }
 }
 

@@ -77,9 +77,7 @@ void grow(Pool& pool, unsigned more) noexcept {
         Block& block = pool.blocks[pool.count];
         block = {};
         block.memory = static_cast<std::byte*>(memory) + i * block_bytes;
-        if (twice([&] { return driver.cuEventCreate(&block.event, CU_EVENT_DISABLE_TIMING); }) == CUDA_SUCCESS) {
-            pool.held[pool.count++] = false;
-        }
+        if (make_event(block) == CUDA_SUCCESS) pool.held[pool.count++] = false;
     }
 }
 
@@ -112,7 +110,8 @@ public:
     Pieces(std::size_t bytes, const Lane& lane, bool few) noexcept : bytes_(bytes) {
         constexpr std::size_t middling = std::size_t{1} << 20;
         const auto fit = few ? bytes / 8 : std::max(bytes / 32, std::min(bytes / 16, middling));
-        piece_ = std::clamp(in_pages(fit), std::min(kSmallestPiece, block_bytes), block_bytes);
+        const auto most = lane.block_bytes();
+        piece_ = std::clamp(in_pages(fit), std::min(kSmallestPiece, most), most);
         const auto share = lane.team() == 0 ? piece_ : in_pages(piece_ / (lane.team() + 1));
         job_ = std::min(std::clamp(share, kSmallestJob, kLargestJob), piece_);
     }
@@ -172,6 +171,12 @@ CUresult send(Block& block, CUstream stream, bool mark, Transfer&& transfer) noe
 
 }  // namespace
 
+CUresult make_event(Block& block) noexcept {
+    const auto result = twice([&] { return driver.cuEventCreate(&block.event, CU_EVENT_DISABLE_TIMING); });
+    if (result != CUDA_SUCCESS) block.event = nullptr;
+    return result;
+}
+
 void configure(unsigned threads, std::size_t bytes) noexcept {
     block_bytes = bytes;
     // More do not move more: a dozen fill a PCIe 5 link, and other processes share the node.
@@ -181,9 +186,10 @@ void configure(unsigned threads, std::size_t bytes) noexcept {
 
 unsigned helpers() noexcept { return wanted_helpers; }
 
-Lane::Lane(CUcontext context, std::size_t bytes, bool (*may_pin)()) noexcept : pool_(pool_of(context)) {
-    const auto others = active.fetch_add(1, std::memory_order_relaxed);
+Lane::Lane(CUcontext context, std::size_t bytes, bool (*may_pin)()) noexcept
+    : pool_(pool_of(context)), block_bytes_(staging::block_bytes) {
     if (pool_ == nullptr) return;
+    const auto others = active.fetch_add(1, std::memory_order_relaxed);
     // Callers copy, too: with half as many of them as helpers, handing over would only cost.
     team_ = copiers::start(wanted_helpers) / (others + 1);
     if (others != 0 && team_ < 2) team_ = 0;
@@ -205,9 +211,14 @@ Lane::Lane(CUcontext context, std::size_t bytes, bool (*may_pin)()) noexcept : p
     }
 }
 
+Lane::Lane(std::span<Block> own, std::size_t bytes_of_each) noexcept
+    : block_bytes_(bytes_of_each), count_(static_cast<unsigned>(std::min<std::size_t>(own.size(), kMost))) {
+    for (unsigned i = 0; i < count_; ++i) blocks_[i] = &own[i];
+}
+
 Lane::~Lane() {
-    active.fetch_sub(1, std::memory_order_relaxed);
     if (pool_ == nullptr) return;
+    active.fetch_sub(1, std::memory_order_relaxed);
     std::scoped_lock lock(pool_->lock);
     for (unsigned i = 0; i < count_; ++i) {
         const auto index = blocks_[i] - pool_->blocks.data();

@@ -6,8 +6,8 @@
 // The blocks belong to a context and die with it. A copy takes the blocks that are free and never waits for those of
 // another copy, which may be stuck behind a kernel that waits for this very thread.
 //
-// Bytes. Threads: any, outside host callbacks. Errors: the driver's; on failure the destination's content is undefined,
-// as after a failed copy of CUDA's.
+// Bytes. Threads: any, outside host callbacks; copies in a lane of one's own blocks also in the fault path. Errors: the
+// driver's; on failure the destination's content is undefined, as after a failed copy of CUDA's.
 #pragma once
 
 #include <cuda.h>
@@ -15,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "shim/runtime/copiers.h"
 
@@ -33,6 +34,9 @@ struct Block {
     bool broken = false;      // a transfer whose end cannot be told: never used again
 };
 
+// A block's event in the current context; without one the block is of no use.
+CUresult make_event(Block& block) noexcept;
+
 struct Pool;
 
 // The blocks of one copy, from its beginning to its end.
@@ -43,11 +47,15 @@ public:
     // In a context that is current, for a copy of `bytes`. Where `may_pin` is true blocks are made if there are too
     // few, which waits for the device; it is asked only then. size() is 0 if none is to be had.
     Lane(CUcontext context, std::size_t bytes, bool (*may_pin)()) noexcept;
+    // Of blocks that are the caller's own, without helpers: for the fault path, where nothing may be missing.
+    Lane(std::span<Block> own, std::size_t bytes_of_each) noexcept;
     ~Lane();
     Lane(const Lane&) = delete;
     Lane& operator=(const Lane&) = delete;
 
     unsigned size() const noexcept { return count_; }
+    // Of each block.
+    std::size_t block_bytes() const noexcept { return block_bytes_; }
     // Helpers for this copy: its share of all, other copies being under way.
     unsigned team() const noexcept { return team_; }
     Block& operator[](std::size_t piece) noexcept { return *blocks_[piece % count_]; }
@@ -58,8 +66,9 @@ public:
     CUstream to_host() const noexcept;
 
 private:
-    Pool* pool_ = nullptr;
+    Pool* pool_ = nullptr;  // nullptr: the blocks are the caller's
     std::array<Block*, kMost> blocks_{};
+    std::size_t block_bytes_ = 0;
     unsigned count_ = 0, team_ = 0;
     bool grew_ = false;
 };

@@ -2,6 +2,7 @@
 // Copies between the program's own memory and the device, one case a run; without arguments the names of the cases.
 // Every case checks its bytes and prints what is the same wherever it runs.
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -330,6 +331,35 @@ static void reset() {
     WANT(is(got.data(), n, 9));
 }
 
+// Source and destination that the program's own handler makes accessible, on whatever thread the access happens.
+static unsigned char* guarded = nullptr;
+static std::atomic<int> handled{0};
+static void own_handler() {
+    const std::size_t n = 4 * kMiB;
+    guarded = static_cast<unsigned char*>(mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    fill(guarded, n, 21);
+    struct sigaction action {};
+    action.sa_flags = SA_SIGINFO;
+    action.sa_sigaction = [](int, siginfo_t* info, void*) {
+        auto* page = reinterpret_cast<unsigned char*>(reinterpret_cast<std::size_t>(info->si_addr) & ~std::size_t{0xffff});
+        if (page < guarded || page >= guarded + 4 * kMiB) _exit(99);
+        mprotect(page, 0x10000, PROT_READ | PROT_WRITE);
+        ++handled;
+    };
+    sigaction(SIGSEGV, &action, nullptr);
+    Device d(n);
+    for (int round = 0; round < 3; ++round) {
+        mprotect(guarded, n, PROT_NONE);
+        CHECK(cudaMemcpy(d.p, guarded, n, cudaMemcpyHostToDevice));
+        std::memset(guarded, 0, n);
+        mprotect(guarded, n, PROT_READ);
+        CHECK(cudaMemcpy(guarded, d.p, n, cudaMemcpyDeviceToHost));
+        WANT(is(guarded, n, 21));
+    }
+    WANT(handled.load() >= 3 * 64);
+    munmap(guarded, n);
+}
+
 // From a static object's destructor, after main.
 struct Last {
     unsigned char* device = nullptr;
@@ -366,7 +396,7 @@ struct Case {
     void (*run)();
 } const cases[] = {{"sizes", sizes},     {"order", order},       {"waits_for_earlier", waits_for_earlier},
                    {"threads", threads}, {"behind_callback", behind_callback}, {"known_memory", known_memory},
-                   {"too_long", too_long}, {"capture", capture}, {"child", child}, {"reset", reset},
+                   {"too_long", too_long}, {"capture", capture}, {"own_handler", own_handler}, {"child", child}, {"reset", reset},
                    {"at_exit", at_exit}, {"after_error", after_error}};
 
 int main(int argc, char** argv) {
