@@ -17,6 +17,7 @@ public:
     void lock() noexcept {
         while (flag_.test_and_set(std::memory_order_acquire)) flag_.wait(true, std::memory_order_relaxed);
     }
+    bool try_lock() noexcept { return !flag_.test_and_set(std::memory_order_acquire); }
     void unlock() noexcept {
         // Sequentially consistent: notify_one() looks for sleepers, and must not look before they can see this.
         flag_.clear(std::memory_order_seq_cst);

@@ -196,7 +196,9 @@ CUresult InFlight::wait() noexcept {
 bool InFlight::idle() noexcept {
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
         if (!r->outstanding()) continue;
-        std::scoped_lock lock(r->lock);
+        // Who holds it may be waiting for the device, which may be waiting for this thread.
+        const std::unique_lock lock(r->lock, std::try_to_lock);
+        if (!lock.owns_lock()) return false;
         ContextScope scope(r->context);
         CaptureRelaxed relaxed;
         const auto target = r->enqueued.sum();

@@ -194,7 +194,6 @@ Lane::Lane(CUcontext context, std::size_t bytes, bool (*may_pin)()) noexcept
     team_ = copiers::start(wanted_helpers) / (others + 1);
     if (others != 0 && team_ < 2) team_ = 0;
     const auto most = std::min<std::size_t>((bytes + kSmallestPiece - 1) / kSmallestPiece, team_ != 0 ? kMost : 2);
-    std::scoped_lock lock(pool_->lock);
     const auto collect = [&] {
         for (unsigned i = 0; i < pool_->count && count_ < most; ++i) {
             auto ignored = CUDA_SUCCESS;
@@ -203,12 +202,17 @@ Lane::Lane(CUcontext context, std::size_t bytes, bool (*may_pin)()) noexcept
             blocks_[count_++] = &pool_->blocks[i];
         }
     };
-    collect();
-    if (count_ < most && pool_->count < Pool::kMost && may_pin()) {
-        grow(*pool_, static_cast<unsigned>(most) - count_);
+    {
+        std::scoped_lock lock(pool_->lock);
         collect();
-        grew_ = true;
+        if (count_ == most || pool_->count == Pool::kMost) return;
     }
+    // Asked without the lock: the answer may take a while.
+    if (!may_pin()) return;
+    std::scoped_lock lock(pool_->lock);
+    grow(*pool_, static_cast<unsigned>(most) - count_);
+    collect();
+    grew_ = true;
 }
 
 Lane::Lane(std::span<Block> own, std::size_t bytes_of_each) noexcept
