@@ -8,13 +8,14 @@ import sys
 
 ROOT = pathlib.Path(sys.argv[1])
 sys.path.insert(0, str(ROOT / "bench"))
-from table import BEGIN, END, table  # noqa: E402
+from table import MARKS, copies, table  # noqa: E402
 
 readme = (ROOT / "README.md").read_text()
 problems = []
-measured = table(json.loads((ROOT / "bench/results/nvidia-h200.json").read_text()))
-if readme.split(BEGIN)[1].split(END)[0] != measured:
-    problems.append("the table is not what the results say: run bench/table.py bench/results/nvidia-h200.json README.md")
+for key, make, file in (("figures", table, "nvidia-h200.json"), ("copies, GB/s", copies, "nvidia-h200-copies.json")):
+    begin, end = MARKS[key]
+    if readme.split(begin)[1].split(end)[0] != make(json.loads((ROOT / "bench/results" / file).read_text())):
+        problems.append(f"a table is not what the results say: run bench/table.py bench/results/{file} README.md")
 for variable in re.findall(r'"(HPE_\w+)"', (ROOT / "shim/runtime/options.inc").read_text()):
     if f"| `{variable}` |" not in readme:
         problems.append(f"{variable} is not in the table of options")
