@@ -440,8 +440,19 @@ void outside(Model& m, Model& wider) {
     p.extent = cudaExtent{1, 1, 1};
     p.kind = cudaMemcpyDeviceToDevice;
     EXPECT(cudaMemcpy3D(&p) == cudaErrorInvalidValue);
-    EXPECT(cudaMemcpy2DToArray(m.array, 1, 0, bytes.data(), 64, m.element, 1, cudaMemcpyHostToDevice) ==
-           cudaErrorInvalidValue);
+    // Copies of rows count bytes, and may begin and end within an element.
+    const unsigned char few[] = {201, 202, 203};
+    CUDA(cudaMemcpy2DToArray(m.array, 1, 0, few, 3, 3, 1, cudaMemcpyHostToDevice));
+    std::memcpy(m.bytes.data() + 1, few, 3);
+    unsigned char back[2] = {};
+    CUDA(cudaMemcpy2DFromArray(back, 2, m.array, 2, 0, 2, 1, cudaMemcpyDeviceToHost));
+    EXPECT(back[0] == 202 && back[1] == 203);
+    // A pitch below the width, even of one row.
+    p = {};
+    p.srcPtr = cudaPitchedPtr{bytes.data(), m.element - 1, 1, 1}, p.dstArray = m.array;
+    p.extent = cudaExtent{1, 1, 1};
+    p.kind = cudaMemcpyHostToDevice;
+    EXPECT(cudaMemcpy3D(&p) == cudaErrorInvalidValue);
     cudaGetLastError();
     m.check();
 }

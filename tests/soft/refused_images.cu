@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <cmath>
 #include <string>
 
 #include "check.h"
@@ -88,8 +88,8 @@ void objects() {
     refused("sRGB", no, [&] { return colours.create(); });
     colours.reading.sRGB = 0;
     for (auto& mode : colours.reading.addressMode) mode = cudaAddressModeBorder;
-    const int too_large = 300;
-    std::memcpy(&colours.reading.borderColor[2], &too_large, sizeof too_large);
+    colours.reading.readMode = cudaReadModeNormalizedFloat;
+    colours.reading.borderColor[2] = NAN;
     refused("border", no, [&] { return colours.create(); });
     cudaResourceViewDesc view{};
     view.format = cudaResViewFormatFloat1, view.width = view.height = 8;

@@ -106,7 +106,8 @@ unsigned element_bytes(CUarray_format format, unsigned channels) {
     const unsigned bytes = channel_bytes(format);
     if (bytes != 0) return bytes * channels;
     // Normalized, block-compressed, planar and packed ones.
-    require(format >= CU_AD_FORMAT_UNORM_INT_101010_2 && format <= CU_AD_FORMAT_SNORM_INT16X4);
+    require(format == CU_AD_FORMAT_UNORM_INT_101010_2 ||
+            (format >= CU_AD_FORMAT_BC1_UNORM && format <= CU_AD_FORMAT_SNORM_INT16X4));
     fail(not_supported("an array or texture of a packed, planar, compressed or normalized format"));
 }
 
@@ -127,7 +128,7 @@ void forget_arrays(Context& context) {
 
 CopyEnd array_end(CUarray handle, std::size_t x, std::size_t y, std::size_t z, const CopyOp& copy) {
     const auto array = array_of(handle);
-    require(x % array->element == 0 && copy.width % array->element == 0);
+    // Bytes, whatever the elements are: a copy may begin and end within one.
     const auto within = [](std::size_t at, std::size_t count, std::size_t all) {
         return at <= all && count <= all - at;
     };
@@ -138,6 +139,7 @@ CopyEnd array_end(CUarray handle, std::size_t x, std::size_t y, std::size_t z, c
 
 CopyEnd array_line(CUarray handle, std::size_t offset, std::size_t bytes) {
     const auto array = array_of(handle);
+    if (bytes == 0) return {array->address, 0, 0};
     require(offset <= array->pitch && bytes <= array->pitch - offset);
     return {array->address + offset, 0, 0};
 }

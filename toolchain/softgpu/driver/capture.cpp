@@ -151,6 +151,12 @@ bool is_capturing(Stream& stream) {
     return stream.capture != nullptr;
 }
 
+void invalidate_capture_of(Stream& stream) {
+    if (capture_count == 0) return;
+    const std::lock_guard lock(driver().order);
+    if (stream.capture) invalidate(*stream.capture);
+}
+
 void leave_capture(Stream& stream) {
     if (capture_count == 0) return;
     const std::lock_guard lock(driver().order);
@@ -257,7 +263,7 @@ CUresult api::cuStreamBeginCapture(CUstream stream) {
 CUresult api::cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph_handle, const CUgraphNode* dependencies,
                                           const CUgraphEdgeData* edges, size_t count, CUstreamCaptureMode mode) {
     auto graph = graph_of(graph_handle);
-    require(!graph->capturing);
+    require(!graph->capturing, CUDA_ERROR_ILLEGAL_STATE);
     check_edges(edges, count);
     auto behind = nodes_of(*graph, dependencies, count);
     return begin(stream, mode, std::move(graph), std::move(behind));
@@ -267,8 +273,6 @@ CUresult api::cuStreamEndCapture(CUstream handle, CUgraph* phGraph) {
     const auto stream = stream_of(handle);
     const std::lock_guard lock(driver().order);
     const auto capture = stream->capture;
-    // Who gave the graph need not be told which it is.
-    require(phGraph != nullptr || (capture && !capture->own_graph));
     if (phGraph) *phGraph = nullptr;
     require(capture != nullptr, CUDA_ERROR_ILLEGAL_STATE);
     if (capture->origin != stream.get()) {
@@ -276,15 +280,16 @@ CUresult api::cuStreamEndCapture(CUstream handle, CUgraph* phGraph) {
         fail(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
     }
     CUresult result = CUDA_SUCCESS;
-    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != &thread_state())
-        result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-    else if (capture->invalid)
+    if (capture->invalid)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    else if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != &thread_state())
+        result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     else if (!all_joined(*capture))
         result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
     // Whatever the result, the capture is over.
     if (result == CUDA_SUCCESS && phGraph) *phGraph = capture->graph->handle();
-    end(capture, result == CUDA_SUCCESS);
+    // A graph of the capture's own that nobody is told is lost.
+    end(capture, result == CUDA_SUCCESS && phGraph != nullptr);
     return result;
 }
 

@@ -43,6 +43,7 @@ void join_capture(Stream& stream, const std::shared_ptr<Capture>& capture, const
 void invalidate(Capture& capture);  // with the order lock held
 
 // The same without the lock.
+void invalidate_capture_of(Stream& stream);  // if there is one
 bool is_capturing(Stream& stream);
 void leave_capture(Stream& stream);         // the stream ends
 void forbid_implicit_sync(Stream& stream);  // for synchronous calls through the legacy stream

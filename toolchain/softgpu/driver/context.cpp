@@ -66,7 +66,6 @@ Context::Context(Device& device, bool is_primary) : primary(is_primary), device_
 
 void Context::revive() {
     id_ = ++last_context_id;
-    sticky_ = CUDA_SUCCESS;
     ending_ = false;
     legacy = std::make_shared<Stream>(*this, Stream::Kind::Legacy, 0u, 0);
     default_limits(limits);
@@ -75,8 +74,10 @@ void Context::revive() {
 
 void Context::break_with(CUresult error) {
     CUresult none = CUDA_SUCCESS;
-    sticky_.compare_exchange_strong(none, error);
+    device_.broken.compare_exchange_strong(none, error);
 }
+
+CUresult Context::sticky() const { return device_.broken.load(std::memory_order_acquire); }
 
 void Context::check() const {
     require(alive(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
@@ -127,7 +128,6 @@ void Context::destroy() {
         tails = all_tails();
     }
     driver().engine.wait(tails);
-    if (sticky() != CUDA_SUCCESS) device_.unavailable = true;
     const auto gone = driver().streams.remove_if([this](const Stream& s) { return &s.context == this; });
     for (const auto& stream : gone) leave_capture(*stream);
     forget_modules(*this);
@@ -177,7 +177,7 @@ Context& make_context(Device& device, bool primary) {
 }
 
 void check_available(Device& device) {
-    require(!device.unavailable, CUDA_ERROR_DEVICE_UNAVAILABLE);
+    require(device.broken == CUDA_SUCCESS, device.broken);
     require(device.memory.open(), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
@@ -218,8 +218,10 @@ CUresult api::cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* params, unsigne
 }
 
 CUresult api::cuCtxDestroy_v2(CUcontext ctx) {
+    require(ctx != nullptr);
     Context& context = context_of(ctx);
-    require(context.alive() && !context.primary, CUDA_ERROR_INVALID_CONTEXT);
+    require(!context.primary, CUDA_ERROR_INVALID_CONTEXT);
+    require(context.alive(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     auto& stack = thread_state().stack;
     if (!stack.empty() && stack.back() == &context) stack.pop_back();
     context.destroy();
@@ -228,8 +230,8 @@ CUresult api::cuCtxDestroy_v2(CUcontext ctx) {
 CUresult api::cuCtxDestroy(CUcontext ctx) { return api::cuCtxDestroy_v2(ctx); }
 
 CUresult api::cuCtxPushCurrent_v2(CUcontext ctx) {
-    Context& context = context_of(ctx);
-    require(context.alive(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    require(ctx != nullptr);
+    Context& context = context_of(ctx);  // may be dead: what is done in it fails
     thread_state().stack.push_back(&context);
     return CUDA_SUCCESS;
 }
@@ -251,7 +253,6 @@ CUresult api::cuCtxSetCurrent(CUcontext ctx) {
         return CUDA_SUCCESS;
     }
     Context& context = context_of(ctx);
-    require(context.alive(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     if (stack.empty())
         stack.push_back(&context);
     else

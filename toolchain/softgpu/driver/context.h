@@ -32,8 +32,8 @@ public:
     // Life number: a primary context that is reset and retained again is a new context at the old address.
     unsigned long long id() const { return id_; }
 
-    // The error that a kernel left behind; it stays until the context is destroyed.
-    CUresult sticky() const { return sticky_.load(std::memory_order_acquire); }
+    // The error that a kernel left behind. It breaks every context of the device, for the rest of the process.
+    CUresult sticky() const;
     void break_with(CUresult error);
     void check() const;  // throws when dead or broken
 
@@ -70,7 +70,6 @@ public:
 private:
     Device& device_;
     std::atomic<bool> alive_{false}, ending_{false};
-    std::atomic<CUresult> sticky_{CUDA_SUCCESS};
     std::atomic<unsigned long long> id_{0};
     mutable std::shared_mutex peers_mutex_;
     std::set<const Context*> peers_;

@@ -4,6 +4,7 @@
 
 #include "toolchain/softgpu/driver/context.h"
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/stream.h"
 
 namespace hpe::soft {
 namespace {
@@ -20,7 +21,11 @@ constexpr std::size_t local_memory_per_thread = 512 << 10;
 
 CUresult api::cuCtxGetFlags(unsigned* flags) {
     require(flags != nullptr);
-    *flags = current().flags;
+    Context* context = current_or_null();
+    require(context != nullptr, CUDA_ERROR_INVALID_CONTEXT);
+    require(context->alive(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    // Also of a broken one; a primary one always maps host memory.
+    *flags = context->flags | (context->primary ? unsigned{CU_CTX_MAP_HOST} : 0u);
     return CUDA_SUCCESS;
 }
 
@@ -40,6 +45,7 @@ CUresult api::cuCtxGetId(CUcontext ctx, unsigned long long* ctxId) {
 
 CUresult api::cuCtxGetApiVersion(CUcontext ctx, unsigned* version) {
     require(version != nullptr);
+    require(!ctx || context_of(ctx).alive(), CUDA_ERROR_INVALID_CONTEXT);
     *version = context_or_current(ctx).api_version;
     return CUDA_SUCCESS;
 }
@@ -57,6 +63,7 @@ CUresult api::cuCtxGetLimit(size_t* value, CUlimit limit) {
 CUresult api::cuCtxSetLimit(CUlimit limit, size_t value) {
     require(limit >= 0 && limit < CU_LIMIT_MAX);
     Context& context = current();
+    forbid_unsafe_call();
     switch (limit) {
         case CU_LIMIT_STACK_SIZE:
             require(value <= local_memory_per_thread);

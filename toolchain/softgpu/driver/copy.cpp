@@ -191,8 +191,8 @@ CopyEnd end_of(CUmemorytype type, const void* host, CUdeviceptr device, CUarray 
     CopyEnd end;
     if (pitch == 0) pitch = x + op.width;
     if (height == 0) height = y + op.height;
-    require(op.height * op.depth <= 1 || x + op.width <= pitch);
-    require(op.depth <= 1 || y + op.height <= height);
+    // Even of a single row, and of a single layer.
+    require(op.bytes() == 0 || (x + op.width <= pitch && y + op.height <= height));
     const std::uint64_t base = type == CU_MEMORYTYPE_HOST ? number(host) : device;
     require(base != 0 || op.bytes() == 0);
     end.pitch = pitch;

@@ -23,7 +23,10 @@ void check_stream(CUstream stream) {
 // One batch on its way into a stream.
 class Batch {
 public:
-    explicit Batch(CUstream handle) : handle_(handle), stream_(stream_of(handle)) { forbid_capturing(*stream_); }
+    // A batch becomes no node, but the capture goes on.
+    explicit Batch(CUstream handle) : handle_(handle), stream_(stream_of(handle)) {
+        require(!is_capturing(*stream_), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
 
     // Pageable memory is read when the copy is asked for, which is not always when the stream gets there.
     void before(std::uint64_t source, std::uint64_t bytes, CUmemcpySrcAccessOrder order) {
@@ -56,13 +59,8 @@ CUresult copy_lines(CUdeviceptr* to, CUdeviceptr* from, std::size_t* sizes, std:
         check_order(attributes[i].srcAccessOrder, attributes[i].flags);
     }
     Batch batch(stream);
-    // All of them or none.
-    for (std::size_t i = 0; i < count; ++i) {
-        if (sizes[i] == 0) continue;
-        require(to[i] != 0 && from[i] != 0);
-        place_of(to[i], sizes[i]);
-        place_of(from[i], sizes[i]);
-    }
+    for (std::size_t i = 0; i < count; ++i) require(sizes[i] != 0 && to[i] != 0 && from[i] != 0);
+    // The copies ahead of one that cannot be are done.
     std::size_t which = 0;
     for (std::size_t i = 0; i < count; ++i) {
         if (which + 1 < attribute_count && first[which + 1] == i) ++which;

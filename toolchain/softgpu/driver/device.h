@@ -74,7 +74,7 @@ public:
     Context* primary = nullptr;                      // made once, kept for the life of the process
     std::shared_ptr<MemoryPool> default_pool, pool;  // pool: the current one
     // A context with a sticky error has ended: as CUDA's manual says, the process cannot use the device again.
-    std::atomic<bool> unavailable{false};
+    std::atomic<CUresult> broken{CUDA_SUCCESS};
 };
 
 // Limits that launches and attributes agree on; those of the compute capability are in Options.

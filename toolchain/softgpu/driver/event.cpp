@@ -28,7 +28,9 @@ CUresult api::cuEventCreate(CUevent* phEvent, unsigned flags) {
 }
 
 CUresult api::cuEventDestroy_v2(CUevent handle) {
-    require(driver().events.remove(handle) != nullptr, CUDA_ERROR_INVALID_HANDLE);
+    const auto event = driver().events.remove(handle);
+    require(event != nullptr, CUDA_ERROR_INVALID_HANDLE);
+    event->context.check();  // it is gone all the same
     return CUDA_SUCCESS;
 }
 CUresult api::cuEventDestroy(CUevent handle) { return api::cuEventDestroy_v2(handle); }

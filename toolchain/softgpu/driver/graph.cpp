@@ -287,6 +287,8 @@ CUresult instantiate(CUgraphExec* out, CUgraph handle, unsigned long long flags)
         return not_supported("cuGraphInstantiate for launches from the device");
     require((flags & ~known_flags) == 0);
     const auto graph = graph_of(handle);
+    current();
+    forbid_unsafe_call();
     require(!graph->capturing);
     require(!graph->is_unique() || graph->instance.expired(), CUDA_ERROR_NOT_SUPPORTED);
     auto exec = std::make_shared<GraphExec>(*graph, flags);
@@ -351,7 +353,11 @@ CUresult api::cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     const auto exec = exec_of(handle);
     const auto stream = stream_of(stream_handle);
     const std::lock_guard lock(driver().order);
-    if (capture_for_work(*stream)) {
+    if (const auto capture = capture_for_work(*stream)) {
+        if (exec->image->is_unique()) {
+            invalidate(*capture);
+            fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        }
         auto child = exec->image->copy();
         GraphNode& node = capture_node(*stream, CU_GRAPH_NODE_TYPE_GRAPH);
         node.child = std::move(child);

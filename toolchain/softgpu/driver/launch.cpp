@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/stream.h"
 
@@ -23,7 +24,9 @@ void check_shape(KernelFunction& function, const Dim3& grid, const Dim3& block, 
     }
     const std::uint64_t in_block = std::uint64_t{block.x} * block.y * block.z;
     require(in_block <= function.info().max_threads && in_block <= max_threads_per_block);
-    require(dynamic_shared <= most_dynamic_shared(function));
+    // Of a cooperative launch that is asked for as room for its blocks.
+    require(dynamic_shared <= most_dynamic_shared(function),
+            cooperative ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_ERROR_INVALID_VALUE);
     if (!cooperative) return;
     // Every block must be resident at once.
     const std::uint64_t room = std::uint64_t{multiprocessors} *
@@ -48,9 +51,10 @@ std::vector<std::byte> packed(const KernelInfo& info, void* const* extra) {
             fail(CUDA_ERROR_INVALID_VALUE);
         }
     }
-    require(sized && size >= info.parameter_bytes && (buffer || info.parameter_bytes == 0));
-    std::vector<std::byte> bytes(info.parameter_bytes);
-    if (!bytes.empty()) std::memcpy(bytes.data(), buffer, bytes.size());
+    require(sized && (buffer || info.parameter_bytes == 0));
+    require(size <= info.parameter_bytes, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    std::vector<std::byte> bytes(info.parameter_bytes);  // a buffer may end early
+    if (size != 0) std::memcpy(bytes.data(), buffer, size);
     return bytes;
 }
 
@@ -76,13 +80,27 @@ std::shared_ptr<KernelFunction> function_for(CUfunction handle, Stream& stream) 
 CUresult launch(CUfunction handle, Dim3 grid, Dim3 block, unsigned dynamic_shared, CUstream stream_handle,
                 void* const* parameters, void* const* extra, bool cooperative) {
     const auto stream = stream_of(stream_handle);
-    submit(*stream, kernel_operation(function_for(handle, *stream), grid, block, dynamic_shared, cooperative,
-                                     parameters, extra));
+    try {
+        submit(*stream, kernel_operation(function_for(handle, *stream), grid, block, dynamic_shared, cooperative,
+                                         parameters, extra));
+    } catch (const Error&) {
+        invalidate_capture_of(*stream);  // a launch that cannot be leaves no half of a graph
+        throw;
+    }
     return CUDA_SUCCESS;
 }
 
+// May a grid be cut into clusters of that size?
+template <class Size>
+bool divides(const Size& cluster, const CUlaunchConfig& config) {
+    constexpr std::uint64_t most_blocks = 8;  // that every device has
+    const auto into = [](unsigned part, unsigned whole) { return part != 0 && whole % part == 0; };
+    return std::uint64_t{cluster.x} * cluster.y * cluster.z <= most_blocks && into(cluster.x, config.gridDimX) &&
+           into(cluster.y, config.gridDimY) && into(cluster.z, config.gridDimZ);
+}
+
 // What an attribute asks for beyond a plain launch. Hints about speed are taken without effect.
-CUresult apply(const CUlaunchAttribute& attribute, bool& cooperative) {
+CUresult apply(const CUlaunchAttribute& attribute, const CUlaunchConfig& config, bool& cooperative) {
     const CUlaunchAttributeValue& value = attribute.value;
     switch (attribute.id) {
         case CU_LAUNCH_ATTRIBUTE_IGNORE:
@@ -100,13 +118,16 @@ CUresult apply(const CUlaunchAttribute& attribute, bool& cooperative) {
         case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION: {
             const auto& d = value.clusterDim;
             if (d.x <= 1 && d.y <= 1 && d.z <= 1) return CUDA_SUCCESS;
+            if (!divides(d, config)) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
             return not_supported("cuLaunchKernelEx with clusters of blocks");
         }
         case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
-            if (!value.deviceUpdatableKernelNode.deviceUpdatable) return CUDA_SUCCESS;
             return not_supported("cuLaunchKernelEx of a node that kernels may update");
         case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+            if (!value.programmaticEvent.event) return CUDA_ERROR_INVALID_HANDLE;
+            return not_supported("cuLaunchKernelEx with an event of its own");
         case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+            if (!value.launchCompletionEvent.event) return CUDA_ERROR_INVALID_HANDLE;
             return not_supported("cuLaunchKernelEx with an event of its own");
         default: return CUDA_ERROR_INVALID_VALUE;
     }
@@ -166,7 +187,8 @@ CUresult api::cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void*
     require(config != nullptr && (config->attrs != nullptr || config->numAttrs == 0));
     bool cooperative = false;
     for (unsigned i = 0; i < config->numAttrs; ++i)
-        if (const CUresult result = apply(config->attrs[i], cooperative); result != CUDA_SUCCESS) return result;
+        if (const CUresult result = apply(config->attrs[i], *config, cooperative); result != CUDA_SUCCESS)
+            return result;
     return launch(f, {config->gridDimX, config->gridDimY, config->gridDimZ},
                   {config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes, config->hStream,
                   parameters, extra, cooperative);

@@ -146,8 +146,8 @@ bool waits_always(const Context& context, std::uint64_t address) {
 }
 
 CUresult api::cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
-    require(dptr != nullptr && bytesize > 0);
     Context& context = current();
+    require(dptr != nullptr && bytesize > 0);
     forbid_unsafe_call();
     const std::uint64_t address = allocate_device(context, bytesize);
     require(address != 0, CUDA_ERROR_OUT_OF_MEMORY);
@@ -171,8 +171,8 @@ CUresult api::cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pitch, size_t width,
 
 CUresult api::cuMemFree_v2(CUdeviceptr dptr) {
     if (dptr == 0) {
-        // Also in a broken context.
-        require(current_or_null() != nullptr, CUDA_ERROR_INVALID_CONTEXT);
+        // Also without a context, but not in a broken one, nor where memory must not be freed.
+        if (Context* context = current_or_null()) context->check();
         forbid_unsafe_call();
         return CUDA_SUCCESS;
     }

@@ -118,7 +118,6 @@ bool is_attribute(CUpointer_attribute attribute) {
 
 CUresult api::cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     require(data != nullptr && is_attribute(attribute));
-    current();
     const AllocationRef a = driver().addresses.find(ptr);
     if (a) return get_known(data, attribute, ptr, *a);
     require(get_reserved(data, attribute, ptr));
@@ -128,7 +127,6 @@ CUresult api::cuPointerGetAttribute(void* data, CUpointer_attribute attribute, C
 CUresult api::cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr ptr) {
     require(count > 0 && attributes != nullptr && data != nullptr);
     for (unsigned i = 0; i < count; ++i) require(is_attribute(attributes[i]) && data[i] != nullptr);
-    current();
     const AllocationRef a = driver().addresses.find(ptr);
     for (unsigned i = 0; i < count; ++i) {
         put_default(data[i], attributes[i]);

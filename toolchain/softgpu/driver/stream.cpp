@@ -112,7 +112,7 @@ CUresult api::cuStreamDestroy_v2(CUstream handle) {
     require(stream != nullptr, CUDA_ERROR_INVALID_HANDLE);
     leave_capture(*stream);
     retire(*stream);
-    return CUDA_SUCCESS;
+    return stream->context.sticky();  // it is gone all the same
 }
 CUresult api::cuStreamDestroy(CUstream handle) { return api::cuStreamDestroy_v2(handle); }
 

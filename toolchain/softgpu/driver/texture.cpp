@@ -3,9 +3,11 @@
 // hardware only, is refused here, so that no fetch has to.
 #include "toolchain/softgpu/driver/texture.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <mutex>
+#include <optional>
 
 #include "toolchain/softgpu/driver/array.h"
 #include "toolchain/softgpu/driver/context.h"
@@ -16,6 +18,9 @@ namespace hpe::soft {
 namespace {
 
 using Format = Texture::Format;
+
+// More than CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH, as on hardware.
+constexpr std::size_t most_linear_width = std::size_t{1} << 30;
 
 std::uint64_t limit(CUdevice_attribute attribute) {
     int value = 0;
@@ -63,8 +68,7 @@ void describe_linear(const CUDA_RESOURCE_DESC& r, Texture& t) {
     const auto& l = r.res.linear;
     const unsigned element = element_bytes(l.format, l.numChannels);
     check_memory(l.devPtr);
-    require(l.sizeInBytes >= element);
-    require(l.sizeInBytes / element <= limit(CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH));
+    require(l.sizeInBytes / element <= most_linear_width);
     t.format = format_of(l.format);
     t.channels = static_cast<std::uint8_t>(l.numChannels);
     t.linear = true;
@@ -102,15 +106,40 @@ unsigned bits_of(Format format) {
     }
 }
 
-// A border colour that the format holds exactly comes back as it is; what becomes of another one only hardware knows.
-bool holds(const Texture& t, float colour) {
-    if (colour == 0 || t.format == Format::F32 || t.format == Format::U32 || t.format == Format::S32) return true;
+// A border colour as fetches return it: what the texture's format holds of it. As answered by an H200; nothing: a
+// colour of which is not known what hardware makes.
+std::optional<std::uint32_t> border_of(const Texture& t, float colour) {
+    const auto bits = std::bit_cast<std::uint32_t>(colour);
+    if (bits_of(t.format) == 32) return bits;
     const bool is_signed = t.format == Format::S8 || t.format == Format::S16;
-    const int most = (1 << (bits_of(t.format) - (is_signed ? 1 : 0))) - 1;
-    if (t.format == Format::F16) return colour == 1 || colour == -1;
-    if (t.integers_as_float) return colour == 1 || (is_signed && colour == -1);
-    const auto value = std::bit_cast<std::int32_t>(colour);
-    return value <= most && value >= (is_signed ? -most - 1 : 0);
+    if (t.format == Format::F16) {
+        if (std::isnan(colour) || std::isinf(colour)) return {};
+        // Toward zero, at most the largest number; eleven bits, less of small ones.
+        constexpr float most = 65504, smallest = 0x1p-24f, normal = 0x1p-14f;
+        const float size = std::fabs(colour);
+        float held = std::min(size, most);
+        if (size < normal)
+            held = std::trunc(size / smallest) * smallest;
+        else if (size < most)
+            held = std::bit_cast<float>(std::bit_cast<std::uint32_t>(size) & ~0x1fffu);
+        if (colour < 0 && held != size) return {};
+        return std::bit_cast<std::uint32_t>(std::copysign(held, colour));
+    }
+    if (t.integers_as_float) {
+        if (std::isnan(colour)) return {};
+        const auto most = static_cast<float>((1u << (bits_of(t.format) - (is_signed ? 1 : 0))) - 1);
+        const float value = std::clamp(colour, is_signed ? -1.0f : 0.0f, 1.0f) * most;
+        // To the nearest, and down between two; how two of below zero are told apart is not known.
+        if (value < 0 && value - std::floor(value) == 0.5f) return {};
+        return std::bit_cast<std::uint32_t>((std::ceil(value - 0.5f) + 0.0f) / most);  // and zero without a sign
+    }
+    // The low bits of an integer.
+    switch (t.format) {
+        case Format::U8: return bits & 0xffu;
+        case Format::U16: return bits & 0xffffu;
+        case Format::S8: return static_cast<std::uint32_t>(std::int32_t{static_cast<std::int8_t>(bits)});
+        default: return static_cast<std::uint32_t>(std::int32_t{static_cast<std::int16_t>(bits)});
+    }
 }
 
 void describe_reading(const CUDA_TEXTURE_DESC& d, Texture& t) {
@@ -124,7 +153,8 @@ void describe_reading(const CUDA_TEXTURE_DESC& d, Texture& t) {
     t.integers_as_float = !(d.flags & CU_TRSF_READ_AS_INTEGER) && is_integer(t.format) && bits_of(t.format) < 32;
     if (t.linear) return;
     bool border = false;
-    for (unsigned i = 0; i < 3; ++i) {
+    require(d.mipmapFilterMode == CU_TR_FILTER_MODE_POINT || d.mipmapFilterMode == CU_TR_FILTER_MODE_LINEAR);
+    for (unsigned i = 0; i < t.dimensions; ++i) {
         require(d.addressMode[i] >= CU_TR_ADDRESS_MODE_WRAP && d.addressMode[i] <= CU_TR_ADDRESS_MODE_BORDER);
         switch (d.addressMode[i]) {
             // The two that need normalized coordinates fall back to this one.
@@ -137,11 +167,12 @@ void describe_reading(const CUDA_TEXTURE_DESC& d, Texture& t) {
             case CU_TR_ADDRESS_MODE_BORDER: t.address[i] = Texture::Address::Border; break;
             default: t.address[i] = Texture::Address::Clamp;
         }
-        border = border || (i < t.dimensions && t.address[i] == Texture::Address::Border);
+        border = border || t.address[i] == Texture::Address::Border;
     }
     for (unsigned c = 0; border && c < t.channels; ++c) {
-        if (!holds(t, d.borderColor[c])) fail(not_supported("a border colour that the texture's format does not hold"));
-        t.border[c] = std::bit_cast<std::uint32_t>(d.borderColor[c]);
+        const auto held = border_of(t, d.borderColor[c]);
+        if (!held) fail(not_supported("a border colour that the texture's format does not hold"));
+        t.border[c] = *held;
     }
 }
 
@@ -209,7 +240,7 @@ CUresult api::cuTexObjectCreate(CUtexObject* out, const CUDA_RESOURCE_DESC* reso
 
 CUresult api::cuTexObjectDestroy(CUtexObject handle) {
     current();
-    require(driver().textures.remove(handle));
+    driver().textures.remove(handle);  // what is none any more is no error
     return CUDA_SUCCESS;
 }
 
@@ -227,7 +258,8 @@ CUresult api::cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC* out, CUtexObject hand
 CUresult api::cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC* out, CUtexObject handle) {
     require(out != nullptr);
     object_of(handle);
-    return CUDA_ERROR_INVALID_VALUE;
+    *out = {};
+    return CUDA_SUCCESS;
 }
 
 CUresult api::cuDeviceGetTexture1DLinearMaxWidth(size_t* width, CUarray_format format, unsigned channels,
@@ -235,7 +267,7 @@ CUresult api::cuDeviceGetTexture1DLinearMaxWidth(size_t* width, CUarray_format f
     require(width != nullptr);
     device_at(dev);
     element_bytes(format, channels);
-    *width = limit(CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH);
+    *width = most_linear_width;
     return CUDA_SUCCESS;
 }
 

@@ -101,11 +101,11 @@ cudaError_t cudaMalloc3DArray(cudaArray_t* array, const cudaChannelFormatDesc* f
                               unsigned flags) {
     return with_context([&](const Driver& d) {
         CUDA_ARRAY3D_DESCRIPTOR a{};
-        if (array == nullptr || format == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (!driver_format(*format, a.Format, a.NumChannels)) return CUDA_ERROR_INVALID_VALUE;
+        if (array == nullptr || format == nullptr) return cudaErrorInvalidValue;
+        if (!driver_format(*format, a.Format, a.NumChannels)) return cudaErrorInvalidChannelDescriptor;
         a.Width = extent.width, a.Height = extent.height, a.Depth = extent.depth;
         a.Flags = flags;
-        return d.cuArray3DCreate(reinterpret_cast<CUarray*>(array), &a);
+        return as_error(d.cuArray3DCreate(reinterpret_cast<CUarray*>(array), &a));
     });
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // Kernel launches, and the hidden helpers behind kernel<<<grid, block>>>(arguments).
-#include <climits>
 #include <vector>
 
 #include "api.h"
@@ -20,30 +19,11 @@ thread_local cudaError_t no_kernel = cudaErrorInvalidDeviceFunction;
 // A stack: the arguments of a launch may launch kernels themselves.
 thread_local std::vector<Configuration> configurations;
 
-// cudaLaunchKernel and its like tell a grid or block that no device could run from other wrong values; kernel<<<>>>
-// does not.
-bool fits(const Driver& d, dim3 grid, dim3 block) {
-    CUdevice device{};
-    if (d.cuCtxGetDevice(&device) != CUDA_SUCCESS) return true;
-    const auto within = [&](unsigned value, CUdevice_attribute attribute) {
-        int most = 0;
-        return d.cuDeviceGetAttribute(&most, attribute, device) == CUDA_SUCCESS && value > 0 &&
-               value <= static_cast<unsigned>(most);
-    };
-    const unsigned long long threads = static_cast<unsigned long long>(block.x) * block.y * block.z;
-    return within(grid.x, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X) && within(grid.y, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y) &&
-           within(grid.z, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z) && within(block.x, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X) &&
-           within(block.y, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y) &&
-           within(block.z, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z) &&
-           within(static_cast<unsigned>(threads), CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
-}
-
 cudaError_t launch(const Driver& d, CUkernel kernel, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
                    cudaStream_t stream, bool cooperative) {
-    if (shared_bytes > UINT_MAX) return cudaErrorInvalidValue;
     // The driver takes a kernel wherever it takes a function, and finds its function in the current context.
     const auto function = reinterpret_cast<CUfunction>(kernel);
-    const auto bytes = static_cast<unsigned>(shared_bytes);
+    const auto bytes = static_cast<unsigned>(shared_bytes);  // what is beyond 32 bits is lost, as on hardware
     const CUresult r = cooperative ? d.cuLaunchCooperativeKernel(function, grid.x, grid.y, grid.z, block.x, block.y,
                                                                  block.z, bytes, stream, arguments)
                                    : d.cuLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
@@ -56,8 +36,7 @@ cudaError_t launch_symbol(Flavour flavour, const void* symbol, dim3 grid, dim3 b
     return with_context(flavour, [&](const Driver& d) {
         CUkernel kernel = nullptr;
         if (cudaError_t e = find_kernel(d, symbol, kernel)) return e;
-        const cudaError_t e = launch(d, kernel, grid, block, arguments, shared_bytes, stream, cooperative);
-        return e == cudaErrorInvalidValue && !fits(d, grid, block) ? cudaErrorInvalidConfiguration : e;
+        return launch(d, kernel, grid, block, arguments, shared_bytes, stream, cooperative);
     });
 }
 
@@ -148,7 +127,7 @@ HPE_BOTH_FLAVOURS(cudaLaunchCooperativeKernel, ptsz,
 HPE_BOTH_FLAVOURS(cudaLaunchKernelExC, ptsz, (const cudaLaunchConfig_t* config, const void* symbol, void** arguments),
                   (config, symbol, arguments)) {
     return with_context(flavour, [&](const Driver& d) {
-        if (config == nullptr || config->dynamicSmemBytes > UINT_MAX) return cudaErrorInvalidValue;
+        if (config == nullptr) return cudaErrorInvalidValue;
         CUkernel kernel = nullptr;
         if (cudaError_t e = find_kernel(d, symbol, kernel)) return e;
         const dim3 grid = config->gridDim, block = config->blockDim;
@@ -160,8 +139,7 @@ HPE_BOTH_FLAVOURS(cudaLaunchKernelExC, ptsz, (const cudaLaunchConfig_t* config, 
         // cudaLaunchAttribute is CUlaunchAttribute under another name, numbers included.
         c.attrs = reinterpret_cast<CUlaunchAttribute*>(config->attrs);
         c.numAttrs = config->numAttrs;
-        const CUresult r = d.cuLaunchKernelEx(&c, reinterpret_cast<CUfunction>(kernel), arguments, nullptr);
-        return r == CUDA_ERROR_INVALID_VALUE && !fits(d, grid, block) ? cudaErrorInvalidConfiguration : as_error(r);
+        return as_error(d.cuLaunchKernelEx(&c, reinterpret_cast<CUfunction>(kernel), arguments, nullptr));
     });
 }
 

@@ -15,8 +15,7 @@ cudaError_t cudaMalloc(void** pointer, size_t size) {
 }
 
 cudaError_t cudaFree(void* pointer) {
-    return with_context(
-        [&](const Driver& d) { return pointer == nullptr ? CUDA_SUCCESS : d.cuMemFree(device_pointer(pointer)); });
+    return with_context([&](const Driver& d) { return d.cuMemFree(device_pointer(pointer)); });
 }
 
 cudaError_t cudaMallocPitch(void** pointer, size_t* pitch, size_t width, size_t height) {

@@ -74,14 +74,33 @@ constexpr std::pair<int cudaTextureDesc::*, unsigned> flags[] = {
     {&cudaTextureDesc::seamlessCubemap, CU_TRSF_SEAMLESS_CUBEMAP},
 };
 
+CUarray_format format_of(const Driver& d, const CUDA_RESOURCE_DESC& resource) {
+    CUDA_ARRAY3D_DESCRIPTOR array{};
+    switch (resource.resType) {
+        case CU_RESOURCE_TYPE_LINEAR: return resource.res.linear.format;
+        case CU_RESOURCE_TYPE_PITCH2D: return resource.res.pitch2D.format;
+        case CU_RESOURCE_TYPE_ARRAY:
+            if (d.cuArray3DGetDescriptor(&array, resource.res.array.hArray) == CUDA_SUCCESS) return array.Format;
+            [[fallthrough]];
+        default: return CU_AD_FORMAT_FLOAT;
+    }
+}
+
+bool is_float(CUarray_format format) { return format == CU_AD_FORMAT_FLOAT || format == CU_AD_FORMAT_HALF; }
+// Integers that may be read as floats between -1 and 1.
+bool is_small_integer(CUarray_format format) {
+    return !is_float(format) && format != CU_AD_FORMAT_SIGNED_INT32 && format != CU_AD_FORMAT_UNSIGNED_INT32;
+}
+
 // The enumerations of both APIs have the same numbers.
-CUDA_TEXTURE_DESC driver_reading(const cudaTextureDesc& from) {
+CUDA_TEXTURE_DESC driver_reading(const cudaTextureDesc& from, CUarray_format format) {
     CUDA_TEXTURE_DESC to{};
     for (int i = 0; i < 3; ++i) to.addressMode[i] = static_cast<CUaddress_mode>(from.addressMode[i]);
     to.filterMode = static_cast<CUfilter_mode>(from.filterMode);
     for (const auto& [member, flag] : flags)
         if (from.*member != 0) to.flags |= flag;
-    if (from.readMode == cudaReadModeElementType) to.flags |= CU_TRSF_READ_AS_INTEGER;
+    // Where there is a choice.
+    if (from.readMode == cudaReadModeElementType && is_small_integer(format)) to.flags |= CU_TRSF_READ_AS_INTEGER;
     to.maxAnisotropy = from.maxAnisotropy;
     to.mipmapFilterMode = static_cast<CUfilter_mode>(from.mipmapFilterMode);
     to.mipmapLevelBias = from.mipmapLevelBias;
@@ -91,12 +110,13 @@ CUDA_TEXTURE_DESC driver_reading(const cudaTextureDesc& from) {
     return to;
 }
 
-cudaTextureDesc runtime_reading(const CUDA_TEXTURE_DESC& from) {
+cudaTextureDesc runtime_reading(const CUDA_TEXTURE_DESC& from, CUarray_format format) {
     cudaTextureDesc to{};
     for (int i = 0; i < 3; ++i) to.addressMode[i] = static_cast<cudaTextureAddressMode>(from.addressMode[i]);
     to.filterMode = static_cast<cudaTextureFilterMode>(from.filterMode);
     for (const auto& [member, flag] : flags) to.*member = (from.flags & flag) != 0 ? 1 : 0;
-    to.readMode = (from.flags & CU_TRSF_READ_AS_INTEGER) != 0 ? cudaReadModeElementType : cudaReadModeNormalizedFloat;
+    const bool as_float = (from.flags & CU_TRSF_READ_AS_INTEGER) == 0 && is_small_integer(format);
+    to.readMode = as_float ? cudaReadModeNormalizedFloat : cudaReadModeElementType;
     to.maxAnisotropy = from.maxAnisotropy;
     to.mipmapFilterMode = static_cast<cudaTextureFilterMode>(from.mipmapFilterMode);
     to.mipmapLevelBias = from.mipmapLevelBias;
@@ -108,19 +128,11 @@ cudaTextureDesc runtime_reading(const CUDA_TEXTURE_DESC& from) {
 
 // Integers can only be filtered when they are read as normalized floats. That holds for linear memory, too, of which
 // the filter mode is otherwise ignored.
-bool can_filter(const Driver& d, const CUDA_RESOURCE_DESC& resource, const cudaTextureDesc& reading) {
-    if (reading.filterMode != cudaFilterModeLinear || reading.readMode != cudaReadModeElementType) return true;
-    CUarray_format format = CU_AD_FORMAT_FLOAT;
-    CUDA_ARRAY3D_DESCRIPTOR array{};
-    switch (resource.resType) {
-        case CU_RESOURCE_TYPE_LINEAR: format = resource.res.linear.format; break;
-        case CU_RESOURCE_TYPE_PITCH2D: format = resource.res.pitch2D.format; break;
-        case CU_RESOURCE_TYPE_ARRAY:
-            if (d.cuArray3DGetDescriptor(&array, resource.res.array.hArray) == CUDA_SUCCESS) format = array.Format;
-            break;
-        default: break;
-    }
-    return format == CU_AD_FORMAT_FLOAT || format == CU_AD_FORMAT_HALF;
+cudaError_t check_reading(const cudaTextureDesc& reading, CUarray_format format) {
+    const bool as_float = reading.readMode == cudaReadModeNormalizedFloat, small = is_small_integer(format);
+    if (reading.filterMode == cudaFilterModeLinear && !is_float(format) && !(as_float && small))
+        return cudaErrorInvalidFilterSetting;
+    return as_float && !small ? cudaErrorInvalidNormSetting : cudaSuccess;
 }
 
 }  // namespace
@@ -130,11 +142,13 @@ extern "C" {
 cudaError_t cudaCreateTextureObject(cudaTextureObject_t* texture, const cudaResourceDesc* resource,
                                     const cudaTextureDesc* reading, const cudaResourceViewDesc* view) {
     return with_context([&](const Driver& d) {
-        if (texture == nullptr || resource == nullptr || reading == nullptr) return cudaErrorInvalidValue;
+        if (texture == nullptr || resource == nullptr) return cudaErrorInvalidValue;
+        if (reading == nullptr) return cudaErrorInvalidResourceHandle;
         CUDA_RESOURCE_DESC r{};
         if (cudaError_t e = driver_resource(*resource, r)) return e;
-        if (!can_filter(d, r, *reading)) return cudaErrorInvalidFilterSetting;
-        const CUDA_TEXTURE_DESC t = driver_reading(*reading);
+        const CUarray_format format = format_of(d, r);
+        if (cudaError_t e = check_reading(*reading, format)) return e;
+        const CUDA_TEXTURE_DESC t = driver_reading(*reading, format);
         // The structures of a view are the same in both APIs.
         static_assert(sizeof(cudaResourceViewDesc) == sizeof(CUDA_RESOURCE_VIEW_DESC));
         return as_error(d.cuTexObjectCreate(texture, &r, &t, reinterpret_cast<const CUDA_RESOURCE_VIEW_DESC*>(view)));
@@ -158,10 +172,12 @@ cudaError_t cudaGetTextureObjectResourceDesc(cudaResourceDesc* resource, cudaTex
 
 cudaError_t cudaGetTextureObjectTextureDesc(cudaTextureDesc* reading, cudaTextureObject_t texture) {
     return with_context([&](const Driver& d) {
-        if (reading == nullptr) return cudaErrorInvalidValue;
+        if (reading == nullptr) return cudaErrorInvalidResourceHandle;
         CUDA_TEXTURE_DESC t{};
+        CUDA_RESOURCE_DESC r{};
         if (CUresult e = d.cuTexObjectGetTextureDesc(&t, texture)) return as_error(e);
-        *reading = runtime_reading(t);
+        if (CUresult e = d.cuTexObjectGetResourceDesc(&r, texture)) return as_error(e);
+        *reading = runtime_reading(t, format_of(d, r));
         return cudaSuccess;
     });
 }
@@ -176,9 +192,9 @@ cudaError_t cudaDeviceGetTexture1DLinearMaxWidth(size_t* width, const cudaChanne
     return with_device(device, [&](const Driver& d, CUdevice handle) {
         CUarray_format driver_one{};
         unsigned channels = 0;
-        if (width == nullptr || format == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (!driver_format(*format, driver_one, channels)) return CUDA_ERROR_INVALID_VALUE;
-        return d.cuDeviceGetTexture1DLinearMaxWidth(width, driver_one, channels, handle);
+        if (width == nullptr || format == nullptr) return cudaErrorInvalidValue;
+        if (!driver_format(*format, driver_one, channels)) return cudaErrorInvalidChannelDescriptor;
+        return as_error(d.cuDeviceGetTexture1DLinearMaxWidth(width, driver_one, channels, handle));
     });
 }
 }

@@ -32,6 +32,23 @@ bool was_reset(CUcontext context) {
     return std::find(dead.begin(), dead.end(), context) != dead.end();
 }
 
+bool is_sticky(CUresult r) {
+    switch (r) {
+        case CUDA_ERROR_ILLEGAL_ADDRESS:
+        case CUDA_ERROR_MISALIGNED_ADDRESS:
+        case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+        case CUDA_ERROR_INVALID_PC:
+        case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+        case CUDA_ERROR_HARDWARE_STACK_ERROR:
+        case CUDA_ERROR_LAUNCH_FAILED:
+        case CUDA_ERROR_LAUNCH_TIMEOUT:
+        case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:
+        case CUDA_ERROR_NOT_SUPPORTED:
+        case CUDA_ERROR_ASSERT: return true;
+        default: return false;
+    }
+}
+
 cudaError_t make_current(const Driver& d, int device) {
     CUcontext context = nullptr;
     if (cudaError_t e = primary_context(d, device, context)) return e;
@@ -53,7 +70,10 @@ cudaError_t primary_context(const Driver& d, int device, CUcontext& context) {
     std::lock_guard lock(mutex);
     Primary& p = primaries[device];
     if (!p.retained) {
-        if (CUresult r = d.cuDevicePrimaryCtxRetain(&p.context, handle)) return static_cast<cudaError_t>(r);
+        if (CUresult r = d.cuDevicePrimaryCtxRetain(&p.context, handle)) {
+            // What broke the device is told once, and not by those who find it broken.
+            return is_sticky(r) ? cudaErrorDevicesUnavailable : static_cast<cudaError_t>(r);
+        }
         p.retained = true;
         std::erase(dead, p.context);
     }
@@ -96,13 +116,10 @@ cudaError_t reset_device(const Driver& d) {
     if (cudaError_t e = device_handle(d, device, handle)) return e;
     std::lock_guard lock(mutex);
     Primary& p = primaries[device];
-    CUcontext current = nullptr;
-    d.cuCtxGetCurrent(&current);
     if (CUresult r = d.cuDevicePrimaryCtxReset(handle)) return static_cast<cudaError_t>(r);
     if (p.retained) dead.push_back(p.context);
     p.retained = false;
     any_reset.store(true, std::memory_order_release);
-    if (current == p.context) d.cuCtxSetCurrent(nullptr);
     return cudaSuccess;
 }
 
