@@ -2,9 +2,11 @@
 // Errors that a kernel leaves behind: every later call answers the same, in every thread and stream, and after a reset the
 // process can use the device no more; what may still be asked; and the last error, which is each thread's own.
 #include <pthread.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cassert>
 
 #include "driver.h"
@@ -179,7 +181,22 @@ static void last_error() {
     put<<<1, 2048>>>(nullptr, 1);
     EXPECT(cudaGetLastError() == cudaErrorInvalidValue);
     CUDA(cudaDeviceSynchronize());
-    // Not ready is no error.
+    // Not ready is no error: it is not remembered, and does not hide one that is.
+    cudaStream_t busy;
+    cudaEvent_t done;
+    CUDA(cudaStreamCreateWithFlags(&busy, cudaStreamNonBlocking));
+    CUDA(cudaEventCreate(&done));
+    static std::atomic<bool> go{false};
+    CUDA(cudaLaunchHostFunc(busy, [](void*) { while (!go.load()) sched_yield(); }, nullptr));
+    CUDA(cudaEventRecord(done, busy));
+    EXPECT(cudaStreamQuery(busy) == cudaErrorNotReady && cudaPeekAtLastError() == cudaSuccess);
+    EXPECT(cudaEventQuery(done) == cudaErrorNotReady && cudaGetLastError() == cudaSuccess);
+    EXPECT(cudaFree(reinterpret_cast<void*>(16)) == cudaErrorInvalidValue);
+    EXPECT(cudaStreamQuery(busy) == cudaErrorNotReady && cudaGetLastError() == cudaErrorInvalidValue);
+    go = true;
+    CUDA(cudaStreamSynchronize(busy));
+    CUDA(cudaEventDestroy(done));
+    CUDA(cudaStreamDestroy(busy));
     EXPECT(cudaGetLastError() == cudaSuccess);
 }
 

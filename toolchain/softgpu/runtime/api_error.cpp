@@ -18,7 +18,8 @@ void find_driver() {
 }  // namespace
 
 cudaError_t hpe::soft::cudart::record(cudaError_t error) {
-    if (error != cudaSuccess) last_error = error;
+    // "Not ready" answers a question, and an H200 does not remember it.
+    if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
     return error;
 }
 
