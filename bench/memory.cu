@@ -14,16 +14,7 @@
 #include <cstring>
 #include <string>
 
-#include <cuda_runtime.h>
-
-#define CHECK(call)                                                                        \
-    do {                                                                                   \
-        const cudaError_t check_error = (call);                                            \
-        if (check_error != cudaSuccess) {                                                  \
-            std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorName(check_error));        \
-            std::exit(1);                                                                  \
-        }                                                                                  \
-    } while (0)
+#include "check.h"
 
 __global__ void add(float* c, const float* a, const float* b, std::size_t n) {
     const std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x;

@@ -9,16 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include <cuda_runtime.h>
-
-#define CHECK(call)                                                                        \
-    do {                                                                                   \
-        const cudaError_t check_error = (call);                                            \
-        if (check_error != cudaSuccess) {                                                  \
-            std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorName(check_error));        \
-            std::exit(1);                                                                  \
-        }                                                                                  \
-    } while (0)
+#include "check.h"
 
 static unsigned char* memory[2];
 

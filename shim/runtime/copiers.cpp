@@ -160,10 +160,4 @@ void Job::finish() noexcept {
     place_ = kNone;
 }
 
-void forget() noexcept {
-    running.store(0, std::memory_order_relaxed);
-    first.store(last.load(std::memory_order_relaxed), std::memory_order_relaxed);
-    for (auto& place : places) place.stage.store(Stage::Free, std::memory_order_relaxed);
-}
-
 }  // namespace hpe::copiers

@@ -2,8 +2,9 @@
 // Helper threads that copy memory for all transfers of the process. The caller takes part: what no helper has begun it
 // copies itself, so that a small copy never waits behind a large one, and one without helpers still ends.
 //
-// They are made by the first start(), sleep when there is nothing to do, and are gone in a forked child. SIGSEGV and
-// SIGBUS stay open to them: memory that the program handed to a copy may be one that its own handler brings.
+// They are made by the first start(), sleep when there is nothing to do, and are gone in a forked child, where libhpe
+// does nothing more. SIGSEGV and SIGBUS stay open to them: memory that the program handed to a copy may be one that its
+// own handler brings.
 //
 // Threads: any, outside the fault path or inside it: no allocation, no lock (start() alone makes threads). Sizes in
 // bytes; the memory belongs to the caller and must stay until the job is finished. Errors: none; start() says how many
@@ -35,8 +36,5 @@ private:
 
 // The copying itself, by the caller.
 void move(void* to, const void* from, std::size_t bytes, bool past_caches) noexcept;
-
-// In a forked child: the threads are not there.
-void forget() noexcept;
 
 }  // namespace hpe::copiers

@@ -13,7 +13,6 @@
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
 #include "shim/runtime/coherence.h"
-#include "shim/runtime/copiers.h"
 #include "shim/runtime/helper.h"
 #include "shim/runtime/options.h"
 #include "shim/runtime/pinned.h"
@@ -42,7 +41,6 @@ void in_child() {
     active.store(false, std::memory_order_relaxed);
     this_thread.settled = false;
     helper::forget();
-    copiers::forget();
 }
 
 bool read_options() {

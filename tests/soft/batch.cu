@@ -8,8 +8,6 @@
 
 #include "check.h"
 
-#define FAILS(error, call) EXPECT((call) == (error) && cudaGetLastError() == (error))
-
 constexpr int count = 1000;
 constexpr std::size_t bytes = count * sizeof(int);
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What the programs of this folder share: a CUDA call that must succeed, and a value that must be the expected one.
+// What the programs of this folder share: a CUDA call that must succeed or fail in one way, a value that must be the
+// expected one, work in a process of its own.
 #pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cuda_runtime.h>
 
@@ -23,6 +27,21 @@
             std::exit(1);                                                                \
         }                                                                                \
     } while (0)
+
+// A call that fails, and leaves its error behind.
+#define FAILS(error, call) EXPECT((call) == (error) && cudaGetLastError() == (error))
+
+// After some errors a process can do no more: each gets its own, before anything has used CUDA.
+template <class Work>
+void alone(Work work) {
+    const pid_t child = fork();
+    if (child == 0) {
+        work();
+        std::exit(0);
+    }
+    int status = 1;
+    EXPECT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
 
 // Device memory that the programs fill and read by explicit copies.
 template <class T>

@@ -3,8 +3,6 @@
 // values, updates; what must not be in a body, and that there is only one of such a graph.
 #include "check.h"
 
-#define FAILS(error, call) EXPECT((call) == (error) && cudaGetLastError() == (error))
-
 __global__ void decide(cudaGraphConditionalHandle handle, const int* value) { cudaGraphSetConditional(handle, *value); }
 __global__ void count_down(cudaGraphConditionalHandle handle, int* left, int* rounds) {
     ++*rounds;

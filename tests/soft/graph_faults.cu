@@ -12,8 +12,6 @@
 constexpr std::size_t bytes = 4 << 20;
 constexpr int count = bytes / sizeof(int);
 
-#define FAILS(error, call) EXPECT((call) == (error) && cudaGetLastError() == (error))
-
 __global__ void fill(int* p, int n, int value) {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) p[i] = value + i;
 }
@@ -90,18 +88,6 @@ static void nobodys_handle() {
     CUDA(cudaGraphConditionalHandleCreate(&handle, graph, 0, 0));
     set<<<1, 1>>>(handle);
     EXPECT(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
-}
-
-// After such an error a process can do no more: each gets its own.
-template <class Work>
-static void alone(Work work) {
-    const pid_t child = fork();
-    if (child == 0) {
-        work();
-        std::exit(0);
-    }
-    int status = 1;
-    EXPECT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 int main() {

@@ -9,8 +9,6 @@
 constexpr std::size_t bytes = 4 << 20;
 constexpr int count = bytes / sizeof(int);
 
-#define FAILS(error, call) EXPECT((call) == (error) && cudaGetLastError() == (error))
-
 __global__ void fill(int* p, int n, int value) {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) p[i] = value + i;
 }

@@ -69,8 +69,6 @@ static const char text[] = R"(.version 7.0
 
 #define BAD(call) ANSWERS(CUDA_ERROR_INVALID_HANDLE, call)
 #define WRONG(call) ANSWERS(CUDA_ERROR_INVALID_VALUE, call)
-#define FAILS(error, call) EXPECT((call) == (error) && cudaGetLastError() == (error))
-
 static void handles(const Driver& d) {
     CUevent event, second;
     CUmodule module;

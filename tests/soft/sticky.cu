@@ -200,18 +200,6 @@ static void last_error() {
     EXPECT(cudaGetLastError() == cudaSuccess);
 }
 
-// Each in a process of its own.
-template <class Work>
-static void alone(Work work) {
-    const pid_t child = fork();
-    if (child == 0) {
-        work();
-        std::exit(0);
-    }
-    int status = 1;
-    EXPECT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-}
-
 int main() {
     alone(last_error);
     alone(reset);
