@@ -250,6 +250,16 @@ static void too_long() {
     CHECK(cudaMemcpy(got.data(), p, got.size(), cudaMemcpyDeviceToHost));
     for (const auto byte : got) WANT(byte == 7);
     CHECK(cudaFree(p));
+    // The end lies behind the allocation, but not the first pieces.
+    CHECK(cudaMalloc(&p, 40 * kMiB));
+    CHECK(cudaMemset(p, 7, 40 * kMiB));
+    for (int i = 0; i < 3; ++i)
+        std::printf("%s\n", cudaGetErrorName(cudaMemcpy(p, host.data(), 48 * kMiB, cudaMemcpyHostToDevice)));
+    cudaGetLastError();
+    got.resize(40 * kMiB);
+    CHECK(cudaMemcpy(got.data(), p, got.size(), cudaMemcpyDeviceToHost));
+    for (const auto byte : got) WANT(byte == 7);
+    CHECK(cudaFree(p));
     for (int i = 0; i < 3; ++i)
         std::printf("%s\n", cudaGetErrorName(cudaMemcpy(host.data(), p, kMiB, cudaMemcpyDeviceToHost)));
     cudaGetLastError();
