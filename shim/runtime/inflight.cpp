@@ -154,13 +154,12 @@ CUresult wait_for(Record& r) noexcept {
         r.settle(covered);
         return result;
     }
-    // The event could not be had: the stream itself can still be asked.
+    // The event could not be had, or not be waited for. The stream itself can still be asked, and for one that is gone
+    // its context: believed is only what both say, since an error here may pass for a context that is lost.
     const auto stream = r.stream.load(std::memory_order_acquire);
     const auto target = r.enqueued.sum();
-    if (stream != kGone && twice([&] { return driver.cuStreamSynchronize(stream); }) == CUDA_SUCCESS) {
-        r.settle(target);
-        return CUDA_SUCCESS;
-    }
+    result = twice([&] { return stream != kGone ? driver.cuStreamSynchronize(stream) : driver.cuCtxSynchronize(); });
+    if (result == CUDA_SUCCESS) r.settle(target);
     return result;
 }
 

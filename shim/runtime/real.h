@@ -27,6 +27,7 @@ struct Driver {
     F(cuCtxPopCurrent_v2)                \
     F(cuStreamCreateWithPriority)        \
     F(cuCtxGetStreamPriorityRange)       \
+    F(cuCtxSynchronize)                  \
     F(cuMemHostAlloc)                    \
     F(cuStreamGetCtx)                    \
     F(cuStreamSynchronize)               \

@@ -10,6 +10,15 @@ namespace {
 
 constexpr std::size_t kWords = 12345;
 
+// Keeps what follows in its stream waiting: whoever reads too early sees it.
+__global__ void hold(unsigned long long nanoseconds) {
+    unsigned long long start, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    do {
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    } while (now - start < nanoseconds);
+}
+
 void copies(Array& a, Array& b, cudaStream_t stream) {
     if (a.data == nullptr || b.data == nullptr) return;
     const std::size_t part = 3000, from = 1111, to = 7001;
@@ -68,6 +77,9 @@ void streams(Array& a, Array& b, cudaStream_t first) {
         launched(a, b, 5, second);
         a.check("after two streams", 4000, 4000);
         b.write(2000, 3000, 8);
+        unsigned long long nanoseconds = 2'000'000;
+        void* arguments[] = {&nanoseconds};
+        TRIED(cudaLaunchKernel(reinterpret_cast<const void*>(hold), dim3(1), dim3(1), arguments, 0, second));
         launched(a, b, 9, second);
         if (TRIED(cudaEventRecord(event, second)) && TRIED(cudaEventSynchronize(event))) {
             a.check("after an event", 0, kWords, 7);
