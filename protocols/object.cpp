@@ -36,14 +36,35 @@ State Block::lock() noexcept {
     }
 }
 
+bool Block::try_lock() noexcept {
+    auto word = word_.load(std::memory_order_relaxed);
+    while ((word & kLocked) == 0) {
+        if (word_.compare_exchange_weak(word, word | kLocked, std::memory_order_acquire)) return true;
+    }
+    return false;
+}
+
 void Block::unlock(State next) noexcept {
     const auto before = word_.exchange(static_cast<std::uint32_t>(next), std::memory_order_release);
     if ((before & kAwaited) != 0) word_.notify_all();
 }
 
+void Block::unlock() noexcept {
+    const auto before = word_.fetch_and(kStateMask, std::memory_order_release);
+    if ((before & kAwaited) != 0) word_.notify_all();
+}
+
+void Block::become(State next) noexcept {
+    // Others may be setting kAwaited.
+    auto word = word_.load(std::memory_order_relaxed);
+    while (!word_.compare_exchange_weak(word, (word & ~kStateMask) | static_cast<std::uint32_t>(next),
+                                        std::memory_order_relaxed)) {
+    }
+}
+
 void Traffic::clear() noexcept {
     for (auto* counter : {&to_host_bytes, &to_host_transfers, &to_device_bytes, &to_device_transfers, &read_faults,
-                          &write_faults, &evictions}) {
+                          &write_faults, &evictions, &ahead_used_bytes, &ahead_wasted_bytes}) {
         counter->store(0, std::memory_order_relaxed);
     }
 }

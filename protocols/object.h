@@ -25,6 +25,10 @@ public:
     // Waits for the lock; returns the state found.
     State lock() noexcept;
     void unlock(State next) noexcept;
+    // As it is.
+    void unlock() noexcept;
+    // Another state, by whoever holds the lock and goes on holding it.
+    void become(State next) noexcept;
     // Without the lock: may be old by the time it is looked at. A locked block reads as `locked`.
     struct Peek {
         State state;
@@ -39,22 +43,36 @@ public:
     void lend() noexcept { lent_.store(true, std::memory_order_relaxed); }
     void take_back() noexcept { lent_.store(false, std::memory_order_relaxed); }
     bool lent() const noexcept { return lent_.load(std::memory_order_relaxed); }
+    // Its bytes were sent for before anybody asked: they arrive, or have arrived, in the view, though the block is not
+    // valid on the host. Set by whoever holds the lock; who takes the mark away decides what the bytes are good for.
+    void expect() noexcept { expected_.store(true, std::memory_order_release); }
+    bool expected() const noexcept { return expected_.load(std::memory_order_acquire); }
+    bool take_expected() noexcept {
+        return expected() && expected_.exchange(false, std::memory_order_acq_rel);
+    }
     // Only while nobody else can reach the block.
     void reset(State s) noexcept {
         word_.store(static_cast<std::uint32_t>(s), std::memory_order_relaxed);
         take_back();
+        take_expected();
     }
+    // As lock(), but false if another thread holds it.
+    bool try_lock() noexcept;
 
 private:
     static constexpr std::uint32_t kStateMask = 0xff, kLocked = 0x100, kAwaited = 0x200;
     std::atomic<std::uint32_t> word_{0};
     std::atomic<bool> lent_{false};
+    std::atomic<bool> expected_{false};
 };
+static_assert(sizeof(Block) == 8);  // an object may have thousands
 
 // What happened to an object, for the report. Counts and bytes; relaxed.
 struct Traffic {
     std::atomic<std::uint64_t> to_host_bytes{0}, to_host_transfers{0}, to_device_bytes{0}, to_device_transfers{0};
     std::atomic<std::uint64_t> read_faults{0}, write_faults{0}, evictions{0};
+    // Of to_host_bytes, what was fetched before it was asked for: and then was, or went to waste.
+    std::atomic<std::uint64_t> ahead_used_bytes{0}, ahead_wasted_bytes{0};
     void clear() noexcept;
 };
 

@@ -25,8 +25,13 @@ public:
     virtual std::string_view name() const noexcept = 0;
     virtual const TransitionTable& transitions() const noexcept = 0;
 
-    // The unit of coherence for an object of this size; `configured` is HPE_BLOCK_SIZE. Bytes, a multiple of the page.
+    // The unit of coherence for an object of this size; `configured` is HPE_BLOCK_SIZE, 0: adaptive. Bytes, a multiple of
+    // the page.
     virtual std::size_t block_bytes(std::size_t object_bytes, std::size_t configured) const noexcept = 0;
+    // How much one fault may open, where accesses sweep through the object. Bytes, whole blocks.
+    virtual std::size_t reach_bytes(std::size_t object_bytes, std::size_t configured) const noexcept {
+        return block_bytes(object_bytes, configured);
+    }
 
     // Whether Acquire moves anything: if not, the runtime skips synchronisation points altogether.
     virtual bool acts_on_acquire() const noexcept { return false; }
@@ -35,8 +40,9 @@ public:
     virtual void object_added() noexcept {}
     virtual void object_removed() noexcept {}
 
-    // A block became Dirty. May ask for evictions; the caller flushes what the plan names and calls nothing else.
-    virtual void dirtied(BlockRef, Plan&) noexcept {}
+    // Neighbouring blocks became Dirty by one access. May ask for evictions; the caller flushes what the plan names and
+    // calls nothing else.
+    virtual void dirtied(RunRef, Plan&) noexcept {}
 
     // Every Dirty block was flushed.
     virtual void released() noexcept {}

@@ -1,26 +1,38 @@
 // SPDX-License-Identifier: MIT
-// Rolling-update: the queue of Dirty blocks.
+// Rolling-update: block sizes and the queue of Dirty blocks.
 #include "protocols/rolling.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace hpe {
 
 namespace {
 
 // One store may straddle two blocks, and both must be Dirty at once or it never ends.
-bool may_share_a_store(const BlockRef& a, const BlockRef& b) noexcept {
-    return a.object == b.object && (a.block + 1 == b.block || b.block + 1 == a.block);
+bool may_share_a_store(const RunRef& a, const RunRef& b) noexcept {
+    return a.object == b.object && (a.first + a.count == b.first || b.first + b.count == a.first);
 }
 
-bool is_same(const BlockRef& a, const BlockRef& b) noexcept {
-    return a.object == b.object && a.serial == b.serial && a.block == b.block;
+bool overlap(const RunRef& a, const RunRef& b) noexcept {
+    return a.object == b.object && a.serial == b.serial && a.first < b.first + b.count && b.first < a.first + a.count;
 }
 
 }  // namespace
 
 std::size_t Rolling::block_bytes(std::size_t object_bytes, std::size_t configured) const noexcept {
-    return std::min(object_bytes, configured);
+    if (configured != 0) return std::min(object_bytes, configured);
+    const auto smallest = std::bit_ceil(std::max(kSmallest, object_bytes / kMostBlocks));
+    return std::min(object_bytes, std::min(smallest, kLargest));
+}
+
+// No more than a part of a large object, so that little of it is left to flush when the launch comes.
+std::size_t Rolling::reach_bytes(std::size_t object_bytes, std::size_t configured) const noexcept {
+    constexpr std::size_t kParts = 64, kSmall = std::size_t{1} << 20;
+    const auto block = block_bytes(object_bytes, configured);
+    if (configured != 0) return block;
+    const auto part = std::clamp(object_bytes / kParts, kSmall, kLargest);
+    return std::max(std::min(part / block, Object::block_count(object_bytes, block)), std::size_t{1}) * block;
 }
 
 std::size_t Rolling::limit() const noexcept {
@@ -29,21 +41,21 @@ std::size_t Rolling::limit() const noexcept {
     return std::clamp<std::size_t>(adaptive, 1, kRing - 1);
 }
 
-void Rolling::dirtied(BlockRef block, Plan& plan) noexcept {
+void Rolling::dirtied(RunRef run, Plan& plan) noexcept {
     lock();
     const auto allowed = limit();
     while (count_ >= allowed) {
-        const BlockRef& oldest = ring_[head_];
+        const RunRef& oldest = ring_[head_];
         // Flushed by a copy meanwhile and now Dirty anew: this entry only goes.
-        const bool own = is_same(oldest, block);
-        if (!own && count_ == 1 && may_share_a_store(oldest, block)) break;
+        const bool own = overlap(oldest, run);
+        if (!own && count_ == 1 && may_share_a_store(oldest, run)) break;
         if (!own && !plan.evict(oldest)) break;
         head_ = (head_ + 1) % kRing;
         --count_;
     }
-    // Full only if the plan is, too: then the block is Dirty without an entry, and the next launch flushes it.
+    // Full only if the plan is, too: then the blocks are Dirty without an entry, and the next launch flushes them.
     if (count_ < kRing) {
-        ring_[(head_ + count_) % kRing] = block;
+        ring_[(head_ + count_) % kRing] = run;
         ++count_;
     }
     unlock();

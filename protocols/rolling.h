@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Rolling-update (ADSM/GMAC paper section 4.3): fixed-size blocks, and a bound on how many are Dirty. The oldest Dirty
-// block beyond it is flushed in the background while the CPU goes on.
+// Rolling-update (ADSM/GMAC paper section 4.3): a bound on how many blocks are Dirty. The oldest beyond it is flushed in
+// the background while the CPU goes on. Where the paper's blocks have one size, chosen before the run, these follow the
+// accesses unless their size is set: small ones, and as many of them opened at once as a sweep deserves. Such a run of
+// blocks counts as one.
 //
 // Units, ownership and errors: Protocol. Threads: any; a lock of its own, held for a few instructions.
 #pragma once
@@ -15,7 +17,7 @@ namespace hpe {
 
 class Rolling final : public Protocol {
 public:
-    // rolling_size: Dirty blocks allowed; 0: two more per live object, as in the paper. With 1, the neighbour of the
+    // rolling_size: Dirty runs allowed; 0: two more per live object, as in the paper. With 1, the neighbour of the
     // newest stays too: one store may straddle both.
     explicit Rolling(std::size_t rolling_size) noexcept : fixed_(rolling_size) {}
 
@@ -24,17 +26,22 @@ public:
     std::size_t block_bytes(std::size_t object_bytes, std::size_t configured) const noexcept override;
     void object_added() noexcept override { objects_.fetch_add(1, std::memory_order_relaxed); }
     void object_removed() noexcept override { objects_.fetch_sub(1, std::memory_order_relaxed); }
-    void dirtied(BlockRef block, Plan& plan) noexcept override;
+    std::size_t reach_bytes(std::size_t object_bytes, std::size_t configured) const noexcept override;
+    void dirtied(RunRef run, Plan& plan) noexcept override;
 
     void released() noexcept override;
 
     std::size_t limit() const noexcept;
 
+    // Of adaptive blocks: the smallest, unless the object would have more than so many, and the most opened at once.
+    static constexpr std::size_t kSmallest = std::size_t{64} << 10, kMostBlocks = std::size_t{1} << 14;
+    static constexpr std::size_t kLargest = std::size_t{32} << 20;
+
 private:
     void lock() noexcept;
     void unlock() noexcept;
 
-    // A ring in order of first write. Entries whose block is Dirty no more cost a flush that finds nothing to do.
+    // A ring in order of first write. Entries whose blocks are Dirty no more cost a flush that finds nothing to do.
     static constexpr std::size_t kRing = 1 << 16;
     static constexpr std::size_t kBlocksPerObject = 2;
 
@@ -42,7 +49,7 @@ private:
     std::atomic<std::size_t> objects_{0};
     std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
     std::size_t head_ = 0, count_ = 0;
-    std::array<BlockRef, kRing> ring_{};
+    std::array<RunRef, kRing> ring_{};
 };
 
 }  // namespace hpe

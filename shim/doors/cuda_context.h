@@ -9,6 +9,7 @@
 #include "shim/runtime/arena.h"
 #include "shim/runtime/engine.h"
 #include "shim/runtime/peers.h"
+#include "shim/runtime/read_ahead.h"
 #include "shim/runtime/staging.h"
 
 namespace hpe::doors {
@@ -112,6 +113,7 @@ CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
     const CUresult result = true_call();
     if (result == CUDA_SUCCESS && gone()) {
         engine.forget(context);
+        read_ahead::forget(context);
         staging::forget(context);
         in_flight.forget(context);
         peers.forget(context);

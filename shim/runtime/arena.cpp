@@ -171,15 +171,17 @@ std::byte* Arena::closed(std::byte* view) noexcept {
     return segment->closed + (view - segment->view.load(std::memory_order_relaxed));
 }
 
-bool Arena::pinned(std::byte* view, bool may_pin) noexcept {
+bool Arena::pinned(std::byte* view, Pinning pinning) noexcept {
     Segment* segment = segment_of(view);
     auto* const base = segment->view.load(std::memory_order_relaxed);
     const auto index = static_cast<std::size_t>(view - base) / kChunk;
     Chunk& chunk = segment->chunks[index];
     auto pin = chunk.pin.load(std::memory_order_acquire);
-    if (pin == Pin::Pinned || !may_pin) return pin == Pin::Pinned;
+    if (pin == Pin::Pinned || pinning == Pinning::Never) return pin == Pin::Pinned;
     if (pin == Pin::Unused) {
-        chunk.pin.compare_exchange_strong(pin, Pin::UsedOnce, std::memory_order_relaxed);
+        if (pinning == Pinning::Use) {
+            chunk.pin.compare_exchange_strong(pin, Pin::UsedOnce, std::memory_order_relaxed);
+        }
         return false;
     }
     if (pin != Pin::UsedOnce || !chunk.pin.compare_exchange_strong(pin, Pin::Busy, std::memory_order_acquire)) {

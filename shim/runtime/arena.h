@@ -28,9 +28,14 @@ public:
     // The same memory, mapped without access: what Pager duplicates.
     static std::byte* closed(std::byte* view) noexcept;
 
-    // Whether the chunk that holds `view` is pinned. With `may_pin` it is pinned when it is used for the second time,
-    // if the bound on pinned memory allows; that waits for the device.
-    static bool pinned(std::byte* view, bool may_pin) noexcept;
+    // Whether the chunk that holds `view` is pinned. It is pinned when it is used for the second time, if the bound on
+    // pinned memory allows; that waits for the device.
+    enum class Pinning {
+        Never,         // only asks
+        IfUsedBefore,  // counts as no use, but pins what was used once
+        Use,
+    };
+    static bool pinned(std::byte* view, Pinning pinning) noexcept;
     // The driver forgot everything that was pinned in this context.
     static void forget_pins(void* context) noexcept;
 };

@@ -17,6 +17,7 @@
 #include "shim/runtime/live_objects.h"
 #include "shim/runtime/pager.h"
 #include "shim/runtime/peers.h"
+#include "shim/runtime/read_ahead.h"
 #include "shim/runtime/real.h"
 #include "shim/runtime/report.h"
 
@@ -100,11 +101,13 @@ CUresult Coherence::begin_free(Object& object) {
     SignalsBlocked blocked;
     std::scoped_lock lock(apply_mutex());
     if (object.serial() % 2 == 0) return CUDA_ERROR_INVALID_VALUE;
-    // Flushes under way read the shadow that is about to be recycled. Those of a lost context have ended.
+    // Transfers under way use the shadow that is about to be recycled. Those of a lost context have ended.
     const auto drained = engine.drain();
-    if (drained != CUDA_SUCCESS && !lost_context(drained)) {
-        log::warn("object {:#x} cannot be freed while its flushes may be under way: {}", object.base,
-                  error_name(drained));
+    const auto dropped = read_ahead::drop(object);
+    const auto result = drained == CUDA_SUCCESS || lost_context(drained) ? dropped : drained;
+    if (result != CUDA_SUCCESS) {
+        log::warn("object {:#x} cannot be freed while its transfers may be under way: {}", object.base,
+                  error_name(result));
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const auto count = object.blocks();

@@ -18,6 +18,7 @@
 
 #include "protocols/object_table.h"
 #include "protocols/protocol.h"
+#include "protocols/sweeps.h"
 #include "shim/base/room.h"
 #include "shim/base/spin_lock.h"
 
@@ -31,7 +32,7 @@ struct DeviceRange {
 
 class Coherence {
 public:
-    // Once, before anything else. `block_size` in bytes.
+    // Once, before anything else. `block_size` in bytes, 0: adaptive.
     void configure(Protocol* protocol, std::size_t block_size);
 
     // --- objects -----------------------------------------------------------------------------------------------------
@@ -107,11 +108,17 @@ private:
     bool map_shadow(Object& object, bool unordered) noexcept;
     void merge_mappings() noexcept;
     void unmap_others(const Object& object) noexcept;
-    bool serve_block(Object& object, std::uint32_t serial, const Access& access, bool unordered) noexcept;
+    struct Run;
+    bool serve(Object& object, std::uint32_t serial, const Access& access, Sweeps* thread_sweeps) noexcept;
+    void take_neighbours(Run& run, const Stretch& stretch, Event event, State next) noexcept;
+    CUresult bring(const Run& run, Event event, State next, bool unordered, std::size_t& fetched) noexcept;
+    bool lock_if_missing(Object& object, std::uint32_t index) const noexcept;
+    std::uint32_t open_arrived(Object& object, const Stretch& stretch) noexcept;
+    void fetch_ahead(Object& object, const Stretch& stretch) noexcept;
     bool coarsen(Object& object, std::uint32_t serial, bool unordered) noexcept;
     bool bring_whole(Object& object, std::uint32_t count, bool unordered) noexcept;
-    void evict(const BlockRef& ref) noexcept;
-    void became_valid(Object& object) noexcept;
+    void evict(const RunRef& ref) noexcept;
+    void became_valid(Object& object, std::uint32_t blocks) noexcept;
     void make_hot(Object& object) noexcept;
     bool remember_unordered(Unordered entry, State next) noexcept;
     void end_one(Unordered& entry) noexcept;

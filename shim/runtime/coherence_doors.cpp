@@ -169,8 +169,8 @@ CUresult Coherence::release_object(Object& object) {
     return apply(one, [](const Object&, std::uint32_t) { return Event::Release; });
 }
 
-void Coherence::became_valid(Object& object) noexcept {
-    object.valid.fetch_add(1, std::memory_order_seq_cst);
+void Coherence::became_valid(Object& object, std::uint32_t blocks) noexcept {
+    object.valid.fetch_add(blocks, std::memory_order_seq_cst);
     make_hot(object);
 }
 
@@ -222,7 +222,7 @@ void Coherence::acquire() {
                     CUDA_SUCCESS &&
                 pager::protect(object->base + object->offset_of(i), object->bytes_of(i), next)) {
                 after = next;
-                became_valid(*object);
+                became_valid(*object, 1);
             }
             // What could not be brought now is fetched when it is touched.
             object->block(i).unlock(after);

@@ -11,6 +11,7 @@
 #include "shim/base/log.h"
 #include "shim/base/spin_lock.h"
 #include "shim/runtime/arena.h"
+#include "shim/runtime/by_context.h"
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/real.h"
 #include "shim/runtime/staging.h"
@@ -33,20 +34,8 @@ struct Channel {
     std::atomic<std::size_t> sent{0};  // flushes enqueued and not yet waited for
 };
 
-constexpr std::size_t kMaxChannels = 64;
-constinit std::array<Channel, kMaxChannels> channels;
+constinit ByContext<Channel> channels;
 constinit std::atomic<std::size_t> outstanding{0};  // the sum of `sent` in all channels
-
-Channel* channel_of(void* context) noexcept {
-    const auto wanted = static_cast<CUcontext>(context);
-    for (auto& channel : channels) {
-        auto found = channel.context.load(std::memory_order_acquire);
-        if (found == wanted) return &channel;
-        if (found == nullptr && channel.context.compare_exchange_strong(found, wanted)) return &channel;
-        if (found == wanted) return &channel;
-    }
-    return nullptr;  // more contexts than a process can have devices for
-}
 
 // Of the highest priority: a fetch holds up a CPU thread, and streams of other priorities do not queue in front of it.
 CUstream new_stream() noexcept {
@@ -88,7 +77,8 @@ CUresult by_chunk(Object& object, std::size_t offset, std::size_t bytes, Engine:
         auto* view = object.view + offset;
         const auto room = Arena::kChunk - reinterpret_cast<std::uintptr_t>(view) % Arena::kChunk;
         const auto part = std::min(bytes, room);
-        const bool pinned = Arena::pinned(view, order == Engine::Order::Ordered);
+        const bool pinned =
+            Arena::pinned(view, order == Engine::Order::Ordered ? Arena::Pinning::Use : Arena::Pinning::Never);
         const auto result = piece(static_cast<CUdeviceptr>(object.base + offset), view, part, pinned);
         if (result != CUDA_SUCCESS) return result;
         offset += part;
@@ -148,7 +138,7 @@ CUresult send_pinned(Channel& channel, CUdeviceptr device, std::byte* view, std:
 }  // namespace
 
 CUresult Engine::fetch(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept {
-    Channel* channel = channel_of(object.context);
+    Channel* channel = channels.of(static_cast<CUcontext>(object.context));
     ContextScope scope(object.context);
     if (scope.result() != CUDA_SUCCESS) return scope.result();
     CaptureRelaxed relaxed;
@@ -176,7 +166,7 @@ CUresult Engine::fetch(Object& object, std::size_t offset, std::size_t bytes, Or
 }
 
 CUresult Engine::flush(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept {
-    Channel* channel = channel_of(object.context);
+    Channel* channel = channels.of(static_cast<CUcontext>(object.context));
     ContextScope scope(object.context);
     if (scope.result() != CUDA_SUCCESS) return scope.result();
     CaptureRelaxed relaxed;
@@ -203,7 +193,7 @@ CUresult Engine::flush(Object& object, std::size_t offset, std::size_t bytes, Or
 }
 
 void Engine::prepare(CUcontext context) noexcept {
-    Channel* channel = channel_of(context);
+    Channel* channel = channels.of(context);
     ContextScope scope(context);
     if (channel == nullptr || scope.result() != CUDA_SUCCESS) return;
     CaptureRelaxed relaxed;
@@ -228,15 +218,13 @@ CUresult Engine::drain() noexcept {
 }
 
 void Engine::forget(CUcontext context) noexcept {
-    for (auto& channel : channels) {
-        if (channel.context.load(std::memory_order_acquire) != context) continue;
-        std::scoped_lock lock(channel.lock);
-        outstanding.fetch_sub(channel.sent.exchange(0), std::memory_order_release);
-        // The slot stays with the handle: a primary context comes back under the same one.
-        channel.to_host = nullptr;
-        channel.to_device = nullptr;
-        channel.blocks = {};
-    }
+    Channel* channel = channels.known(context);
+    if (channel == nullptr) return;
+    std::scoped_lock lock(channel->lock);
+    outstanding.fetch_sub(channel->sent.exchange(0), std::memory_order_release);
+    channel->to_host = nullptr;
+    channel->to_device = nullptr;
+    channel->blocks = {};
 }
 
 }  // namespace hpe

@@ -48,6 +48,8 @@ bool Choice(const char* text, std::string& out) {
 
 bool Size(const char* text, std::size_t& out) {
     constexpr std::size_t largest = std::size_t{1} << 30;
+    out = 0;
+    if (std::strcmp(text, "auto") == 0) return true;
     return parse_size(text, out) && out >= kPage && out <= largest && out % kPage == 0;
 }
 
@@ -55,6 +57,11 @@ bool Count(const char* text, std::size_t& out) {
     out = 0;
     if (std::strcmp(text, "auto") == 0) return true;
     return parse_size(text, out) && out >= 1 && out <= 65535;
+}
+
+bool Switch(const char* text, bool& out) {
+    out = std::strcmp(text, "on") == 0;
+    return out || std::strcmp(text, "off") == 0;
 }
 
 bool Pinned(const char* text, std::size_t& out) {

@@ -16,6 +16,7 @@
 #include "shim/runtime/helper.h"
 #include "shim/runtime/options.h"
 #include "shim/runtime/pinned.h"
+#include "shim/runtime/read_ahead.h"
 #include "shim/runtime/report.h"
 #include "shim/runtime/signals.h"
 #include "shim/runtime/staging.h"
@@ -55,6 +56,7 @@ bool read_options() {
     log::threshold.store(options.log, std::memory_order_relaxed);
     if (options.protocol == "off") return false;
     coherence().configure(make_protocol(options.protocol, options.rolling_size), options.block_size);
+    read_ahead::configure(options.read_ahead);
     pinned::configure(options.pinned_limit);
     staging::configure(options.staging_threads, options.staging_block);
     report::configure(options.report, options.protocol);

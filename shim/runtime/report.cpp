@@ -21,6 +21,7 @@ namespace {
 struct Counts {
     std::uint64_t to_host_bytes = 0, to_host_transfers = 0, to_device_bytes = 0, to_device_transfers = 0;
     std::uint64_t read_faults = 0, write_faults = 0, evictions = 0;
+    std::uint64_t ahead_used_bytes = 0, ahead_wasted_bytes = 0;
 
     void add(const Counts& more) {
         to_host_bytes += more.to_host_bytes;
@@ -30,6 +31,8 @@ struct Counts {
         read_faults += more.read_faults;
         write_faults += more.write_faults;
         evictions += more.evictions;
+        ahead_used_bytes += more.ahead_used_bytes;
+        ahead_wasted_bytes += more.ahead_wasted_bytes;
     }
     bool any() const { return (to_host_transfers | to_device_transfers | read_faults | write_faults) != 0; }
 };
@@ -61,8 +64,9 @@ State& state() {
 }
 
 Counts read(const Traffic& t) {
-    return {t.to_host_bytes.load(), t.to_host_transfers.load(), t.to_device_bytes.load(), t.to_device_transfers.load(),
-            t.read_faults.load(),   t.write_faults.load(),      t.evictions.load()};
+    return {t.to_host_bytes.load(),    t.to_host_transfers.load(), t.to_device_bytes.load(), t.to_device_transfers.load(),
+            t.read_faults.load(),      t.write_faults.load(),      t.evictions.load(),
+            t.ahead_used_bytes.load(), t.ahead_wasted_bytes.load()};
 }
 
 void collect(State& s, const Line& line) {
@@ -78,9 +82,10 @@ void collect(State& s, const Line& line) {
 void append_json(std::string& out, const Counts& c) {
     fmt::format_to(std::back_inserter(out),
                    "\"bytes_to_host\": {}, \"transfers_to_host\": {}, \"bytes_to_device\": {}, "
-                   "\"transfers_to_device\": {}, \"read_faults\": {}, \"write_faults\": {}, \"evictions\": {}",
+                   "\"transfers_to_device\": {}, \"read_faults\": {}, \"write_faults\": {}, \"evictions\": {}, "
+                   "\"bytes_ahead_used\": {}, \"bytes_ahead_wasted\": {}",
                    c.to_host_bytes, c.to_host_transfers, c.to_device_bytes, c.to_device_transfers, c.read_faults,
-                   c.write_faults, c.evictions);
+                   c.write_faults, c.evictions, c.ahead_used_bytes, c.ahead_wasted_bytes);
 }
 
 // A path or a symbol may hold any byte; an empty one is null.
@@ -165,6 +170,10 @@ std::string as_text(const State& s, std::uint32_t objects) {
     if (more != 0)
         fmt::format_to(std::back_inserter(out), "hpe: {:>8} more objects; HPE_REPORT=file.json lists them\n", more);
     row("total", "", s.total);
+    if ((s.total.ahead_used_bytes | s.total.ahead_wasted_bytes) != 0) {
+        fmt::format_to(std::back_inserter(out), "hpe: fetched ahead: {} used, {} wasted\n",
+                       size_text(s.total.ahead_used_bytes), size_text(s.total.ahead_wasted_bytes));
+    }
     if (const auto copies = staged_copies.load(); copies != 0) {
         fmt::format_to(std::back_inserter(out), "hpe: {} of the program's own copies, {}, went through pinned memory\n",
                        copies, size_text(staged_bytes.load()));

@@ -9,6 +9,7 @@
 
 #include "shim/base/machine.h"
 #include "shim/base/spin_lock.h"
+#include "shim/runtime/by_context.h"
 #include "shim/runtime/options.h"
 #include "shim/runtime/pinned.h"
 #include "shim/runtime/real.h"
@@ -37,21 +38,10 @@ constexpr std::size_t kFillsCaches = std::size_t{128} << 20;
 // What is too large to be read from a cache afterwards is written past it.
 constexpr std::size_t kOutgrowsCaches = std::size_t{32} << 20;
 
-constexpr std::size_t kMaxPools = 64;
-constinit std::array<Pool, kMaxPools> pools;
+constinit ByContext<Pool> pools;
 constinit std::size_t block_bytes = std::size_t{4} << 20;
 constinit unsigned wanted_helpers = 0;
 constinit std::atomic<unsigned> active{0};  // copies under way
-
-Pool* pool_of(CUcontext context) noexcept {
-    for (auto& pool : pools) {
-        auto found = pool.context.load(std::memory_order_acquire);
-        if (found == context) return &pool;
-        if (found == nullptr && pool.context.compare_exchange_strong(found, context)) return &pool;
-        if (found == context) return &pool;
-    }
-    return nullptr;  // more contexts than a process can have devices for
-}
 
 CUresult new_stream(CUstream& stream) noexcept {
     if (stream != nullptr) return CUDA_SUCCESS;
@@ -187,7 +177,7 @@ void configure(unsigned threads, std::size_t bytes) noexcept {
 unsigned helpers() noexcept { return wanted_helpers; }
 
 Lane::Lane(CUcontext context, std::size_t bytes, bool (*may_pin)()) noexcept
-    : pool_(pool_of(context)), block_bytes_(staging::block_bytes) {
+    : pool_(pools.of(context)), block_bytes_(staging::block_bytes) {
     if (pool_ == nullptr) return;
     const auto others = active.fetch_add(1, std::memory_order_relaxed);
     // Callers copy, too: with half as many of them as helpers, handing over would only cost.
@@ -309,14 +299,12 @@ CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, std::size_t b
 }
 
 void forget(CUcontext context) noexcept {
-    for (auto& pool : pools) {
-        if (pool.context.load(std::memory_order_acquire) != context) continue;
-        std::scoped_lock lock(pool.lock);
-        pinned::give_back(pool.count * block_bytes);
-        // The slot stays with the handle: a primary context comes back under the same one.
-        pool.count = 0;
-        pool.to_device = pool.to_host = nullptr;
-    }
+    Pool* pool = pools.known(context);
+    if (pool == nullptr) return;
+    std::scoped_lock lock(pool->lock);
+    pinned::give_back(pool->count * block_bytes);
+    pool->count = 0;
+    pool->to_device = pool->to_host = nullptr;
 }
 
 }  // namespace hpe::staging

@@ -18,6 +18,7 @@ BAD = {
     "HPE_PROTOCOL": ["Rolling", "none", "rolling ", "batch,lazy", "0"],
     "HPE_BLOCK_SIZE": ["0", "1", "4095", "4097", "-4K", "4 K", "4KB", "64k ", "2G", "1.5M", "K", "0x1000", "1T", "+4096",
                        "99999999999999999999", "18446744073709551615G"],
+    "HPE_READ_AHEAD": ["0", "1", "On", "yes", "off "],
     "HPE_ROLLING_SIZE": ["0", "-1", "65536", "Auto", "1.5", "two", "1 "],
     "HPE_LOG": ["Debug", "2", "verbose", "warn,debug"],
     "HPE_PINNED_LIMIT": ["0", "1023K", "-1", "all", "1M ", "1.5G"],
@@ -26,7 +27,8 @@ BAD = {
 }
 GOOD = {
     "HPE_PROTOCOL": ["batch", "lazy", "rolling", ""],
-    "HPE_BLOCK_SIZE": ["4096", "4K", "4k", "12K", "1M", "1m", "1G", "1g", "1048576", ""],
+    "HPE_BLOCK_SIZE": ["4096", "4K", "4k", "12K", "1M", "1m", "1G", "1g", "1048576", "auto", ""],
+    "HPE_READ_AHEAD": ["on", "off", ""],
     "HPE_ROLLING_SIZE": ["1", "2", "auto", "65535", "1K", ""],
     "HPE_LOG": ["error", "warn", "info", ""],
     "HPE_PINNED_LIMIT": ["1M", "1048576", "16G", "auto", ""],

@@ -17,7 +17,7 @@ import soft
 
 small = sys.argv[1]
 KEYS = {"bytes_to_host", "transfers_to_host", "bytes_to_device", "transfers_to_device", "read_faults", "write_faults",
-        "evictions"}
+        "evictions", "bytes_ahead_used", "bytes_ahead_wasted"}
 
 
 def run(case, **variables):

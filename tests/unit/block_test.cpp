@@ -49,3 +49,34 @@ TEST_CASE("the last block of an object is as short as the object") {
     object.close();
     CHECK_FALSE(object.alive(serial));
 }
+
+TEST_CASE("a state that changes under the lock, and a lock that is only tried") {
+    Block block;
+    block.reset(State::Invalid);
+    REQUIRE(block.try_lock());
+    CHECK_FALSE(block.try_lock());
+    block.become(State::Dirty);
+    CHECK(block.peek().locked);
+    std::thread waiting([&] {
+        CHECK(block.lock() == State::Dirty);
+        block.unlock();
+    });
+    block.become(State::ReadOnly);
+    block.become(State::Dirty);
+    block.unlock();
+    waiting.join();
+    CHECK_FALSE(block.peek().locked);
+    CHECK(block.peek().state == State::Dirty);
+}
+
+TEST_CASE("a mark that a block is sent for is taken away once") {
+    Block block;
+    CHECK_FALSE(block.take_expected());
+    block.expect();
+    CHECK(block.expected());
+    CHECK(block.take_expected());
+    CHECK_FALSE(block.take_expected());
+    block.expect();
+    block.reset(State::DeviceOnly);
+    CHECK_FALSE(block.expected());
+}

@@ -40,8 +40,9 @@ TEST_CASE("defaults, and an empty variable counts as not set") {
     std::string problem;
     REQUIRE(parse_options(options, problem));
     CHECK(options.protocol == "rolling");
-    CHECK(options.block_size == 256 << 10);
+    CHECK(options.block_size == 0);
     CHECK(options.rolling_size == 0);
+    CHECK(options.read_ahead);
     CHECK(options.report.empty());
     CHECK(options.log == log::Level::Warn);
     CHECK(options.pinned_limit == 0);
@@ -57,6 +58,7 @@ TEST_CASE("a bad value is named with what is accepted") {
         {"HPE_BLOCK_SIZE", "1000", "4K to 1G"},
         {"HPE_BLOCK_SIZE", "2G", "4K to 1G"},
         {"HPE_BLOCK_SIZE", "64 K", "4K to 1G"},
+        {"HPE_READ_AHEAD", "maybe", "on or off"},
         {"HPE_ROLLING_SIZE", "0", "auto, or 1"},
         {"HPE_ROLLING_SIZE", "many", "auto, or 1"},
         {"HPE_PINNED_LIMIT", "1K", "auto, or 1M"},
@@ -78,7 +80,7 @@ TEST_CASE("a bad value is named with what is accepted") {
 
 TEST_CASE("the description names every variable") {
     const auto text = describe_options();
-    for (const char* variable : {"HPE_PROTOCOL", "HPE_BLOCK_SIZE", "HPE_ROLLING_SIZE", "HPE_REPORT", "HPE_LOG",
+    for (const char* variable : {"HPE_PROTOCOL", "HPE_BLOCK_SIZE", "HPE_ROLLING_SIZE", "HPE_READ_AHEAD", "HPE_REPORT", "HPE_LOG",
                                  "HPE_PINNED_LIMIT", "HPE_STAGING_THREADS", "HPE_STAGING_BLOCK"}) {
         CHECK(text.find(variable) != std::string::npos);
     }

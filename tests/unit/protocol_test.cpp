@@ -127,7 +127,7 @@ TEST_CASE("rolling update evicts the oldest block beyond its size") {
         Plan plan;
         rolling.dirtied({&object, 1, block}, plan);
         std::vector<std::uint32_t> evicted;
-        for (const auto& victim : plan) evicted.push_back(victim.block);
+        for (const auto& victim : plan) evicted.push_back(victim.first);
         return evicted;
     };
     CHECK(dirtied(10).empty());
@@ -145,7 +145,7 @@ TEST_CASE("a store that straddles two blocks finds both writable, whatever the r
         Plan plan;
         rolling.dirtied({&in, 1, block}, plan);
         std::vector<std::uint32_t> evicted;
-        for (const auto& victim : plan) evicted.push_back(victim.block);
+        for (const auto& victim : plan) evicted.push_back(victim.first);
         return evicted;
     };
     CHECK(dirtied(object, 10).empty());
@@ -167,7 +167,7 @@ TEST_CASE("a block that becomes Dirty anew is not evicted for its own older entr
     Plan plan;
     rolling.dirtied({&object, 1, 20}, plan);
     REQUIRE(plan.size() == 1);
-    CHECK(plan.begin()->block == 8);
+    CHECK(plan.begin()->first == 8);
 }
 
 TEST_CASE("adaptive rolling size is two blocks per live object") {
@@ -191,6 +191,58 @@ TEST_CASE("a queue that is full still evicts instead of forgetting") {
         evicted += plan.size();
     }
     CHECK(evicted == 70000 - 65535);
+}
+
+TEST_CASE("what one fault opened counts as one, and goes as one") {
+    Rolling rolling(2);
+    Object object;
+    const auto dirtied = [&](std::uint32_t first, std::uint32_t count) {
+        Plan plan;
+        rolling.dirtied({&object, 1, first, count}, plan);
+        std::vector<std::pair<std::uint32_t, std::uint32_t>> evicted;
+        for (const auto& victim : plan) evicted.emplace_back(victim.first, victim.count);
+        return evicted;
+    };
+    using Runs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
+    CHECK(dirtied(0, 4).empty());
+    CHECK(dirtied(4, 8).empty());
+    CHECK(dirtied(12, 16) == Runs{{0, 4}});
+    // A part of the oldest is Dirty anew: nothing of it goes now.
+    CHECK(dirtied(6, 1).empty());
+    CHECK(dirtied(40, 1) == Runs{{12, 16}});
+    Rolling one(1);
+    Plan plan;
+    one.dirtied({&object, 1, 10, 4}, plan);
+    one.dirtied({&object, 1, 14, 8}, plan);  // a store may straddle both
+    CHECK(plan.size() == 0);
+    one.dirtied({&object, 1, 9, 1}, plan);
+    CHECK(plan.size() == 2);
+}
+
+TEST_CASE("adaptive blocks are small, but not too many; a fault opens a part of a large object at most") {
+    const Rolling rolling(0);
+    constexpr std::size_t kKiB = 1 << 10, kMiB = 1 << 20, kGiB = 1 << 30;
+    const struct {
+        std::size_t object, block, reach;
+    } cases[] = {
+        {4096, 4096, 4096},
+        {64 * kKiB, 64 * kKiB, 64 * kKiB},
+        {300 * kKiB, 64 * kKiB, 320 * kKiB},
+        {32 * kMiB, 64 * kKiB, kMiB},
+        {256 * kMiB, 64 * kKiB, 4 * kMiB},
+        {kGiB, 64 * kKiB, 16 * kMiB},
+        {2 * kGiB, 128 * kKiB, 32 * kMiB},
+        {64 * kGiB, 4 * kMiB, 32 * kMiB},
+        {8192 * kGiB, 32 * kMiB, 32 * kMiB},
+    };
+    for (const auto& c : cases) {
+        INFO(c.object);
+        CHECK(rolling.block_bytes(c.object, 0) == c.block);
+        CHECK(rolling.reach_bytes(c.object, 0) == c.reach);
+        // A size that is set is the size.
+        CHECK(rolling.block_bytes(c.object, 8192) == std::min<std::size_t>(c.object, 8192));
+        CHECK(rolling.reach_bytes(c.object, 8192) == std::min<std::size_t>(c.object, 8192));
+    }
 }
 
 TEST_CASE("protocols by name") {

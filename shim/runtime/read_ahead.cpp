@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT
+// Windows: the stretches of blocks that are on their way, by context.
+#include "shim/runtime/read_ahead.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+
+#include "shim/base/spin_lock.h"
+#include "shim/runtime/arena.h"
+#include "shim/runtime/by_context.h"
+#include "shim/runtime/inflight.h"
+#include "shim/runtime/real.h"
+
+namespace hpe::read_ahead {
+
+namespace {
+
+struct Window {
+    Object* object = nullptr;  // nullptr: free
+    Stretch stretch;
+    std::uint64_t work = 0;   // InFlight::work() when it was sent for; 0: what is in the view is good for nothing
+    CUevent event = nullptr;  // after its last transfer
+    bool recorded = false;
+    bool arrived = false;
+};
+
+struct Lookout {
+    std::atomic<CUcontext> context{nullptr};
+    std::atomic<unsigned> windows_used{0};
+    SpinLock lock;  // guards what follows; taken after blocks' locks
+    // Of low priority: what a thread is waiting for goes first.
+    CUstream stream = nullptr;
+    std::array<Window, 16> windows{};
+    unsigned oldest = 0;
+};
+
+constinit ByContext<Lookout> lookouts;
+constinit bool enabled = true;
+
+// Takes the marks of the window's blocks away and frees it. Its transfer has ended.
+void close(Lookout& lookout, Window& window) noexcept {
+    for (std::uint32_t i = 0; i < window.stretch.count; ++i) {
+        const auto block = window.stretch.at(i);
+        if (window.object->block(block).take_expected()) wasted(*window.object, block);
+    }
+    window.object = nullptr;
+    lookout.windows_used.fetch_sub(1, std::memory_order_release);
+}
+
+bool any_left(const Window& window) noexcept {
+    for (std::uint32_t i = 0; i < window.stretch.count; ++i) {
+        if (window.object->block(window.stretch.at(i)).expected()) return true;
+    }
+    return false;
+}
+
+// Locked, its context current.
+CUresult wait(Lookout& lookout, Window& window) noexcept {
+    if (window.arrived) return CUDA_SUCCESS;
+    auto result = CUDA_ERROR_UNKNOWN;
+    if (window.recorded) result = twice([&] { return driver.cuEventSynchronize(window.event); });
+    // One error may pass for a lost context: the stream is asked, too.
+    if (result != CUDA_SUCCESS) result = twice([&] { return driver.cuStreamSynchronize(lookout.stream); });
+    // In a lost context nothing arrives any more, and who knows what did.
+    if (lost_context(result)) {
+        window.work = 0;
+        result = CUDA_SUCCESS;
+    }
+    window.arrived = result == CUDA_SUCCESS;
+    return result;
+}
+
+// A window that holds nothing: one that was used up, or else the oldest, if it has arrived. Locked, its context current.
+Window* free_window(Lookout& lookout) noexcept {
+    for (auto& window : lookout.windows) {
+        if (window.object == nullptr) return &window;
+        if (!window.arrived && window.recorded && driver.cuEventQuery(window.event) == CUDA_SUCCESS) {
+            window.arrived = true;
+        }
+        if (window.arrived && !any_left(window)) {
+            close(lookout, window);
+            return &window;
+        }
+    }
+    auto& window = lookout.windows[lookout.oldest++ % lookout.windows.size()];
+    if (!window.arrived) return nullptr;
+    close(lookout, window);
+    return &window;
+}
+
+bool prepare(Lookout& lookout, Window& window) noexcept {
+    if (lookout.stream == nullptr) {
+        int lowest = 0, highest = 0;
+        twice([&] { return driver.cuCtxGetStreamPriorityRange(&lowest, &highest); });
+        if (twice([&] {
+                return driver.cuStreamCreateWithPriority(&lookout.stream, CU_STREAM_NON_BLOCKING, lowest);
+            }) != CUDA_SUCCESS) {
+            lookout.stream = nullptr;
+            return false;
+        }
+    }
+    if (window.event == nullptr &&
+        twice([&] { return driver.cuEventCreate(&window.event, CU_EVENT_DISABLE_TIMING); }) != CUDA_SUCCESS) {
+        window.event = nullptr;
+        return false;
+    }
+    return true;
+}
+
+// Calls run(offset, bytes) for each range of the object that the stretch covers and no boundary of a pinned chunk cuts.
+template <class Run>
+bool for_pieces(const Object& object, const Stretch& stretch, Run&& run) noexcept {
+    const auto pieces = [&](std::size_t offset, std::size_t bytes) {
+        while (bytes != 0) {
+            const auto at = reinterpret_cast<std::uintptr_t>(object.view + offset) % Arena::kChunk;
+            const auto part = std::min(bytes, Arena::kChunk - at);
+            if (!run(offset, part)) return false;
+            offset += part;
+            bytes -= part;
+        }
+        return true;
+    };
+    if (stretch.contiguous()) {
+        const auto first = stretch.lowest();
+        const auto last = first + stretch.count - 1;
+        return pieces(object.offset_of(first),
+                      object.offset_of(last) + object.bytes_of(last) - object.offset_of(first));
+    }
+    for (std::uint32_t i = 0; i < stretch.count; ++i) {
+        if (!pieces(object.offset_of(stretch.at(i)), object.bytes_of(stretch.at(i)))) return false;
+    }
+    return true;
+}
+
+bool covers(const Window& window, std::uint32_t first, std::uint32_t count) noexcept {
+    const auto lowest = window.stretch.lowest();
+    const auto span = window.stretch.contiguous()
+                          ? window.stretch.count
+                          : (window.stretch.count - 1) * static_cast<std::uint32_t>(std::abs(window.stretch.step)) + 1;
+    return lowest < first + count && first < lowest + span;
+}
+
+// Calls end(window) for the windows of the object that `chosen` accepts, after their transfers ended.
+template <class Chosen, class End>
+CUresult end_windows(Object& object, Chosen&& chosen, End&& end) noexcept {
+    Lookout* lookout = lookouts.known(static_cast<CUcontext>(object.context));
+    if (lookout == nullptr || lookout->windows_used.load(std::memory_order_acquire) == 0) return CUDA_SUCCESS;
+    auto result = CUDA_SUCCESS;
+    std::scoped_lock lock(lookout->lock);
+    ContextScope scope(object.context);
+    CaptureRelaxed relaxed;
+    for (auto& window : lookout->windows) {
+        if (window.object != &object || !chosen(window)) continue;
+        const auto waited = scope.result() == CUDA_SUCCESS || window.arrived ? wait(*lookout, window) : scope.result();
+        if (waited == CUDA_SUCCESS) {
+            end(*lookout, window);
+        } else {
+            result = waited;
+        }
+    }
+    return result;
+}
+
+}  // namespace
+
+void configure(bool wanted) noexcept { enabled = wanted; }
+bool on() noexcept { return enabled; }
+
+void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept {
+    Lookout* lookout = lookouts.of(static_cast<CUcontext>(object.context));
+    if (lookout == nullptr || stretch.count == 0) return;
+    ContextScope scope(object.context);
+    if (scope.result() != CUDA_SUCCESS) return;
+    CaptureRelaxed relaxed;
+    if (!for_pieces(object, stretch, [&](std::size_t offset, std::size_t) {
+            return Arena::pinned(object.view + offset, Arena::Pinning::IfUsedBefore);
+        })) {
+        return;
+    }
+    std::scoped_lock lock(lookout->lock);
+    Window* window = free_window(*lookout);
+    if (window == nullptr || !prepare(*lookout, *window)) return;
+    window->object = &object;
+    window->stretch = stretch;
+    window->work = work;
+    window->recorded = window->arrived = false;
+    lookout->windows_used.fetch_add(1, std::memory_order_release);
+    for (std::uint32_t i = 0; i < stretch.count; ++i) object.block(stretch.at(i)).expect();
+    std::size_t bytes = 0, transfers = 0;
+    auto result = CUDA_SUCCESS;
+    for_pieces(object, stretch, [&](std::size_t offset, std::size_t part) {
+        result = twice([&] {
+            return driver.cuMemcpyDtoHAsync_v2(object.view + offset, object.base + offset, part, lookout->stream);
+        });
+        if (result == CUDA_SUCCESS) {
+            bytes += part;
+            ++transfers;
+        }
+        return result == CUDA_SUCCESS;
+    });
+    if (result == CUDA_SUCCESS) {
+        result = twice([&] { return driver.cuEventRecord(window->event, lookout->stream); });
+        window->recorded = result == CUDA_SUCCESS;
+    }
+    object.traffic.to_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    object.traffic.to_host_transfers.fetch_add(transfers, std::memory_order_relaxed);
+    if (result == CUDA_SUCCESS) return;
+    // What has been sent for already must not arrive later: without an end the window stays, and whoever needs one of
+    // its blocks waits again.
+    window->work = 0;
+    if (wait(*lookout, *window) == CUDA_SUCCESS) close(*lookout, *window);
+}
+
+CUresult settle(Object& object, std::uint32_t first, std::uint32_t count, std::uint64_t work) noexcept {
+    return end_windows(
+        object, [&](const Window& window) { return covers(window, first, count); },
+        [&](Lookout& lookout, Window& window) {
+            if (window.work != work) close(lookout, window);
+        });
+}
+
+CUresult drop(Object& object) noexcept {
+    return end_windows(
+        object, [](const Window&) { return true; }, [](Lookout& lookout, Window& window) { close(lookout, window); });
+}
+
+void used(Object& object, std::uint32_t block) noexcept {
+    object.traffic.ahead_used_bytes.fetch_add(object.bytes_of(block), std::memory_order_relaxed);
+}
+void wasted(Object& object, std::uint32_t block) noexcept {
+    object.traffic.ahead_wasted_bytes.fetch_add(object.bytes_of(block), std::memory_order_relaxed);
+}
+
+void forget(CUcontext context) noexcept {
+    Lookout* lookout = lookouts.known(context);
+    if (lookout == nullptr) return;
+    std::scoped_lock lock(lookout->lock);
+    lookout->stream = nullptr;
+    lookout->windows = {};
+    lookout->windows_used.store(0, std::memory_order_release);
+}
+
+}  // namespace hpe::read_ahead

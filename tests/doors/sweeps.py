@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""usage: sweeps.py SWEEPS
+
+CPU threads that sweep and stride through objects: whatever comes in between, no number is wrong, with blocks of their
+own size and of a given one, with reading ahead and without, and on a link so slow that what was sent for is still on its
+way. The report says that what was to be fetched ahead was, and what it cost.
+"""
+import json
+import pathlib
+import sys
+import tempfile
+
+import soft
+
+program = sys.argv[1]
+SLOW = {"HPE_SOFT_LINK": "400M", "HPE_SOFT_LATENCY": 300}
+OPTIONS = [{"HPE_READ_AHEAD": "off"}, {"HPE_BLOCK_SIZE": "16K", "HPE_ROLLING_SIZE": 1}]
+problems, runs = [], 0
+cases = soft.run([program], preload=False)[1].decode().split()
+
+
+def run(case, **options):
+    """The report's totals."""
+    global runs
+    runs += 1
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "report.json"
+        status, out, err = soft.run([program, case], HPE_REPORT=path, HPE_SOFT_DEVICES=2, **options)
+        if status != 0 or not out.endswith(b"\n0 wrong\n") and out != b"0 wrong\n" or err:
+            problems.append(f"{soft.shown([program, case], options)}: {status} {out} {err[-500:]}")
+            return None
+        return json.loads(path.read_text())["total"]
+
+
+totals = {case: run(case) for case in cases}
+for case in cases:
+    for options in OPTIONS:
+        run(case, **options)
+    if case.endswith("_between") or case in ("threads", "devices"):
+        run(case, **SLOW)
+        run(case, HPE_BLOCK_SIZE="1M", HPE_PINNED_LIMIT="4M")
+
+
+def want(what, holds, *shown):
+    if not holds:
+        problems.append(f"{what}: {shown}")
+
+
+if not problems:
+    for case, total in totals.items():
+        used, wasted = total["bytes_ahead_used"], total["bytes_ahead_wasted"]
+        want(f"{case}: nothing was fetched ahead", used > 0, total)
+        want(f"{case}: more fetched ahead than fetched", used + wasted <= total["bytes_to_host"], total)
+    for case in ("forwards", "backwards", "strided", "strided_backwards", "updates"):
+        want(f"{case}: a right guess wastes nothing", totals[case]["bytes_ahead_wasted"] == 0, totals[case])
+    # Four sweeps of 6 MiB; all but the first blocks of each of the last three are there before they are asked for.
+    for case in ("forwards", "backwards"):
+        want(f"{case}: bytes", totals[case]["bytes_to_host"] == 4 * (6 << 20), totals[case])
+        want(f"{case}: ahead", totals[case]["bytes_ahead_used"] >= 3 * (5 << 20), totals[case])
+        want(f"{case}: faults", totals[case]["read_faults"] < 4 * 20, totals[case])
+    fixed = run("forwards", HPE_BLOCK_SIZE="64K")
+    want("blocks of a given size are opened one by one", fixed["read_faults"] == 4 * 96, fixed)
+    want("and fetched one by one", fixed["transfers_to_host"] == 4 * 96 and fixed["bytes_ahead_used"] > 0, fixed)
+    off = run("forwards", HPE_READ_AHEAD="off")
+    want("off is off", off["bytes_ahead_used"] == off["bytes_ahead_wasted"] == 0, off)
+    # One element a MiB of 24: blocks of 64 KiB, and no other's.
+    without_strides = 24 << 20
+    for case in ("strided", "strided_backwards"):
+        moved = totals[case]["bytes_to_host"] - 2 * without_strides  # two sweeps first
+        want(f"{case}: moves what is touched", moved <= 3 * (24 + 4) * 65536, totals[case])
+    # What was on its way when something came in between is all that a wrong guess cost: one window of 1 MiB.
+    for case in ("kernel_between", "memset_between", "copy_between", "graph_between"):
+        want(f"{case}: waste", 0 < totals[case]["bytes_ahead_wasted"] <= 1 << 20, totals[case])
+if runs < 95:
+    problems.append(f"only {runs} runs")
+print("\n".join(problems[:20]) or f"{runs} runs")
+sys.exit(1 if problems else 0)
