@@ -47,9 +47,7 @@ public:
     // valid on the host. Set by whoever holds the lock; who takes the mark away decides what the bytes are good for.
     void expect() noexcept { expected_.store(true, std::memory_order_release); }
     bool expected() const noexcept { return expected_.load(std::memory_order_acquire); }
-    bool take_expected() noexcept {
-        return expected() && expected_.exchange(false, std::memory_order_acq_rel);
-    }
+    bool take_expected() noexcept { return expected() && expected_.exchange(false, std::memory_order_acq_rel); }
     // Only while nobody else can reach the block.
     void reset(State s) noexcept {
         word_.store(static_cast<std::uint32_t>(s), std::memory_order_relaxed);

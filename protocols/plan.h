@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a protocol asks for in answer to an event: runs of blocks to flush early. A fixed array, since plans are made in the
-// fault path, which does not allocate.
+// What a protocol asks for in answer to an event: runs of blocks to flush early. A fixed array, since plans are made in
+// the fault path, which does not allocate.
 //
 // A plan belongs to one thread and owns nothing. Errors: none but a full plan, see evict().
 #pragma once

@@ -25,8 +25,8 @@ public:
     virtual std::string_view name() const noexcept = 0;
     virtual const TransitionTable& transitions() const noexcept = 0;
 
-    // The unit of coherence for an object of this size; `configured` is HPE_BLOCK_SIZE, 0: adaptive. Bytes, a multiple of
-    // the page.
+    // The unit of coherence for an object of this size; `configured` is HPE_BLOCK_SIZE, 0: adaptive. Bytes, a multiple
+    // of the page.
     virtual std::size_t block_bytes(std::size_t object_bytes, std::size_t configured) const noexcept = 0;
     // How much one fault may open, where accesses sweep through the object. Bytes, whole blocks.
     virtual std::size_t reach_bytes(std::size_t object_bytes, std::size_t configured) const noexcept {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Rolling-update (ADSM/GMAC paper section 4.3): a bound on how many blocks are Dirty. The oldest beyond it is flushed in
-// the background while the CPU goes on. Where the paper's blocks have one size, chosen before the run, these follow the
-// accesses unless their size is set: small ones, and as many of them opened at once as a sweep deserves. Such a run of
-// blocks counts as one.
+// Rolling-update (ADSM/GMAC paper section 4.3): a bound on how many blocks are Dirty. The oldest beyond it is flushed
+// in the background while the CPU goes on. Where the paper's blocks have one size, chosen before the run, these follow
+// the accesses unless their size is set: small ones, and as many of them opened at once as a sweep deserves. Such a run
+// of blocks counts as one.
 //
 // Units, ownership and errors: Protocol. Threads: any; a lock of its own, held for a few instructions.
 #pragma once

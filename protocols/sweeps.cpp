@@ -45,8 +45,16 @@ Sweeps::Sweep& Sweeps::begin(const Fault& fault, const Limits& limits) noexcept 
     }
     const auto delta = before == nullptr ? 0 : std::int64_t{fault.block} - before->last;
     const auto count = fault.block == 0 ? std::min(kAtBeginning, limits.most) : 1;
-    *oldest = {fault.object, fault.serial, fault.is_write, false, fault.block, static_cast<std::int32_t>(delta),
-               0,            1,            count,          0};
+    *oldest = {fault.object,
+               fault.serial,
+               fault.is_write,
+               false,
+               fault.block,
+               static_cast<std::int32_t>(delta),
+               0,
+               1,
+               count,
+               0};
     return *oldest;
 }
 

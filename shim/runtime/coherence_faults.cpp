@@ -257,8 +257,8 @@ bool Coherence::lock_if_missing(Object& object, std::uint32_t index) const noexc
     return missing;
 }
 
-// Of a strided sweep: what was sent for ahead is opened for reading. Returns how many blocks of the stretch are open, its
-// first included.
+// Of a strided sweep: what was sent for ahead is opened for reading. Returns how many blocks of the stretch are open,
+// its first included.
 std::uint32_t Coherence::open_arrived(Object& object, const Stretch& stretch) noexcept {
     const auto work = in_flight.work();
     std::uint32_t opened = 1;
@@ -266,11 +266,12 @@ std::uint32_t Coherence::open_arrived(Object& object, const Stretch& stretch) no
         const auto index = stretch.at(opened);
         Block& block = object.block(index);
         if (!lock_if_missing(object, index)) break;
-        const bool arrived = block.expected() && read_ahead::settle(object, index, 1, work) == CUDA_SUCCESS &&
-                             block.take_expected();
+        const bool arrived =
+            block.expected() && read_ahead::settle(object, index, 1, work) == CUDA_SUCCESS && block.take_expected();
         if (arrived) read_ahead::used(object, index);
         const auto next = protocol_->on(block.peek().state, Event::CpuRead).next;
-        const bool open = arrived && pager::protect(object.base + object.offset_of(index), object.bytes_of(index), next);
+        const bool open =
+            arrived && pager::protect(object.base + object.offset_of(index), object.bytes_of(index), next);
         if (open) {
             became_valid(object, 1);
             block.become(next);

@@ -73,7 +73,8 @@ CUresult wait(Lookout& lookout, Window& window) noexcept {
     return result;
 }
 
-// A window that holds nothing: one that was used up, or else the oldest, if it has arrived. Locked, its context current.
+// A window that holds nothing: one that was used up, or else the oldest, if it has arrived. Locked, its context
+// current.
 Window* free_window(Lookout& lookout) noexcept {
     for (auto& window : lookout.windows) {
         if (window.object == nullptr) return &window;
@@ -95,9 +96,8 @@ bool prepare(Lookout& lookout, Window& window) noexcept {
     if (lookout.stream == nullptr) {
         int lowest = 0, highest = 0;
         twice([&] { return driver.cuCtxGetStreamPriorityRange(&lowest, &highest); });
-        if (twice([&] {
-                return driver.cuStreamCreateWithPriority(&lookout.stream, CU_STREAM_NON_BLOCKING, lowest);
-            }) != CUDA_SUCCESS) {
+        if (twice([&] { return driver.cuStreamCreateWithPriority(&lookout.stream, CU_STREAM_NON_BLOCKING, lowest); }) !=
+            CUDA_SUCCESS) {
             lookout.stream = nullptr;
             return false;
         }

@@ -3,8 +3,8 @@
 // way into the view. Nobody sees them there before a fault makes them valid, and they are good only if the device has
 // been given no work since they were sent for.
 //
-// A block that is sent for is marked, Block::expected(), under its lock. As long as the mark is there the transfer may be
-// under way: who wants to make such a block valid in another way, or to free it, ends the transfer first.
+// A block that is sent for is marked, Block::expected(), under its lock. As long as the mark is there the transfer may
+// be under way: who wants to make such a block valid in another way, or to free it, ends the transfer first.
 //
 // Threads: any, also inside the fault path. start() as a fault in the room, with all device work waited for; the others
 // anywhere but in a host callback. Objects are borrowed for a call; streams and events belong to the context.
@@ -30,9 +30,9 @@ bool on() noexcept;
 // InFlight::work() of this moment. From pinned views only: nothing else would overlap.
 void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept;
 
-// No transfer to the blocks [first, first + count) is under way on return. Those still marked then are as the device has
-// them, given that `work` is InFlight::work() of this moment: who takes the mark of a block away (Block::take_expected)
-// may make it valid, or calls wasted().
+// No transfer to the blocks [first, first + count) is under way on return. Those still marked then are as the device
+// has them, given that `work` is InFlight::work() of this moment: who takes the mark of a block away
+// (Block::take_expected) may make it valid, or calls wasted().
 CUresult settle(Object& object, std::uint32_t first, std::uint32_t count, std::uint64_t work) noexcept;
 
 // What a block that was marked turned out to be.

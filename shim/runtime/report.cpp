@@ -64,9 +64,9 @@ State& state() {
 }
 
 Counts read(const Traffic& t) {
-    return {t.to_host_bytes.load(),    t.to_host_transfers.load(), t.to_device_bytes.load(), t.to_device_transfers.load(),
-            t.read_faults.load(),      t.write_faults.load(),      t.evictions.load(),
-            t.ahead_used_bytes.load(), t.ahead_wasted_bytes.load()};
+    return {t.to_host_bytes.load(),       t.to_host_transfers.load(), t.to_device_bytes.load(),
+            t.to_device_transfers.load(), t.read_faults.load(),       t.write_faults.load(),
+            t.evictions.load(),           t.ahead_used_bytes.load(),  t.ahead_wasted_bytes.load()};
 }
 
 void collect(State& s, const Line& line) {

@@ -36,7 +36,8 @@ if not re.match(r"hpe: report of process \d+: protocol rolling, 2 objects$", lin
 SITE = r"hpe: \d+ faults brought .* to the host: \S+\+0x[0-9a-f]+( \(.*\))?$"
 if any(not line.startswith("hpe: ") for line in lines) or "total" not in lines[4]:
     compare.problem(f"text report: {text}")
-if len(lines) > 8 or any(not re.match(SITE, line) for line in lines[5:]):
+AHEAD = r"hpe: fetched ahead: \S+ \w+ used, \S+ \w+ wasted$"
+if len(lines) > 9 or not re.match(AHEAD, lines[5]) or any(not re.match(SITE, line) for line in lines[6:]):
     compare.problem(f"call sites in the text report: {text}")
 
 functions = [(int(at, 16), int(size, 16), name) for at, size, name in re.findall(

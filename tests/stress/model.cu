@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Random operations on objects, from several threads, against plain arrays.
 //
-//   model SEED THREADS OPERATIONS [keep I,J,K-L,...]
+//   model SEED THREADS OPERATIONS [keep I,J,K-L,...] [largest BYTES]
 //
 // What operation i of a thread does depends on (seed, thread, i) alone, so leaving operations out (`keep` runs only
 // those listed, of thread 0) does not change the others: model.py shortens a failing run that way. A mismatch prints
@@ -55,11 +55,11 @@ struct Thing {
 struct Worker {
     unsigned long long seed;
     unsigned id;
+    std::size_t largest;  // object, in bytes
     unsigned index = 0;
     std::vector<Thing> things{4};
     cudaStream_t stream{};
     unsigned char* pinned = nullptr;
-    static constexpr std::size_t largest = 300000;
 
     void expect(const unsigned char* got, const Thing& thing, std::size_t at, std::size_t n, const char* what) {
         if (std::memcmp(got, thing.model.data() + at, n) == 0) return;
@@ -209,14 +209,19 @@ int main(int argc, char** argv) {
     const unsigned long long seed = std::strtoull(argv[1], nullptr, 10);
     const unsigned threads = static_cast<unsigned>(std::atoi(argv[2]));
     const unsigned operations = static_cast<unsigned>(std::strtoul(argv[3], nullptr, 10));
-    const char* keep = argc > 5 ? argv[5] : nullptr;
+    const char* keep = nullptr;
+    std::size_t largest = 300000;
+    for (int i = 4; i + 1 < argc; i += 2) {
+        if (std::strcmp(argv[i], "keep") == 0) keep = argv[i + 1];
+        if (std::strcmp(argv[i], "largest") == 0) largest = std::strtoull(argv[i + 1], nullptr, 10);
+    }
     std::vector<std::thread> pool;
     for (unsigned t = 0; t < threads; ++t) {
         pool.emplace_back([=] {
-            Worker worker{seed, t};
+            Worker worker{seed, t, largest};
             if (cudaStreamCreateWithFlags(&worker.stream, t % 2 == 0 ? cudaStreamDefault : cudaStreamNonBlocking) !=
                     cudaSuccess ||
-                cudaMallocHost(&worker.pinned, Worker::largest) != cudaSuccess) {
+                cudaMallocHost(&worker.pinned, largest) != cudaSuccess) {
                 failed = true;
                 return;
             }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: model.py PROGRAM SEEDS OPERATIONS [VARIABLE=VALUE...]
+"""usage: model.py PROGRAM SEEDS OPERATIONS [largest=BYTES] [VARIABLE=VALUE...]
 
 Runs the model test with the given options of libhpe and of the soft device, with one thread and with eight. A failing
 run is shortened before it is shown: one thread, then operations left out.
@@ -14,10 +14,11 @@ import soft  # noqa: E402
 
 program, seeds, operations = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 VARIABLES = dict(setting.split("=", 1) for setting in sys.argv[4:])
+LARGEST = ["largest", VARIABLES.pop("largest")] if "largest" in VARIABLES else []
 
 
 def fails(arguments):
-    return soft.run([program, *map(str, arguments)], timeout=120, **VARIABLES)[0] != 0
+    return soft.run([program, *map(str, arguments), *LARGEST], timeout=120, **VARIABLES)[0] != 0
 
 
 def ranges(kept):
@@ -53,10 +54,10 @@ def shorten(seed, threads):
 ran = 0
 for seed in range(1, seeds + 1):
     for threads, count in ((1, operations), (8, operations // 16)):
-        status, out, err = soft.run([program, str(seed), str(threads), str(count)], timeout=300, **VARIABLES)
+        status, out, err = soft.run([program, str(seed), str(threads), str(count), *LARGEST], timeout=300, **VARIABLES)
         ran += threads * count
         if status != 0:
             print(out.decode(errors="replace")[-2000:], err.decode(errors="replace")[-2000:], f"status {status}")
-            print("repeat with:", soft.shown([os.path.relpath(program), *map(str, shorten(seed, threads))], VARIABLES))
+            print("repeat with:", soft.shown([os.path.relpath(program), *map(str, shorten(seed, threads)), *LARGEST], VARIABLES))
             sys.exit(1)
 print(f"{ran} operations")

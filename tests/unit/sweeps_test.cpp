@@ -51,7 +51,8 @@ TEST_CASE("a sweep opens twice as much each time, up to the limit, and fetches t
         t.touch(i);
         if (t.faults != before) counts.push_back(t.last.open.count);
     }
-    const std::vector<std::uint32_t> wanted = {4, 8, 16, 32, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 44};
+    const std::vector<std::uint32_t> wanted = {4,  8,  16, 32, 64, 64, 64, 64, 64, 64,
+                                               64, 64, 64, 64, 64, 64, 64, 64, 44};
     CHECK(counts == wanted);
     CHECK(t.most_ahead == 64);
     CHECK(t.last.ahead.count == 0);  // the end

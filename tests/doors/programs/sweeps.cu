@@ -239,17 +239,48 @@ void callback_between() {
     cudaStream_t stream;
     CHECK(cudaStreamCreate(&stream));
     interrupted([&](Swept& a) {
+        a.kernel(50, stream);
         CHECK(cudaLaunchHostFunc(
             stream,
             [](void* argument) {
                 auto* swept = static_cast<Swept*>(argument);
                 for (std::size_t i = swept->size() / 2; i < swept->size(); i += 5000) swept->write(i, 8);
-                swept->read(swept->size() - 1);
+                swept->read(swept->size() * 5 / 6, swept->size() * 5 / 6 + 1000);
             },
             &a));
         CHECK(cudaStreamSynchronize(stream));
     });
     CHECK(cudaStreamDestroy(stream));
+}
+// What one fault opened goes back block by block: none of the others may be forgotten.
+void block_by_block() {
+    Swept a;
+    for (std::size_t at = 0; at < a.size() / 2; at += kMiB / 16) {
+        CHECK(cudaMemset(a.data + at, 0, sizeof(Word)));
+        a.model[at] = 0;
+    }
+    a.kernel(3);
+    a.read(0, a.size());
+}
+// A sweep of reads comes by what was just written: it stays newer than the device's.
+void written_on_the_way() {
+    Swept a;
+    for (Word round = 0; round < 3; ++round) {
+        a.kernel(round);
+        a.write(a.size() / 9, 4);
+        a.write(a.size() / 3, 5);
+        a.read(0, a.size());
+        a.kernel(round);
+        a.read(0, a.size());
+    }
+}
+// What was never given to the device is not fetched from it, though its host copy was in use before.
+void fresh() {
+    for (int round = 0; round < 4; ++round) {
+        Swept a;
+        a.kernel(1);
+        a.read(0, a.size());
+    }
 }
 // The memory goes while something is on its way to it, and comes back as another object.
 void freed_between() {
@@ -363,7 +394,7 @@ const struct {
     CASE(writes),          CASE(updates),             CASE(kernel_between),
     CASE(kernel_and_wait_between), CASE(memset_between), CASE(copy_between),
     CASE(pinned_copy_between), CASE(graph_between),   CASE(while_capturing),
-    CASE(another_thread_between), CASE(callback_between), CASE(freed_between),
+    CASE(another_thread_between), CASE(callback_between), CASE(block_by_block), CASE(written_on_the_way), CASE(fresh), CASE(freed_between),
     CASE(reset_between),   CASE(two_objects),         CASE(threads),
     CASE(threads_and_frees), CASE(devices),           CASE(exit_between),
 };
