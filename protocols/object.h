@@ -48,11 +48,18 @@ public:
     void expect() noexcept { expected_.store(true, std::memory_order_release); }
     bool expected() const noexcept { return expected_.load(std::memory_order_acquire); }
     bool take_expected() noexcept { return expected() && expected_.exchange(false, std::memory_order_acq_rel); }
+    // It was flushed early, and the device was not given it since: who writes it again is not done with it. Set by
+    // whoever holds the lock.
+    void sent_early() noexcept { sent_early_.store(true, std::memory_order_relaxed); }
+    bool take_sent_early() noexcept {
+        return sent_early_.load(std::memory_order_relaxed) && sent_early_.exchange(false, std::memory_order_relaxed);
+    }
     // Only while nobody else can reach the block.
     void reset(State s) noexcept {
         word_.store(static_cast<std::uint32_t>(s), std::memory_order_relaxed);
         take_back();
         take_expected();
+        take_sent_early();
     }
     // As lock(), but false if another thread holds it.
     bool try_lock() noexcept;
@@ -62,6 +69,7 @@ private:
     std::atomic<std::uint32_t> word_{0};
     std::atomic<bool> lent_{false};
     std::atomic<bool> expected_{false};
+    std::atomic<bool> sent_early_{false};
 };
 static_assert(sizeof(Block) == 8);  // an object may have thousands
 

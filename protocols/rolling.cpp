@@ -37,12 +37,14 @@ std::size_t Rolling::reach_bytes(std::size_t object_bytes, std::size_t configure
 
 std::size_t Rolling::limit() const noexcept {
     if (fixed_ != 0) return std::min(fixed_, kRing - 1);
-    const auto adaptive = kBlocksPerObject * objects_.load(std::memory_order_relaxed);
+    const auto adaptive =
+        kBlocksPerObject * objects_.load(std::memory_order_relaxed) + more_.load(std::memory_order_relaxed);
     return std::clamp<std::size_t>(adaptive, 1, kRing - 1);
 }
 
-void Rolling::dirtied(RunRef run, Plan& plan) noexcept {
+void Rolling::dirtied(RunRef run, bool again, Plan& plan) noexcept {
     lock();
+    if (again && fixed_ == 0) more_.store(std::min(more_.load() + limit(), kRing), std::memory_order_relaxed);
     const auto allowed = limit();
     while (count_ >= allowed) {
         const RunRef& oldest = ring_[head_];
@@ -64,6 +66,7 @@ void Rolling::dirtied(RunRef run, Plan& plan) noexcept {
 void Rolling::released() noexcept {
     lock();
     count_ = 0;
+    more_.store(more_.load() / 2, std::memory_order_relaxed);
     unlock();
 }
 

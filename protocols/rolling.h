@@ -17,8 +17,9 @@ namespace hpe {
 
 class Rolling final : public Protocol {
 public:
-    // rolling_size: Dirty runs allowed; 0: two more per live object, as in the paper. With 1, the neighbour of the
-    // newest stays too: one store may straddle both.
+    // rolling_size: Dirty runs allowed; 0: two more per live object, as in the paper, and twice as many whenever one that
+    // was evicted is written again, since it went too early. Each release takes half of that back. With 1, the neighbour
+    // of the newest stays too: one store may straddle both.
     explicit Rolling(std::size_t rolling_size) noexcept : fixed_(rolling_size) {}
 
     std::string_view name() const noexcept override { return "rolling"; }
@@ -27,7 +28,7 @@ public:
     void object_added() noexcept override { objects_.fetch_add(1, std::memory_order_relaxed); }
     void object_removed() noexcept override { objects_.fetch_sub(1, std::memory_order_relaxed); }
     std::size_t reach_bytes(std::size_t object_bytes, std::size_t configured) const noexcept override;
-    void dirtied(RunRef run, Plan& plan) noexcept override;
+    void dirtied(RunRef run, bool again, Plan& plan) noexcept override;
 
     void released() noexcept override;
 
@@ -47,6 +48,7 @@ private:
 
     const std::size_t fixed_;
     std::atomic<std::size_t> objects_{0};
+    std::atomic<std::size_t> more_{0};  // than the paper's; written under the lock
     std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
     std::size_t head_ = 0, count_ = 0;
     std::array<RunRef, kRing> ring_{};

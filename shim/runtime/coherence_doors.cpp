@@ -127,7 +127,10 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of) {
     }
     for (const auto& h : held) {
         const auto next = result == CUDA_SUCCESS ? h.transition.next : h.before;
-        if (!valid_on_host(next)) h.object->valid.fetch_sub(1, std::memory_order_release);
+        if (!valid_on_host(next)) {
+            h.object->valid.fetch_sub(1, std::memory_order_release);
+            h.object->block(h.index).take_sent_early();
+        }
         h.object->block(h.index).unlock(next);
     }
     return result;

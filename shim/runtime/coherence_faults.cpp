@@ -176,11 +176,12 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     for (auto i = run.first; i < run.end(); ++i) newly_valid += !valid_on_host(run.state(i)) && valid_on_host(next);
     if (newly_valid != 0) became_valid(object, newly_valid);
     if (unordered) block.lend();
+    const bool again = next == State::Dirty && block.take_sent_early();
     run.become(next);
     run.unlock();
     if (next == State::Dirty && before != State::Dirty && !unordered) {
         Plan plan;
-        protocol_->dirtied({&object, serial, run.first, run.count}, plan);
+        protocol_->dirtied({&object, serial, run.first, run.count}, again, plan);
         for (const auto& victim : plan) evict(victim);
     }
     if (!sweeping) return true;
@@ -322,7 +323,10 @@ void Coherence::evict(const RunRef& ref) noexcept {
                 return;
             }
             object.traffic.evictions.fetch_add(1, std::memory_order_relaxed);
-            for (auto i = first; i <= last; ++i) object.block(i).become(next);
+            for (auto i = first; i <= last; ++i) {
+                object.block(i).become(next);
+                object.block(i).sent_early();
+            }
         });
     }
     run.unlock();

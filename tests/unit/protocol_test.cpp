@@ -125,7 +125,7 @@ TEST_CASE("rolling update evicts the oldest block beyond its size") {
     Object object;
     const auto dirtied = [&](std::uint32_t block) {
         Plan plan;
-        rolling.dirtied({&object, 1, block}, plan);
+        rolling.dirtied({&object, 1, block}, false, plan);
         std::vector<std::uint32_t> evicted;
         for (const auto& victim : plan) evicted.push_back(victim.first);
         return evicted;
@@ -143,7 +143,7 @@ TEST_CASE("a store that straddles two blocks finds both writable, whatever the r
     Object object, other;
     const auto dirtied = [&](Object& in, std::uint32_t block) {
         Plan plan;
-        rolling.dirtied({&in, 1, block}, plan);
+        rolling.dirtied({&in, 1, block}, false, plan);
         std::vector<std::uint32_t> evicted;
         for (const auto& victim : plan) evicted.push_back(victim.first);
         return evicted;
@@ -161,11 +161,11 @@ TEST_CASE("a block that becomes Dirty anew is not evicted for its own older entr
     Object object;
     for (int again = 0; again < 3; ++again) {
         Plan plan;
-        rolling.dirtied({&object, 1, 8}, plan);
+        rolling.dirtied({&object, 1, 8}, false, plan);
         CHECK(plan.size() == 0);
     }
     Plan plan;
-    rolling.dirtied({&object, 1, 20}, plan);
+    rolling.dirtied({&object, 1, 20}, false, plan);
     REQUIRE(plan.size() == 1);
     CHECK(plan.begin()->first == 8);
 }
@@ -181,13 +181,39 @@ TEST_CASE("adaptive rolling size is two blocks per live object") {
     CHECK(rolling.limit() == 4);
 }
 
+TEST_CASE("what went too early makes the adaptive size grow, and releases make it shrink") {
+    Object object;
+    const auto write = [&](Rolling& rolling, std::uint32_t block, bool again) {
+        Plan plan;
+        rolling.dirtied({&object, 1, block}, again, plan);
+    };
+    Rolling rolling(0);
+    rolling.object_added();
+    write(rolling, 1, false);
+    CHECK(rolling.limit() == 2);
+    write(rolling, 5, true);
+    CHECK(rolling.limit() == 4);
+    write(rolling, 9, true);
+    CHECK(rolling.limit() == 8);
+    rolling.released();
+    CHECK(rolling.limit() == 5);
+    for (int i = 0; i < 4; ++i) rolling.released();
+    CHECK(rolling.limit() == 2);
+    for (std::uint32_t i = 0; i < 100; ++i) write(rolling, 3 * i, true);
+    CHECK(rolling.limit() == 65535);
+    // What the user set stays.
+    Rolling fixed(3);
+    write(fixed, 1, true);
+    CHECK(fixed.limit() == 3);
+}
+
 TEST_CASE("a queue that is full still evicts instead of forgetting") {
     Rolling rolling(65535);
     Object object;
     std::size_t evicted = 0;
     for (std::uint32_t block = 0; block < 70000; ++block) {
         Plan plan;
-        rolling.dirtied({&object, 1, block}, plan);
+        rolling.dirtied({&object, 1, block}, false, plan);
         evicted += plan.size();
     }
     CHECK(evicted == 70000 - 65535);
@@ -198,7 +224,7 @@ TEST_CASE("what one fault opened counts as one, and goes as one") {
     Object object;
     const auto dirtied = [&](std::uint32_t first, std::uint32_t count) {
         Plan plan;
-        rolling.dirtied({&object, 1, first, count}, plan);
+        rolling.dirtied({&object, 1, first, count}, false, plan);
         std::vector<std::pair<std::uint32_t, std::uint32_t>> evicted;
         for (const auto& victim : plan) evicted.emplace_back(victim.first, victim.count);
         return evicted;
@@ -212,10 +238,10 @@ TEST_CASE("what one fault opened counts as one, and goes as one") {
     CHECK(dirtied(40, 1) == Runs{{12, 16}});
     Rolling one(1);
     Plan plan;
-    one.dirtied({&object, 1, 10, 4}, plan);
-    one.dirtied({&object, 1, 14, 8}, plan);  // a store may straddle both
+    one.dirtied({&object, 1, 10, 4}, false, plan);
+    one.dirtied({&object, 1, 14, 8}, false, plan);  // a store may straddle both
     CHECK(plan.size() == 0);
-    one.dirtied({&object, 1, 9, 1}, plan);
+    one.dirtied({&object, 1, 9, 1}, false, plan);
     CHECK(plan.size() == 2);
 }
 
