@@ -54,12 +54,16 @@ public:
     bool take_sent_early() noexcept {
         return sent_early_.load(std::memory_order_relaxed) && sent_early_.exchange(false, std::memory_order_relaxed);
     }
+    // Its pages were mapped, all of them, since the object was opened. By whoever holds the lock.
+    bool mapped() const noexcept { return mapped_; }
+    void map() noexcept { mapped_ = true; }
     // Only while nobody else can reach the block.
     void reset(State s) noexcept {
         word_.store(static_cast<std::uint32_t>(s), std::memory_order_relaxed);
         take_back();
         take_expected();
         take_sent_early();
+        mapped_ = false;
     }
     // As lock(), but false if another thread holds it.
     bool try_lock() noexcept;
@@ -70,6 +74,7 @@ private:
     std::atomic<bool> lent_{false};
     std::atomic<bool> expected_{false};
     std::atomic<bool> sent_early_{false};
+    bool mapped_ = false;
 };
 static_assert(sizeof(Block) == 8);  // an object may have thousands
 

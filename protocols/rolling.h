@@ -17,9 +17,9 @@ namespace hpe {
 
 class Rolling final : public Protocol {
 public:
-    // rolling_size: Dirty runs allowed; 0: two more per live object, as in the paper, and twice as many whenever one that
-    // was evicted is written again, since it went too early. Each release takes half of that back. With 1, the neighbour
-    // of the newest stays too: one store may straddle both.
+    // rolling_size: Dirty runs allowed; 0: two more per live object, as in the paper, and twice as many whenever one
+    // that was evicted is written again, since it went too early. Each release takes half of that back. With 1, the
+    // neighbour of the newest stays too: one store may straddle both.
     explicit Rolling(std::size_t rolling_size) noexcept : fixed_(rolling_size) {}
 
     std::string_view name() const noexcept override { return "rolling"; }

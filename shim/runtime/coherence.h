@@ -111,6 +111,7 @@ private:
     struct Run;
     bool serve(Object& object, std::uint32_t serial, const Access& access, Sweeps* thread_sweeps) noexcept;
     void take_neighbours(Run& run, const Stretch& stretch, Event event, State next) noexcept;
+    void map_pages(const Run& run) noexcept;
     CUresult bring(const Run& run, Event event, State next, bool unordered, std::size_t& fetched) noexcept;
     bool lock_if_missing(Object& object, std::uint32_t index) const noexcept;
     std::uint32_t open_arrived(Object& object, const Stretch& stretch) noexcept;
@@ -144,6 +145,8 @@ private:
     std::atomic<Object*> hot_{nullptr};     // objects with blocks valid on the host
     std::atomic<Object*> listed_{nullptr};  // objects whose shadow was ever mapped
     SpinLock mapping_;                      // one shadow is mapped at a time
+    // Faults would be served sooner with helper threads, which cannot be made there.
+    std::atomic<bool> helpers_wanted_{false};
 };
 
 extern constinit Coherence the_coherence;

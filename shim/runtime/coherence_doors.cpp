@@ -10,10 +10,12 @@
 #include "shim/runtime/apply.h"
 #include "shim/runtime/arena.h"
 #include "shim/runtime/coherence.h"
+#include "shim/runtime/copiers.h"
 #include "shim/runtime/engine.h"
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/live_objects.h"
 #include "shim/runtime/pager.h"
+#include "shim/runtime/staging.h"
 
 namespace hpe {
 
@@ -138,6 +140,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of) {
 
 CUresult Coherence::release() {
     if (damage() != CUDA_SUCCESS) return damage();
+    if (helpers_wanted_.exchange(false, std::memory_order_relaxed)) copiers::start(staging::helpers());
     SignalsBlocked blocked;
     // To the end: a second launch that finds the list empty must not go on before the first one's data have arrived,
     // nor if they could not be sent.

@@ -11,6 +11,7 @@
 #include "shim/base/thread.h"
 #include "shim/runtime/call_sites.h"
 #include "shim/runtime/coherence_unordered.h"
+#include "shim/runtime/copiers.h"
 #include "shim/runtime/engine.h"
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/pager.h"
@@ -169,6 +170,7 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
         run.unlock();
         return coarsen(object, serial, unordered);
     }
+    if (run.count > 1) map_pages(run);
     auto& faults = access.is_write ? object.traffic.write_faults : object.traffic.read_faults;
     faults.fetch_add(1, std::memory_order_relaxed);
     call_sites::note(access.instruction, fetched);
@@ -207,6 +209,19 @@ void Coherence::take_neighbours(Run& run, const Stretch& stretch, Event event, S
         run.first = std::min(run.first, index);
         ++run.count;
     }
+}
+
+// A sweep will touch all of it: its pages are mapped at once, not trap by trap.
+void Coherence::map_pages(const Run& run) noexcept {
+    Object& object = run.object;
+    for_stretches(
+        run.first, run.count, [&](std::uint32_t i) { return !object.block(i).mapped(); },
+        [&](std::uint32_t first, std::uint32_t last) {
+            const auto bytes = span_bytes(object, first, last);
+            copiers::map_pages(reinterpret_cast<void*>(object.base + object.offset_of(first)), bytes);
+            for (auto i = first; i <= last; ++i) object.block(i).map();
+            helpers_wanted_.store(true, std::memory_order_relaxed);
+        });
 }
 
 // Brings to the view what the transitions ask for: what was sent for ahead, and is still as the device has it, is there

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Helper threads that copy memory for all transfers of the process. The caller takes part: what no helper has begun it
-// copies itself, so that a small copy never waits behind a large one, and one without helpers still ends.
+// Helper threads that copy memory, and touch it for the first time, for all transfers of the process. The caller takes
+// part: what no helper has begun it copies itself, so that a small copy never waits behind a large one, and one without
+// helpers still ends.
 //
 // They are made by the first start(), sleep when there is nothing to do, and are gone in a forked child, where libhpe
 // does nothing more. SIGSEGV and SIGBUS stay open to them: memory that the program handed to a copy may be one that its
@@ -17,6 +18,7 @@ namespace hpe::copiers {
 
 // Makes the helpers if there are none yet. `wanted` 0: none. Returns how many run.
 unsigned start(unsigned wanted) noexcept;
+unsigned running() noexcept;
 
 // A copy that was handed over. Every job is finished exactly once, by the thread that made it.
 class Job {
@@ -24,17 +26,24 @@ public:
     // Hands the copy over; if every place is taken, or there are no helpers, it is copied here and now. `past_caches`:
     // nobody will read the bytes soon (stream_copy.h).
     void begin(void* to, const void* from, std::size_t bytes, bool past_caches) noexcept;
+    // Pages to be mapped instead, so that first accesses to them do not trap one by one.
+    void begin_mapping(void* at, std::size_t bytes) noexcept;
     // Copies it here unless a helper has begun it; false then.
     bool help() noexcept;
     bool done() const noexcept;
     void finish() noexcept;
 
 private:
+    void hand_over(void* to, const void* from, std::size_t bytes, bool past_caches) noexcept;
     unsigned place_ = kNone;
     static constexpr unsigned kNone = ~0u;
 };
 
 // The copying itself, by the caller.
 void move(void* to, const void* from, std::size_t bytes, bool past_caches) noexcept;
+
+// Maps the pages of [at, at + bytes), whole pages of shared memory, with the helpers' help. Kernels before Linux 5.14
+// leave it to the accesses.
+void map_pages(void* at, std::size_t bytes) noexcept;
 
 }  // namespace hpe::copiers

@@ -89,11 +89,11 @@ CUresult by_chunk(Object& object, std::size_t offset, std::size_t bytes, Engine:
 
 // Through the channel's own blocks, done on return. The channel is locked and open.
 CUresult stage_to_host(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes) noexcept {
-    staging::Lane lane(channel.blocks, Channel::kBlock);
+    staging::Lane lane(channel.blocks, Channel::kBlock, bytes);
     return staging::copy_to_host(lane, view, device, bytes, channel.to_host);
 }
 CUresult stage_to_device(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes) noexcept {
-    staging::Lane lane(channel.blocks, Channel::kBlock);
+    staging::Lane lane(channel.blocks, Channel::kBlock, bytes);
     return staging::copy_to_device(lane, device, view, bytes, channel.to_device, true);
 }
 

@@ -31,6 +31,8 @@ namespace {
 
 // Below this a job costs more to hand over than to copy, and a transfer more to enqueue than to make.
 constexpr std::size_t kSmallestJob = std::size_t{64} << 10, kSmallestPiece = std::size_t{256} << 10;
+// A copy in the fault path that helpers take part in: most of it is memory that nobody has touched yet.
+constexpr std::size_t kWorthATeam = std::size_t{512} << 10;
 constexpr std::size_t kLargestJob = std::size_t{512} << 10;
 // Seen on an H200's host: a block that was filled through the caches of several processors reaches the device slowly at
 // first (22 instead of 39 GB/s for 16 MiB), in the end faster (49 instead of 46 GB/s for 256 MiB).
@@ -205,8 +207,10 @@ Lane::Lane(CUcontext context, std::size_t bytes, bool (*may_pin)()) noexcept
     grew_ = true;
 }
 
-Lane::Lane(std::span<Block> own, std::size_t bytes_of_each) noexcept
-    : block_bytes_(bytes_of_each), count_(static_cast<unsigned>(std::min<std::size_t>(own.size(), kMost))) {
+Lane::Lane(std::span<Block> own, std::size_t bytes_of_each, std::size_t bytes) noexcept
+    : block_bytes_(bytes_of_each),
+      count_(static_cast<unsigned>(std::min<std::size_t>(own.size(), kMost))),
+      team_(bytes >= kWorthATeam ? copiers::running() : 0) {
     for (unsigned i = 0; i < count_; ++i) blocks_[i] = &own[i];
 }
 

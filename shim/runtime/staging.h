@@ -47,8 +47,9 @@ public:
     // In a context that is current, for a copy of `bytes`. Where `may_pin` is true blocks are made if there are too
     // few, which waits for the device; it is asked only then. size() is 0 if none is to be had.
     Lane(CUcontext context, std::size_t bytes, bool (*may_pin)()) noexcept;
-    // Of blocks that are the caller's own, without helpers: for the fault path, where nothing may be missing.
-    Lane(std::span<Block> own, std::size_t bytes_of_each) noexcept;
+    // Of blocks that are the caller's own, with the helpers that are there if `bytes` are worth it: for the fault path,
+    // where nothing may be missing.
+    Lane(std::span<Block> own, std::size_t bytes_of_each, std::size_t bytes) noexcept;
     ~Lane();
     Lane(const Lane&) = delete;
     Lane& operator=(const Lane&) = delete;
