@@ -111,15 +111,18 @@ Content child_content(CUgraph handle, bool move = false) {
     Content content;
     content.type = CU_GRAPH_NODE_TYPE_GRAPH;
     content.child = graph_of(handle);
-    if (move)
+    if (move) {
         require(!content.child->owned && !content.child->capturing);
-    else
+        require(!content.child->has_conditional_nodes(), CUDA_ERROR_NOT_SUPPORTED);
+    } else {
         content.child = content.child->copy();
+    }
     content.child->owned = true;
     return content;
 }
 
 Content event_content(CUgraphNodeType type, CUevent event) {
+    require(event != nullptr);
     Content content;
     content.type = type;
     content.event = event_of(event);

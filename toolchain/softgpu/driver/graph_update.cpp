@@ -26,8 +26,8 @@ CUgraphExecUpdateResult check_update(const GraphNode& to, const GraphNode& from)
     if (to.allocation != from.allocation) return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
     if (to.conditional) {
         const ConditionalNode &a = *to.conditional, &b = *from.conditional;
-        if (a.type != b.type || a.bodies.size() != b.bodies.size())
-            return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+        if (a.bodies.size() != b.bodies.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+        if (a.type != b.type) return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     }
     if (to.type == CU_GRAPH_NODE_TYPE_MEMCPY) {
         const auto &a = operation_of<CopyOp>(to), &b = operation_of<CopyOp>(from);
@@ -97,9 +97,10 @@ Comparison update(GraphExec& exec, const Graph& image, const Graph& graph) {
 }  // namespace
 
 CUresult api::cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph, CUgraphExecUpdateResultInfo* info) {
-    require(info != nullptr);
     const auto exec = exec_of(handle);
     const Comparison comparison = update(*exec, *exec->image, *graph_of(graph));
+    CUgraphExecUpdateResultInfo ignored;
+    if (!info) info = &ignored;
     info->result = comparison.result;
     info->errorNode = comparison.node ? comparison.node->handle() : nullptr;
     info->errorFromNode = comparison.from ? comparison.from->handle() : nullptr;

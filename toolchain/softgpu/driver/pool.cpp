@@ -260,6 +260,7 @@ Device& device_of(const CUmemLocation* location, CUmemAllocationType type) {
     require(type == CU_MEM_ALLOCATION_TYPE_PINNED || type == CU_MEM_ALLOCATION_TYPE_MANAGED);
     if (type != CU_MEM_ALLOCATION_TYPE_PINNED || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
         fail(not_supported("a memory pool of memory that is not a device's"));
+    require(is_device(location->id));
     return device_at(location->id);
 }
 
@@ -290,7 +291,9 @@ CUresult api::cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
         free_in_stream(*stream, *a);
         return CUDA_SUCCESS;
     }
-    require(a && a->address == dptr && !a->module_variable && (a->kind == Kind::Pool || a->kind == Kind::Device));
+    require(a && a->address == dptr && !a->module_variable);
+    require(a->kind != Kind::Managed, CUDA_ERROR_NOT_SUPPORTED);
+    require(a->kind == Kind::Pool || a->kind == Kind::Device);
     {
         const std::lock_guard lock(pending().mutex);
         require(pending().ids.insert(a->id).second);
@@ -411,7 +414,7 @@ CUresult api::cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute att
 }
 
 CUresult api::cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* map, size_t count) {
-    require(map != nullptr && count > 0);
+    require(map != nullptr || count == 0);
     const auto pool = pool_of(handle);
     for (size_t i = 0; i < count; ++i) {
         require(map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE);
@@ -419,7 +422,8 @@ CUresult api::cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* map
         if (map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ) return not_supported("cuMemPoolSetAccess for reading only");
         require(map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE || map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         // A device's access to its own pool cannot be taken away.
-        require(&device != &pool->device || map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        require(&device != &pool->device || map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+                CUDA_ERROR_INVALID_DEVICE);
         require(&device == &pool->device || driver().options.peer, CUDA_ERROR_INVALID_DEVICE);
     }
     const std::lock_guard lock(pool->mutex);
@@ -434,6 +438,7 @@ CUresult api::cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* map
 
 CUresult api::cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmemLocation* location) {
     require(flags != nullptr && location != nullptr && location->type == CU_MEM_LOCATION_TYPE_DEVICE);
+    require(is_device(location->id));
     const Device& device = device_at(location->id);
     *flags =
         pool_of(handle)->reaches(device.ordinal) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
