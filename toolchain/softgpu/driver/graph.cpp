@@ -124,16 +124,25 @@ GraphExec::GraphExec(const Graph& graph, unsigned long long instantiate_flags)
     check_handles(graph);
     check_bodies(*image);
     remember_images(*image);
+    collect_memory();
     for (const auto& entry : images_) {
         const GraphNode& node = *entry.second;
-        if (node.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) allocated_.push_back(node.allocation);
-        if (node.type == CU_GRAPH_NODE_TYPE_MEM_FREE) freed_.push_back(node.allocation);
         if (!node.conditional) continue;
         if (!conditionals_) conditionals_ = std::make_shared<ConditionalValues>();
         conditionals_->add(node.conditional->handle);
     }
     lay_out(*image, {});
     join_chains();
+}
+
+void GraphExec::collect_memory() {
+    allocated_.clear();
+    freed_.clear();
+    for (const auto& entry : images_) {
+        const GraphNode& node = *entry.second;
+        if (node.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) allocated_.push_back(node.allocation);
+        if (node.type == CU_GRAPH_NODE_TYPE_MEM_FREE) freed_.push_back(node.allocation);
+    }
 }
 
 void GraphExec::remember_images(const Graph& graph) {

@@ -185,6 +185,13 @@ std::shared_ptr<MemoryPool> pool_of(CUmemoryPool handle) {
 
 namespace {
 
+// Another process' pool is read through the pointers it gives, and that is all.
+std::shared_ptr<MemoryPool> own_pool_of(CUmemoryPool handle) {
+    auto pool = pool_of(handle);
+    require(!pool->file);
+    return pool;
+}
+
 std::shared_ptr<MemoryPool> current_pool(Device& device) {
     {
         const std::lock_guard lock(pools_mutex());
@@ -334,6 +341,8 @@ CUresult api::cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type,
 CUresult api::cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* props) {
     require(out != nullptr && props != nullptr);
     Device& device = device_of(&props->location, props->allocType);
+    constexpr unsigned known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC;
+    require((static_cast<unsigned>(props->handleTypes) & ~known) == 0);
     const bool shareable = props->handleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     if (!shareable && props->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
         return not_supported("cuMemPoolCreate of a pool to export otherwise than as a file descriptor");
@@ -357,13 +366,13 @@ CUresult api::cuMemPoolDestroy(CUmemoryPool handle) {
 }
 
 CUresult api::cuMemPoolTrimTo(CUmemoryPool handle, size_t minBytesToKeep) {
-    pool_of(handle)->trim(minBytesToKeep);
+    own_pool_of(handle)->trim(minBytesToKeep);
     return CUDA_SUCCESS;
 }
 
 CUresult api::cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
     require(value != nullptr);
-    const auto pool = pool_of(handle);
+    const auto pool = own_pool_of(handle);
     const std::lock_guard lock(pool->mutex);
     const auto put = [value](auto number) {
         std::memcpy(value, &number, sizeof number);
@@ -384,7 +393,7 @@ CUresult api::cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute att
 
 CUresult api::cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
     require(value != nullptr);
-    const auto pool = pool_of(handle);
+    const auto pool = own_pool_of(handle);
     const std::lock_guard lock(pool->mutex);
     // Where memory is reused decides speed only: frees are done when their stream gets there.
     const auto flag = [value](int& out) {
