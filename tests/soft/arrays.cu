@@ -439,10 +439,12 @@ void outside(Model& m, Model& wider) {
     p.srcArray = wider.array, p.dstArray = m.array;
     p.extent = cudaExtent{1, 1, 1};
     p.kind = cudaMemcpyDeviceToDevice;
-    EXPECT(cudaMemcpy3D(&p) == cudaErrorInvalidValue);
+    FAILS(cudaErrorInvalidValue, cudaMemcpy3D(&p));
     // Copies of rows count bytes, and may begin and end within an element.
     const unsigned char few[] = {201, 202, 203};
     CUDA(cudaMemcpy2DToArray(m.array, 1, 0, few, 3, 3, 1, cudaMemcpyHostToDevice));
+    FAILS(cudaErrorInvalidPitchValue, cudaMemcpy2DToArray(m.array, 0, 0, few, 2, 3, 2, cudaMemcpyHostToDevice));
+    FAILS(cudaErrorInvalidValue, cudaGetChannelDesc(nullptr, m.array));
     std::memcpy(m.bytes.data() + 1, few, 3);
     unsigned char back[2] = {};
     CUDA(cudaMemcpy2DFromArray(back, 2, m.array, 2, 0, 2, 1, cudaMemcpyDeviceToHost));

@@ -151,6 +151,11 @@ static void copies(cudaStream_t stream) {
     cudaGraphNode_t child;
     CUDA(cudaGraphCreate(&copy, 0));
     FAILS(cudaErrorNotSupported, cudaGraphAddChildGraphNode(&child, copy, nullptr, 0, graph));
+    cudaGraphNodeParams move = {};
+    move.type = cudaGraphNodeTypeGraph;
+    move.graph.graph = graph;
+    move.graph.ownership = cudaGraphChildGraphOwnershipMove;
+    FAILS(cudaErrorNotSupported, cudaGraphAddNode(&child, copy, nullptr, nullptr, 0, &move));
     CUDA(cudaGraphDestroy(copy));
     cudaGraphExec_t exec;
     CUDA(cudaGraphInstantiate(&exec, graph, 0));
@@ -162,9 +167,60 @@ static void copies(cudaStream_t stream) {
     CUDA(cudaGraphDestroy(other));
     other = choice(cudaGraphCondTypeIf, 2);
     FAILS(cudaErrorGraphExecUpdateFailure, cudaGraphExecUpdate(exec, other, &info));
+    EXPECT(info.result == cudaGraphExecUpdateErrorNotSupported);
     EXPECT(traced(exec, stream, 1) == 159);
     CUDA(cudaGraphDestroy(other));
     CUDA(cudaGraphExecDestroy(exec));
+}
+
+// A handle is for a node, and the graph is nothing without it.
+static void unused_handles() {
+    cudaGraph_t graph, copy;
+    CUDA(cudaGraphCreate(&graph, 0));
+    const auto handle = handle_of(graph);
+    cudaGraphExec_t exec;
+    FAILS(cudaErrorNotSupported, cudaGraphClone(&copy, graph));
+    FAILS(cudaErrorInvalidValue, cudaGraphInstantiate(&exec, graph, 0));
+    const Conditional c = conditional_node(graph, nullptr, handle, cudaGraphCondTypeIf, 1);
+    CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    CUDA(cudaGraphExecDestroy(exec));
+    CUDA(cudaGraphDestroyNode(c.node));
+    FAILS(cudaErrorInvalidValue, cudaGraphInstantiate(&exec, graph, 0));
+    CUDA(cudaGraphDestroy(graph));
+}
+
+// What a body may hold: of copies, those that the device makes by itself.
+static void bodies() {
+    static int pageable;
+    int* pinned;
+    CUDA(cudaMallocHost(&pinned, sizeof *pinned));
+    const auto instantiated = [](auto fill) {
+        cudaGraph_t graph;
+        CUDA(cudaGraphCreate(&graph, 0));
+        const Conditional c = conditional_node(graph, nullptr, handle_of(graph), cudaGraphCondTypeIf, 1);
+        fill(c.bodies[0]);
+        cudaGraphInstantiateParams p = {};
+        cudaGraphExec_t exec;
+        const bool good = cudaGraphInstantiateWithParams(&exec, graph, &p) == cudaSuccess;
+        EXPECT(cudaGetLastError() == (good ? cudaSuccess : cudaErrorInvalidValue));
+        if (good) CUDA(cudaGraphExecDestroy(exec));
+        CUDA(cudaGraphDestroy(graph));
+        return p.result_out;
+    };
+    const auto copy_to = [](int* to) {
+        return [=](cudaGraph_t body) {
+            cudaGraphNode_t node;
+            CUDA(cudaGraphAddMemcpyNode1D(&node, body, nullptr, 0, to, number, 4, cudaMemcpyDeviceToHost));
+        };
+    };
+    EXPECT(instantiated(copy_to(pinned)) == cudaGraphInstantiateSuccess);
+    EXPECT(instantiated(copy_to(&pageable)) == cudaGraphInstantiateMultipleDevicesNotSupported);
+    EXPECT(instantiated([](cudaGraph_t body) {
+               cudaGraphNode_t node;
+               cudaHostNodeParams host = {[](void*) {}, nullptr};
+               CUDA(cudaGraphAddHostNode(&node, body, nullptr, 0, &host));
+           }) == cudaGraphInstantiateNodeOperationNotSupported);
+    CUDA(cudaFreeHost(pinned));
 }
 
 static void refusals() {
@@ -207,6 +263,8 @@ int main() {
     choices(stream);
     loop(stream);
     copies(stream);
+    unused_handles();
+    bodies();
     refusals();
     std::printf("graph conditional: ok\n");
 }

@@ -268,6 +268,64 @@ static void moved(cudaStream_t stream) {
     CUDA(cudaDeviceGraphMemTrim(0));
 }
 
+// Another graph of the same form brings memory of its own.
+static void updated(cudaStream_t stream) {
+    int *addresses[2], got = 0;
+    cudaGraph_t graphs[2];
+    for (int i = 0; i < 2; i++) {
+        CUDA(cudaGraphCreate(&graphs[i], 0));
+        auto p = wanted();
+        cudaGraphNode_t allocation, release;
+        CUDA(cudaGraphAddMemAllocNode(&allocation, graphs[i], nullptr, 0, &p));
+        addresses[i] = static_cast<int*>(p.dptr);
+        const cudaGraphNode_t filled = fill_node(graphs[i], {allocation}, addresses[i], 20 + i);
+        cudaGraphNode_t copy;
+        CUDA(cudaGraphAddMemcpyNode1D(&copy, graphs[i], &filled, 1, &got, addresses[i], 4, cudaMemcpyDeviceToHost));
+        CUDA(cudaGraphAddMemFreeNode(&release, graphs[i], &copy, 1, addresses[i]));
+    }
+    EXPECT(addresses[0] != addresses[1]);
+    cudaGraphExec_t exec;
+    CUDA(cudaGraphInstantiate(&exec, graphs[0], 0));
+    CUDA(cudaGraphLaunch(exec, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    EXPECT(got == 20);
+    CUDA(cudaGraphExecUpdate(exec, graphs[1], nullptr));
+    CUDA(cudaGraphDestroy(graphs[0]));
+    for (int run = 0; run < 2; run++) {
+        CUDA(cudaGraphLaunch(exec, stream));
+        CUDA(cudaStreamSynchronize(stream));
+        EXPECT(got == 21);
+        got = 0;
+    }
+    CUDA(cudaGraphExecDestroy(exec));
+    CUDA(cudaGraphDestroy(graphs[1]));
+    CUDA(cudaDeviceGraphMemTrim(0));
+    EXPECT(attribute(cudaGraphMemAttrReservedMemCurrent) == 0);
+}
+
+// Outside of graphs their memory is none but between a launch that leaves it and a free.
+static void outside(cudaStream_t stream) {
+    int *kept, first = 0;
+    cudaGraph_t graph;
+    CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    CUDA(cudaMallocAsync(&kept, bytes, stream));
+    fill<<<64, 64, 0, stream>>>(kept, count, 8);
+    CUDA(cudaStreamEndCapture(stream, &graph));
+    cudaGraphExec_t exec;
+    CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    FAILS(cudaErrorInvalidValue, cudaMemcpy(&first, kept, 4, cudaMemcpyDeviceToHost));
+    CUDA(cudaGraphLaunch(exec, stream));
+    CUDA(cudaMemcpyAsync(&first, kept, 4, cudaMemcpyDeviceToHost, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    EXPECT(first == 8);
+    CUDA(cudaFreeAsync(kept, stream));
+    CUDA(cudaStreamSynchronize(stream));
+    FAILS(cudaErrorInvalidValue, cudaMemcpy(&first, kept, 4, cudaMemcpyDeviceToHost));
+    CUDA(cudaGraphExecDestroy(exec));
+    CUDA(cudaGraphDestroy(graph));
+    CUDA(cudaDeviceGraphMemTrim(0));
+}
+
 static void refusals() {
     std::size_t free_bytes, total;
     CUDA(cudaMemGetInfo(&free_bytes, &total));
@@ -279,6 +337,23 @@ static void refusals() {
     p = wanted(0);
     FAILS(cudaErrorInvalidValue, cudaGraphAddMemAllocNode(&node, graph, nullptr, 0, &p));
     FAILS(cudaErrorInvalidValue, cudaGraphAddMemAllocNode(&node, graph, nullptr, 0, nullptr));
+    p = wanted();
+    p.poolProps.location.id = 9;
+    FAILS(cudaErrorInvalidValue, cudaGraphAddMemAllocNode(&node, graph, nullptr, 0, &p));
+    p = wanted();
+    p.poolProps.handleTypes = cudaMemHandleTypePosixFileDescriptor;
+    FAILS(cudaErrorNotSupported, cudaGraphAddMemAllocNode(&node, graph, nullptr, 0, &p));
+    int* device;
+    int host;
+    CUDA(cudaMalloc(&device, 4));
+    FAILS(cudaErrorInvalidValue,
+          cudaGraphAddMemcpyNode1D(&node, graph, nullptr, 0, &host, device, 0, cudaMemcpyDeviceToHost));
+    FAILS(cudaErrorInvalidValue, cudaGraphAddEventRecordNode(&node, graph, nullptr, 0, nullptr));
+    FAILS(cudaErrorInvalidValue, cudaGraphAddEventWaitNode(&node, graph, nullptr, 0, nullptr));
+    cudaGraphNodeParams unknown = {};
+    unknown.type = static_cast<cudaGraphNodeType>(99);
+    FAILS(cudaErrorInvalidValue, cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &unknown));
+    CUDA(cudaFree(device));
     CUDA(cudaGraphDestroy(graph));
 }
 
@@ -289,6 +364,8 @@ int main() {
     captured(stream);
     streams_gone(stream);
     moved(stream);
+    updated(stream);
+    outside(stream);
     refusals();
     std::printf("graph memory: ok\n");
 }

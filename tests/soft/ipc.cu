@@ -19,7 +19,7 @@ __global__ void add(int* p, int n, int what) {
 }
 
 struct Message {
-    cudaIpcMemHandle_t memory[2];
+    cudaIpcMemHandle_t memory[2], inner;  // of an address inside of the second
     cudaIpcEventHandle_t filled;
 };
 
@@ -58,6 +58,16 @@ static int importer(int in, int out) {
     std::memset(&none, 1, sizeof none);
     EXPECT(cudaIpcOpenMemHandle(reinterpret_cast<void**>(&again), none, 1) != cudaSuccess);
     cudaGetLastError();
+    FAILS(cudaErrorInvalidValue, cudaIpcOpenMemHandle(reinterpret_cast<void**>(&again), message.memory[0], 0));
+    CUDA(cudaIpcOpenMemHandle(reinterpret_cast<void**>(&again), message.inner, cudaIpcMemLazyEnablePeerAccess));
+    EXPECT(again == p[1]);  // of the whole
+    CUDA(cudaIpcCloseMemHandle(again));
+    FAILS(cudaErrorInvalidResourceHandle, cudaIpcGetEventHandle(&handle, filled));  // another's
+    cudaIpcEventHandle_t zeros = {};
+    cudaEvent_t plain;
+    FAILS(cudaErrorMapBufferObjectFailed, cudaIpcOpenEventHandle(&plain, zeros));
+    CUDA(cudaEventCreate(&plain));
+    FAILS(cudaErrorInvalidResourceHandle, cudaIpcGetEventHandle(&handle, plain));
     receive<char>(in);  // the other process has seen the event
     std::vector<int> got(small);
     CUDA(cudaMemcpy(got.data(), p[0], small * sizeof(int), cudaMemcpyDeviceToHost));
@@ -88,6 +98,7 @@ int main() {
     CUDA(cudaEventRecord(filled));
     Message message;
     for (int i = 0; i < 2; i++) CUDA(cudaIpcGetMemHandle(&message.memory[i], p[i]));
+    CUDA(cudaIpcGetMemHandle(&message.inner, p[1] + 1024));
     CUDA(cudaIpcGetEventHandle(&message.filled, filled));
     void* own = nullptr;
     EXPECT(cudaIpcOpenMemHandle(&own, message.memory[0], cudaIpcMemLazyEnablePeerAccess) != cudaSuccess);

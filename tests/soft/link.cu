@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // cuLink*: functions, variables and kernels of several PTX texts in one module; what the linker refuses and what it
 // writes into the logs; options.
+#include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "driver.h"
@@ -177,21 +179,42 @@ static void host_variable(const Driver& d) {
     CUDA(cudaFreeHost(counter));
 }
 
+#define CALLS_F                                                                                 \
+    ".visible .entry e () { .reg .b64 %r<2>; mov.u64 %r1, 1; { .param .b64 p; st.param.b64 [p], %r1; " \
+    "call.uni f, (p); } ret; }"
+#define READS_V ".visible .entry e () { .reg .b32 %r<2>; ld.global.u32 %r1, [v]; ret; }"
+
 static void refusals(const Driver& d) {
     std::string log;
     const auto says = [&](const char* part) { return log.find(part) != std::string::npos; };
-    ANSWERS(CUDA_ERROR_UNKNOWN, linked(d, {user}, log));
-    EXPECT(says("scaled") && says("table") && says("pointer") && !says("dynamic") && !says("helper"));
-    ANSWERS(CUDA_ERROR_UNKNOWN, linked(d, {user, library, library}, log));
-    EXPECT(says("scaled") && says("table") && says("'b'") && says("'c'") && !says("helper") && says("room"));
-    ANSWERS(CUDA_ERROR_UNKNOWN, linked(d, {HEAD ".visible .func f (.param .b32 x) { ret; }",
-                                           HEAD ".extern .func f (.param .b64 x);"}, log));
-    EXPECT(says("f"));
-    ANSWERS(CUDA_ERROR_UNKNOWN, linked(d, {HEAD ".visible .global .u32 v;", HEAD ".extern .global .u32 v[2];"}, log));
+    ANSWERS(CUDA_ERROR_INVALID_SOURCE, linked(d, {user}, log));
+    EXPECT(says("error   : Undefined reference to 'scaled' in 'a'") && !says("dynamic") && !says("helper"));
+    // Found as soon as the second one is added.
+    ANSWERS(CUDA_ERROR_INVALID_SOURCE, linked(d, {user, library, library}, log));
+    EXPECT(says("error   : Multiple definition of '") && says("' in 'c', first defined in 'b'") && !says("helper"));
+    ANSWERS(CUDA_ERROR_INVALID_SOURCE, linked(d, {HEAD ".visible .func f (.param .b32 x) { ret; }",
+                                                  HEAD ".extern .func f (.param .b64 x);" CALLS_F}, log));
+    EXPECT(log == "error   : Prototype doesn't match for 'f' in 'b', first defined in 'a'");
+    ANSWERS(CUDA_ERROR_INVALID_SOURCE, linked(d, {HEAD ".visible .global .u32 v;",
+                                                  HEAD ".extern .global .u32 v[2];" READS_V}, log));
+    EXPECT(log == "error   : Size doesn't match for 'v' in 'b', first specified in 'a'");
+    DRIVER(linked(d, {HEAD ".extern .func f (.param .b64 x); .visible .entry k () { ret; }"}, log));
+    EXPECT(log.empty());  // nobody calls it
+    DRIVER(linked(d, {}, log));
     ANSWERS(CUDA_ERROR_INVALID_PTX, linked(d, {HEAD ".visible .entry k () { no such thing }"}, log));
     EXPECT(says("a: "));
     ANSWERS(CUDA_ERROR_INVALID_PTX, linked(d, {".version 9.0\n.target sm_121\n.address_size 64\n"}, log));
     DRIVER(linked(d, {HEAD ".weak .global .u32 v = 1;", HEAD ".weak .global .u32 v = 2;"}, log));
+    CUmodule module;
+    ANSWERS(CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+            d.cuModuleLoadData(&module, ".version 99.0\n.target sm_75\n.address_size 64\n"));
+    unsigned nothing[64] = {0xba55ed50, 0x00100001};
+    ANSWERS(CUDA_ERROR_NO_BINARY_FOR_GPU, d.cuModuleLoadData(&module, nothing));
+    CUjit_option target[] = {CU_JIT_TARGET};
+    for (const auto& [number, result] : {std::pair{50, CUDA_ERROR_INVALID_PTX}, {121, CUDA_ERROR_INVALID_SOURCE}}) {
+        void* value[] = {reinterpret_cast<void*>(static_cast<std::intptr_t>(number))};
+        ANSWERS(result, d.cuModuleLoadDataEx(&module, HEAD ".visible .entry k () { ret; }", 1, target, value));
+    }
     CUlinkState state;
     DRIVER(d.cuLinkCreate(0, nullptr, nullptr, &state));
     char bytes[64] = "\x7f" "ELF";

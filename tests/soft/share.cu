@@ -33,6 +33,9 @@ struct Driver {
     DRIVER_FUNCTION(cuMemImportFromShareableHandle, 10020)
     DRIVER_FUNCTION(cuMemGetAllocationPropertiesFromHandle, 10020)
     DRIVER_FUNCTION(cuMemAllocFromPoolAsync, 11020)
+    DRIVER_FUNCTION(cuMemcpyHtoD, 3020)
+    DRIVER_FUNCTION(cuMemcpyDtoH, 3020)
+    DRIVER_FUNCTION(cuMemsetD8, 3020)
 };
 
 static void send_files(int socket, const std::vector<int>& files, const void* data, std::size_t bytes) {
@@ -96,6 +99,8 @@ static int importer(int socket) {
     ANSWERS(CUDA_ERROR_NOT_SUPPORTED, d.cuMemImportFromShareableHandle(&handle, as_handle(files[1]), file_type));
     ANSWERS(CUDA_ERROR_INVALID_VALUE, d.cuMemImportFromShareableHandle(&handle, as_handle(0), file_type));
     ANSWERS(CUDA_ERROR_UNKNOWN, d.cuMemImportFromShareableHandle(&handle, as_handle(-1), file_type));
+    ANSWERS(CUDA_ERROR_INVALID_VALUE,
+            d.cuMemImportFromShareableHandle(&handle, as_handle(files[0]), CU_MEM_HANDLE_TYPE_NONE));
     DRIVER(d.cuMemImportFromShareableHandle(&handle, as_handle(files[0]), file_type));
     cudaMemPool_t pool;
     EXPECT(cudaMemPoolImportFromShareableHandle(&pool, as_handle(files[0]), cudaMemHandleTypePosixFileDescriptor, 0) ==
@@ -106,6 +111,14 @@ static int importer(int socket) {
     CUmemAllocationProp properties;
     DRIVER(d.cuMemGetAllocationPropertiesFromHandle(&properties, handle));
     EXPECT(properties.type == CU_MEM_ALLOCATION_TYPE_PINNED);
+    EXPECT(properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE);  // it is passed on by who made it
+    int file;
+    ANSWERS(CUDA_ERROR_INVALID_VALUE, d.cuMemExportToShareableHandle(&file, handle, file_type, 0));
+    std::uint64_t value = 1 << 20;
+    FAILS(cudaErrorInvalidValue, cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &value));
+    FAILS(cudaErrorInvalidValue, cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &value));
+    FAILS(cudaErrorInvalidValue, cudaMemPoolTrimTo(pool, 0));
+    EXPECT(value == 1 << 20);
     int* p = mapped(d, handle);
     DRIVER(d.cuMemRelease(handle));
     check(p, count, 3, 0);
@@ -161,6 +174,41 @@ static void refusals(const Driver& d) {
     cudaGetLastError();
 }
 
+// Addresses, and memory in some of them.
+static void mappings(const Driver& d) {
+    CUmemAllocationProp plain = {};
+    plain.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    plain.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    CUmemGenericAllocationHandle handle;
+    DRIVER(d.cuMemCreate(&handle, size, &plain, 0));
+    CUdeviceptr p;
+    ANSWERS(CUDA_ERROR_INVALID_VALUE, d.cuMemAddressReserve(&p, 4096, 0, 0, 0));
+    DRIVER(d.cuMemAddressReserve(&p, 2 * size, 0, 0, 0));
+    ANSWERS(CUDA_ERROR_INVALID_VALUE, d.cuMemMap(p + 4096, size, 0, handle, 0));
+    ANSWERS(CUDA_ERROR_NOT_SUPPORTED, d.cuMemMap(p, 4096, 0, handle, 0));
+    ANSWERS(CUDA_ERROR_NOT_SUPPORTED, d.cuMemMap(p, 2 * size, 0, handle, 0));
+    ANSWERS(CUDA_ERROR_NOT_SUPPORTED, d.cuMemMap(p, size / 2, size / 2, handle, 0));
+    DRIVER(d.cuMemUnmap(p, size));  // nothing is there
+    DRIVER(d.cuMemMap(p, size, 0, handle, 0));
+    char c = 5;
+    ANSWERS(CUDA_ERROR_INVALID_VALUE, d.cuMemcpyHtoD(p, &c, 1));  // no device may
+    ANSWERS(CUDA_ERROR_INVALID_VALUE, d.cuMemsetD8(p, 0, 4));
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    DRIVER(d.cuMemSetAccess(p, size, &access, 1));
+    DRIVER(d.cuMemsetD8(p, 3, 4));
+    CUDA(cudaDeviceSynchronize());
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READ;
+    DRIVER(d.cuMemSetAccess(p, size, &access, 1));
+    ANSWERS(CUDA_ERROR_INVALID_VALUE, d.cuMemcpyHtoD(p, &c, 1));
+    DRIVER(d.cuMemcpyDtoH(&c, p, 1));
+    EXPECT(c == 3);
+    ANSWERS(CUDA_ERROR_INVALID_VALUE, d.cuMemUnmap(p, size / 2));
+    DRIVER(d.cuMemUnmap(p, size));
+    DRIVER(d.cuMemUnmap(p, size));
+    DRIVER(d.cuMemAddressFree(p, 2 * size));
+    DRIVER(d.cuMemRelease(handle));
+}
+
 int main() {
     int sockets[2];
     EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0);
@@ -172,6 +220,7 @@ int main() {
     EXPECT(value & cudaMemHandleTypePosixFileDescriptor);
     const Driver d;
     refusals(d);
+    mappings(d);
     std::size_t before, after, total;
     CUDA(cudaMemGetInfo(&before, &total));
     CUmemAllocationProp shared = {};

@@ -14,6 +14,7 @@
 __global__ void illegal(int* p) { *p = 1; }
 __global__ void misaligned(char* p) { *reinterpret_cast<int*>(p + 1) = 1; }
 __global__ void trap() { asm volatile("trap;"); }
+__global__ void breakpoint() { asm volatile("brkpt;"); }
 __global__ void asserts(const int* p) { assert(p != nullptr); }
 __global__ void put(int* p, int value) { *p = value; }
 
@@ -25,12 +26,15 @@ struct Driver {
     DRIVER_FUNCTION(cuMemFree, 3020)
     DRIVER_FUNCTION(cuMemsetD8, 3020)
     DRIVER_FUNCTION(cuStreamCreate, 2000)
+    DRIVER_FUNCTION(cuEventCreate, 2000)
     DRIVER_FUNCTION(cuDevicePrimaryCtxGetState, 7000)
 };
 
 static int* memory;
 static cudaStream_t stream;
 static cudaEvent_t event;
+static cudaGraph_t graph;
+static cudaGraphConditionalHandle condition;
 
 static void same_everywhere(const Driver& d, cudaError_t error) {
     int value = 0, host = 0;
@@ -57,6 +61,13 @@ static void same_everywhere(const Driver& d, cudaError_t error) {
     SAME(cudaEventSynchronize(event));
     SAME(cudaEventQuery(event));
     SAME(cudaLaunchHostFunc(stream, [](void*) {}, nullptr));
+    cudaGraphNodeParams conditional = {};
+    conditional.type = cudaGraphNodeTypeConditional;
+    conditional.conditional.handle = condition;
+    conditional.conditional.type = cudaGraphCondTypeIf;
+    conditional.conditional.size = 1;
+    cudaGraphNode_t node;
+    SAME(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &conditional));
     put<<<1, 1, 0, stream>>>(memory, 1);
     EXPECT(cudaGetLastError() == error);
     const auto code = static_cast<CUresult>(error);
@@ -68,6 +79,7 @@ static void same_everywhere(const Driver& d, cudaError_t error) {
     ANSWERS(code, d.cuMemFree(reinterpret_cast<CUdeviceptr>(memory)));
     ANSWERS(code, d.cuMemsetD8(reinterpret_cast<CUdeviceptr>(memory), 0, 4));
     ANSWERS(code, d.cuStreamCreate(&t, 0));
+    ANSWERS(code, d.cuEventCreate(nullptr, 0));  // before it looks at what it was given
     ANSWERS(code, d.cuCtxGetLimit(&limit, CU_LIMIT_STACK_SIZE));
     EXPECT(cudaGetLastError() == cudaSuccess);
     // What is not the context's is still told.
@@ -100,6 +112,8 @@ static void set_up() {
     CUDA(cudaMalloc(&memory, 64));
     CUDA(cudaStreamCreate(&stream));
     CUDA(cudaEventCreate(&event));
+    CUDA(cudaGraphCreate(&graph, 0));
+    CUDA(cudaGraphConditionalHandleCreate(&condition, graph, 0, 0));
 }
 
 // "The process must be terminated and relaunched."
@@ -209,6 +223,7 @@ int main() {
         sticky(cudaErrorMisalignedAddress, [] { misaligned<<<1, 1, 0, stream>>>(reinterpret_cast<char*>(memory)); });
     });
     alone([] { sticky(cudaErrorLaunchFailure, [] { trap<<<1, 1, 0, stream>>>(); }); });
+    alone([] { sticky(cudaErrorLaunchFailure, [] { breakpoint<<<1, 1, 0, stream>>>(); }); });  // and no debugger
     alone([] { sticky(cudaErrorAssert, [] { asserts<<<1, 1, 0, stream>>>(nullptr); }); });
     std::printf("sticky: ok\n");
 }

@@ -84,13 +84,23 @@ TEST_CASE("one definition is chosen for a name", "[ptx]") {
 }
 
 TEST_CASE("what is declared must be defined, or be the device's", "[ptx]") {
-    REQUIRE(linked({".extern .func f ();", ".extern .global .u32 v;"}) ==
+    const std::string calls = " .visible .entry k () { call f, (); ret; }";
+    REQUIRE(linked({".extern .func f ();" + calls, ".extern .global .u32 v;"}) ==
             "error: undefined reference to 'f' in '0'\nundefined reference to 'v' in '1'");
+    // A function that nobody names is not missed; naming it is enough, by its address or as a target.
+    REQUIRE(!linked({".extern .func f ();", ".visible .global .u32 v;"}).starts_with("error"));
+    REQUIRE(linked({".extern .func f (); .visible .global .u64 v = f;"}) == "error: undefined reference to 'f' in '0'");
+    REQUIRE(
+        linked(
+            {".extern .func f (); .visible .entry k () { .reg .u64 %p; t: .calltargets f; call %p, (), t; ret; }"}) ==
+        "error: undefined reference to 'f' in '0'");
     linked({".extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);", ""});
     REQUIRE(count(linked({".extern .shared .align 4 .b8 s[];", ".extern .shared .align 16 .b8 s[];"}), ".align 16") ==
             1);
     REQUIRE(linked({".extern .func f (.param .b32 a);", ".visible .func f (.param .b64 a) { ret; }"})
-                .starts_with("error: 'f' in '1' does not match"));
+                .starts_with("error: prototype doesn't match for 'f' in '1', first defined in '0'"));
+    REQUIRE(linked({".visible .global .u32 v;", ".extern .global .u32 v[2];"}) ==
+            "error: size doesn't match for 'v' in '1', first specified in '0'");
     const std::string text =
         linked({".extern .func f (); .visible .entry k () { call f, (); ret; }", ".visible .func f () { ret; }"});
     REQUIRE(text.find(".visible .func  f()") < text.find(".entry"));

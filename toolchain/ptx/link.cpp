@@ -151,15 +151,20 @@ public:
             complain("there is nothing to link");
             return nullptr;
         }
+        enter_all();
+        collect_used();
+        for (const auto& [name, symbol] : symbols_) check_defined(name, symbol);
+        if (!why_.empty()) return nullptr;
+        rename_locals();
+        return joined();
+    }
+
+    void enter_all() {
         for (std::size_t i = 0; i < inputs_.size(); i++)
             for (const Item& item : inputs_[i].module->items) {
                 if (const auto* v = std::get_if<Variable>(&item); v != nullptr && is_shared_name(*v)) enter(*v, i);
                 if (const auto* f = std::get_if<Function>(&item); f != nullptr && is_shared_name(*f)) enter(*f, i);
             }
-        for (const auto& [name, symbol] : symbols_) check_defined(name, symbol);
-        if (!why_.empty()) return nullptr;
-        rename_locals();
-        return joined();
     }
 
 private:
@@ -204,7 +209,9 @@ private:
             return;
         }
         if (!same_form(declared, *known)) {
-            complain("'" + declared.name + "' in " + quoted(input) + " does not match the one in " +
+            const bool is_function = std::is_same_v<Declared, Function>;
+            complain(std::string(is_function ? "prototype" : "size") + " doesn't match for '" + declared.name +
+                     "' in " + quoted(input) + ", first " + (is_function ? "defined" : "specified") + " in " +
                      quoted(symbol.input));
             return;
         }
@@ -226,11 +233,39 @@ private:
 
     void check_defined(const std::string& name, const Symbol& symbol) {
         if (symbol.strength != Strength::None || provided_(name)) return;
+        if (symbol.function != nullptr && !used_.contains(name)) return;
         // Shared memory of no stated size is what a launch asks for.
         const Variable* v = symbol.variable;
         if (v != nullptr && v->space == Space::Shared && v->unsized) return;
         complain("undefined reference to '" + name + "' in " + quoted(symbol.input));
     }
+
+    // A function that is declared and never named needs no definition.
+    void collect_used() {
+        for (const LinkInput& input : inputs_)
+            for (const Item& item : input.module->items) {
+                if (const auto* v = std::get_if<Variable>(&item)) collect_used(*v);
+                if (const auto* f = std::get_if<Function>(&item)) collect_used(f->body);
+                if (const auto* d = std::get_if<Directive>(&item)) used_.insert(d->words.begin(), d->words.end());
+            }
+    }
+    void collect_used(const Variable& v) {
+        for (const Initial& value : v.initial) use(value.symbol);
+    }
+    void collect_used(const Operand& o) {
+        use(o.name);
+        for (const Operand& element : o.elements) collect_used(element);
+    }
+    void collect_used(const Scope& s) {
+        for (const Statement& statement : s.statements) {
+            if (const auto* i = std::get_if<Instruction>(&statement))
+                for (const Operand& o : i->operands) collect_used(o);
+            if (const auto* v = std::get_if<Variable>(&statement)) collect_used(*v);
+            if (const auto* d = std::get_if<Directive>(&statement)) used_.insert(d->words.begin(), d->words.end());
+            if (const auto* inner = std::get_if<std::unique_ptr<Scope>>(&statement)) collect_used(**inner);
+        }
+    }
+    void use(const std::string& name) { used_.insert(name.substr(0, name.find('.'))); }
 
     void rename_locals() {
         Names taken;
@@ -339,6 +374,7 @@ private:
     const std::function<bool(const std::string&)>& provided_;
     std::string& why_;
     std::map<std::string, Symbol> symbols_;
+    Names used_;
     unsigned last_number_ = 0;
 };
 
@@ -348,6 +384,12 @@ std::unique_ptr<Module> link(std::vector<LinkInput> inputs, const std::function<
                              std::string& why) {
     why.clear();
     return Linker(inputs, provided, why).run();
+}
+
+bool fits(std::vector<LinkInput>& inputs, std::string& why) {
+    why.clear();
+    Linker(inputs, {}, why).enter_all();
+    return why.empty();
 }
 
 }  // namespace hpe::ptx

@@ -26,5 +26,7 @@ struct LinkInput {
 // what is wrong, one line for each reason.
 std::unique_ptr<Module> link(std::vector<LinkInput> inputs, const std::function<bool(const std::string&)>& provided,
                              std::string& why);
+// Whether what the modules define and declare fits together, whatever is still missing. False: as above.
+bool fits(std::vector<LinkInput>& inputs, std::string& why);
 
 }  // namespace hpe::ptx

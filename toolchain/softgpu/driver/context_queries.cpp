@@ -16,6 +16,10 @@ Context& context_or_current(CUcontext handle) {
 }
 
 constexpr std::size_t local_memory_per_thread = 512 << 10;
+// What smaller and larger wishes become, as an H200 has it.
+constexpr std::size_t least_printf_bytes = 512 << 10, most_printf_bytes = std::size_t{2} << 30;
+constexpr std::size_t least_heap_bytes = 4 << 20;
+constexpr std::size_t least_pending_launches = 32;
 
 }  // namespace
 
@@ -53,6 +57,14 @@ CUresult api::cuCtxGetApiVersion(CUcontext ctx, unsigned* version) {
 CUresult api::cuCtxGetLimit(size_t* value, CUlimit limit) {
     require(value != nullptr && limit >= 0 && limit < CU_LIMIT_MAX);
     Context& context = current();
+    switch (limit) {
+        case CU_LIMIT_SHMEM_SIZE: *value = capability().shared_per_block_optin; return CUDA_SUCCESS;
+        case CU_LIMIT_CIG_ENABLED: *value = 0; return CUDA_SUCCESS;
+        case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
+            if (capability().number >= 90) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+            break;
+        default: break;
+    }
     const std::lock_guard lock(driver().order);
     const auto at = context.limits.find(limit);
     require(at != context.limits.end(), CUDA_ERROR_UNSUPPORTED_LIMIT);
@@ -67,18 +79,21 @@ CUresult api::cuCtxSetLimit(CUlimit limit, size_t value) {
     switch (limit) {
         case CU_LIMIT_STACK_SIZE:
             require(value <= local_memory_per_thread);
-            value = std::max<std::size_t>(16, round_up(value, 16));
+            value = round_up(value, 16);
             break;
-        case CU_LIMIT_PRINTF_FIFO_SIZE:
+        case CU_LIMIT_PRINTF_FIFO_SIZE: value = std::clamp(value, least_printf_bytes, most_printf_bytes); break;
         case CU_LIMIT_MALLOC_HEAP_SIZE:
             require(value <= context.device().memory.capacity(), CUDA_ERROR_OUT_OF_MEMORY);
             // The heap does not grow once kernels have memory of it.
-            require(limit != CU_LIMIT_MALLOC_HEAP_SIZE || !context.device_heap.made());
+            require(!context.device_heap.made());
+            value = std::max(value, least_heap_bytes);
             break;
-        case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: break;
+        case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: value = std::max(value, least_pending_launches); break;
         case CU_LIMIT_MAX_L2_FETCH_GRANULARITY: require(value <= 128); break;
         case CU_LIMIT_PERSISTING_L2_CACHE_SIZE: value = 0; break;  // the device has none to set aside
-        default: return CUDA_ERROR_UNSUPPORTED_LIMIT;              // from 9.0 on, the depth of device-side waiting too
+        case CU_LIMIT_SHMEM_SIZE:
+        case CU_LIMIT_CIG_ENABLED: return CUDA_ERROR_NOT_PERMITTED;
+        default: return CUDA_ERROR_UNSUPPORTED_LIMIT;  // from 9.0 on, the depth of device-side waiting too
     }
     const std::lock_guard lock(driver().order);
     context.limits[limit] = value;

@@ -113,6 +113,10 @@ CUresult copy(CUstream handle, CopyOp op, Wait wait) {
     const Place to = place_of(op.to.address, op.span(op.to));
     const Place from = place_of(op.from.address, op.span(op.from));
     const bool pageable = to == Place::Pageable || from == Place::Pageable;
+    if (!is_capturing(*stream)) {
+        if (to == Place::OnDevice) check_access(op.to.address, op.span(op.to), true);
+        if (from == Place::OnDevice) check_access(op.from.address, op.span(op.from), false);
+    }
     if (wait == Wait::Yes) {
         forbid_capturing(*stream);
         forbid_implicit_sync(*stream);
@@ -316,12 +320,14 @@ CUresult api::cuMemcpyAtoA_v2(CUarray dst, size_t to, CUarray src, size_t from, 
 }
 
 CUresult api::cuMemcpyPeer(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n) {
-    return between(context_of(to), context_of(from), [&] { return on_device(nullptr, dst, src, n, Wait::Yes); });
+    Context& here = current();
+    return between(to != nullptr ? context_of(to) : here, from != nullptr ? context_of(from) : here,
+                   [&] { return on_device(nullptr, dst, src, n, Wait::Yes); });
 }
 CUresult api::cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n,
                                 CUstream stream) {
-    context_of(to).check();
-    context_of(from).check();
+    for (const CUcontext side : {to, from})
+        if (side != nullptr) context_of(side).check();
     return on_device(stream, dst, src, n, Wait::No);
 }
 

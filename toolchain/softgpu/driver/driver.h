@@ -60,6 +60,7 @@ struct Driver {
 Driver& driver();
 inline const Capability& capability() { return *driver().options.capability; }
 
+bool is_device(int ordinal);
 // By ordinal; throws CUDA_ERROR_INVALID_DEVICE.
 Device& device_at(CUdevice ordinal);
 

@@ -18,9 +18,10 @@ std::shared_ptr<Event> event_of(CUevent handle) {
 
 CUresult api::cuEventCreate(CUevent* phEvent, unsigned flags) {
     constexpr unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    Context& context = current();
     require(phEvent != nullptr && (flags & ~known) == 0);
     require(!(flags & CU_EVENT_INTERPROCESS) || (flags & CU_EVENT_DISABLE_TIMING));
-    auto event = std::make_shared<Event>(current(), flags);
+    auto event = std::make_shared<Event>(context, flags);
     if (flags & CU_EVENT_INTERPROCESS) event->shared = SharedEvent::make(-1);
     *phEvent = event->handle();
     driver().events.add(std::move(event));

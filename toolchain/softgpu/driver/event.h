@@ -25,6 +25,7 @@ public:
     const unsigned flags;
 
     std::shared_ptr<SharedEvent> shared;  // of an interprocess event; then it says what is done
+    bool opened = false;                  // another process made it
 
     // Guarded by the order lock.
     TaskRef mark;                         // null: never recorded

@@ -68,7 +68,8 @@ unsigned most_dynamic_shared(KernelFunction& function) {
 
 unsigned blocks_per_multiprocessor_of(KernelFunction& function, unsigned threads, std::size_t dynamic_shared) {
     const KernelInfo& info = function.info();
-    if (threads == 0 || threads > info.max_threads || dynamic_shared > most_dynamic_shared(function)) return 0;
+    // The bounds of the kernel itself do not count, those of the device do.
+    if (threads == 0 || threads > max_threads_per_block || dynamic_shared > most_dynamic_shared(function)) return 0;
     const unsigned warps = (threads + 31) / 32;
     unsigned blocks =
         std::min(capability().blocks_per_multiprocessor, capability().threads_per_multiprocessor / (warps * 32));
@@ -138,7 +139,7 @@ CUresult api::cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig config)
 }
 
 CUresult api::cuFuncGetModule(CUmodule* module, CUfunction handle) {
-    require(module != nullptr);
+    require(module != nullptr && handle != nullptr);
     *module = function_of(handle)->module->handle();
     return CUDA_SUCCESS;
 }

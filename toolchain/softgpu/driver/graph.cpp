@@ -27,11 +27,13 @@ bool Graph::has_memory_nodes() const {
     });
 }
 
-bool Graph::is_unique() const {
-    return has_memory_nodes() || std::any_of(nodes.begin(), nodes.end(), [](const auto& node) {
-               return node->conditional || (node->child && node->child->is_unique());
-           });
+bool Graph::has_conditional_nodes() const {
+    return !conditional_handles.empty() || std::any_of(nodes.begin(), nodes.end(), [](const auto& node) {
+        return node->conditional || (node->child && node->child->has_conditional_nodes());
+    });
 }
+
+bool Graph::is_unique() const { return has_memory_nodes() || has_conditional_nodes(); }
 
 std::shared_ptr<Graph> Graph::copy() const {
     require(!is_unique(), CUDA_ERROR_NOT_SUPPORTED);
@@ -119,18 +121,28 @@ std::vector<GraphNode*> Graph::ordered() const {
 
 GraphExec::GraphExec(const Graph& graph, unsigned long long instantiate_flags)
     : flags(instantiate_flags), image(graph.clone(false)) {
+    check_handles(graph);
     check_bodies(*image);
     remember_images(*image);
+    collect_memory();
     for (const auto& entry : images_) {
         const GraphNode& node = *entry.second;
-        if (node.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) allocated_.push_back(node.allocation);
-        if (node.type == CU_GRAPH_NODE_TYPE_MEM_FREE) freed_.push_back(node.allocation);
         if (!node.conditional) continue;
         if (!conditionals_) conditionals_ = std::make_shared<ConditionalValues>();
         conditionals_->add(node.conditional->handle);
     }
     lay_out(*image, {});
     join_chains();
+}
+
+void GraphExec::collect_memory() {
+    allocated_.clear();
+    freed_.clear();
+    for (const auto& entry : images_) {
+        const GraphNode& node = *entry.second;
+        if (node.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) allocated_.push_back(node.allocation);
+        if (node.type == CU_GRAPH_NODE_TYPE_MEM_FREE) freed_.push_back(node.allocation);
+    }
 }
 
 void GraphExec::remember_images(const Graph& graph) {
@@ -320,7 +332,13 @@ CUresult api::cuGraphInstantiateWithParams(CUgraphExec* out, CUgraph graph, CUDA
     params->hErrNode_out = nullptr;
     params->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
     if (params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) stream_of(params->hUploadStream);
-    const CUresult result = instantiate(out, graph, params->flags);
+    CUresult result = CUDA_SUCCESS;
+    try {
+        result = instantiate(out, graph, params->flags);
+    } catch (const GraphError& error) {
+        params->result_out = error.result;
+        throw;
+    }
     if (result == CUDA_SUCCESS) params->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
     if (result == CUDA_ERROR_NOT_SUPPORTED) params->result_out = CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
     return result;

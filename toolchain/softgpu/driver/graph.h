@@ -52,6 +52,11 @@ struct GraphNode {
 
 class GraphExec;
 
+// Why a graph is not instantiated.
+struct GraphError : Error {
+    CUgraphInstantiateResult result;
+};
+
 class Graph : public std::enable_shared_from_this<Graph> {
 public:
     // A public graph's nodes have handles that the application may use.
@@ -63,10 +68,12 @@ public:
     std::shared_ptr<Graph> clone(bool is_public) const;
     // A clone for the application. Throws NOT_SUPPORTED for a graph of which there is only one.
     std::shared_ptr<Graph> copy() const;
-    bool has_memory_nodes() const;  // in child graphs, too
-    bool is_unique() const;         // memory or conditional nodes: no copies, and one instance at a time
-    void publish();                 // the graph and its nodes get handles
-    void forget();                  // takes all handles away
+    // In child graphs, too.
+    bool has_memory_nodes() const;
+    bool has_conditional_nodes() const;  // or handles for some
+    bool is_unique() const;              // either: no copies, and one instance at a time
+    void publish();                      // the graph and its nodes get handles
+    void forget();                       // takes all handles away
     bool holds(const GraphNode& node) const { return node.graph == this; }
     // Nodes, each behind all it depends on. Empty although there are nodes: they wait for each other in a circle.
     std::vector<GraphNode*> ordered() const;
@@ -95,6 +102,8 @@ public:
     // With the order lock held. Throws INVALID_VALUE and OUT_OF_MEMORY for memory that it cannot allocate or free, and
     // has done nothing then.
     void launch(Stream& stream);
+    // Which memory its nodes allocate and free, asked of them anew. With the order lock held.
+    void collect_memory();
     // An updated node's handle means what the node's own did.
     void rename_conditional(const ConditionalNode& known, const ConditionalNode& renamed);
     TaskRef running() const { return running_; }

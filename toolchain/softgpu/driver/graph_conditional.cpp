@@ -2,7 +2,9 @@
 // Making conditional handles and nodes.
 #include "toolchain/softgpu/driver/graph_conditional.h"
 
+#include "toolchain/softgpu/driver/copy.h"
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/memory.h"
 
 namespace hpe::soft {
 namespace {
@@ -17,20 +19,30 @@ Handles& handles() {
     return *all;
 }
 
+// Memory that the device does not reach by itself is copied with the host's help, which a body does not have.
+bool copies_pageable_memory(const GraphNode& node) {
+    const auto& op = std::get<CopyOp>(*node.operation);
+    return op.bytes() > 0 && (place_of(op.to.address, op.span(op.to)) == Place::Pageable ||
+                              place_of(op.from.address, op.span(op.from)) == Place::Pageable);
+}
+
 void check_body(const Graph& body) {
     for (const auto& node : body.nodes) {
         switch (node->type) {
             case CU_GRAPH_NODE_TYPE_KERNEL:
             case CU_GRAPH_NODE_TYPE_EMPTY:
-            case CU_GRAPH_NODE_TYPE_MEMSET:
-            case CU_GRAPH_NODE_TYPE_MEMCPY: break;
+            case CU_GRAPH_NODE_TYPE_MEMSET: break;
+            case CU_GRAPH_NODE_TYPE_MEMCPY:
+                if (!copies_pageable_memory(*node)) break;
+                complain("the body of a conditional node copies from or to pageable memory");
+                throw GraphError{{CUDA_ERROR_INVALID_VALUE}, CUDA_GRAPH_INSTANTIATE_MULTIPLE_CTXS_NOT_SUPPORTED};
             case CU_GRAPH_NODE_TYPE_GRAPH: check_body(*node->child); break;
             case CU_GRAPH_NODE_TYPE_CONDITIONAL:
                 for (const auto& inner : node->conditional->bodies) check_body(*inner);
                 break;
             default:
                 complain("the body of a conditional node holds a node that CUDA does not allow there");
-                fail(CUDA_ERROR_INVALID_VALUE);
+                throw GraphError{{CUDA_ERROR_INVALID_VALUE}, CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED};
         }
     }
     require(body.nodes.empty() || !body.ordered().empty());
@@ -44,6 +56,13 @@ void check_bodies(const Graph& graph) {
         if (node->conditional)
             for (const auto& body : node->conditional->bodies) check_body(*body);
     }
+}
+
+void check_handles(const Graph& graph) {
+    const std::lock_guard lock(handles().mutex);
+    for (const auto& handle : graph.conditional_handles)
+        if (handle->node.expired())
+            throw GraphError{{CUDA_ERROR_INVALID_VALUE}, CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED};
 }
 
 std::shared_ptr<ConditionalNode> ConditionalNode::clone(bool is_public) const {
@@ -127,7 +146,9 @@ CUresult add_conditional(CUgraphNode* out, CUgraph graph_handle, const CUgraphNo
         const auto at = handles().live.find(p.handle);
         const auto handle = at == handles().live.end() ? nullptr : at->second.lock();
         require(handle && !handle->used && (!p.ctx || &context_of(p.ctx) == handle->context));
+        handle->context->check();
         handle->used = true;
+        handle->node = conditional;
         conditional->handle = handle;
     }
     conditional->type = p.type;

@@ -14,12 +14,15 @@
 
 namespace hpe::soft {
 
+struct ConditionalNode;
+
 struct ConditionalHandle {
     CUgraphConditionalHandle number = 0;
     Context* context = nullptr;
     unsigned initial = 0;
     bool assigns = false;  // the initial value at each launch
     bool used = false;     // by a node
+    std::weak_ptr<const ConditionalNode> node;
 };
 
 struct ConditionalNode {
@@ -63,8 +66,10 @@ struct ConditionalPlan {
     std::vector<std::vector<Step>> bodies;
 };
 
-// Throws NOT_SUPPORTED, after a line on stderr, for what a body must not hold.
+// Throws GraphError for what a body must not hold, after a line on stderr.
 void check_bodies(const Graph& graph);
+// Throws GraphError for a handle of the graph that no node uses.
+void check_handles(const Graph& graph);
 
 CUresult add_conditional(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, std::size_t count,
                          CUDA_CONDITIONAL_NODE_PARAMS& parameters);

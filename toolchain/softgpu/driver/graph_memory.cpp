@@ -57,8 +57,8 @@ void check(const CUDA_MEM_ALLOC_NODE_PARAMS& p) {
     require(p.poolProps.allocType == CU_MEM_ALLOCATION_TYPE_PINNED);
     if (p.poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         fail(not_supported("a graph's allocation of memory that is not a device's"));
-    device_at(p.poolProps.location.id);
-    require(p.poolProps.handleTypes == CU_MEM_HANDLE_TYPE_NONE);
+    require(is_device(p.poolProps.location.id));
+    require(p.poolProps.handleTypes == CU_MEM_HANDLE_TYPE_NONE, CUDA_ERROR_NOT_SUPPORTED);
     require(p.accessDescCount <= driver().devices.size());
     for (std::size_t i = 0; i < p.accessDescCount; ++i) {
         const CUmemAccessDesc& access = p.accessDescs[i];
@@ -257,6 +257,8 @@ void free_now(const Allocation& allocation) {
     graph_memory(block->device).give_back(std::move(chunk));
     forget_if_unused(*block);
 }
+
+bool has_graph_memory(const Allocation& allocation) { return block_of(allocation)->allocated; }
 
 void end_graph_memory(Allocation& allocation) {
     const auto block = block_of(allocation);

@@ -89,6 +89,8 @@ void set_freed(GraphNode& node, const Graph& graph, std::shared_ptr<GraphAllocat
 // Ends an allocation from outside, in the order of a stream or at once. With the order lock held.
 void free_in_stream(Stream& stream, const Allocation& allocation);
 void free_now(const Allocation& allocation);
+// Is there memory behind the addresses for work outside of graphs?
+bool has_graph_memory(const Allocation& allocation);
 // The context of an allocation has ended, and it is no longer in the table.
 void end_graph_memory(Allocation& allocation);
 

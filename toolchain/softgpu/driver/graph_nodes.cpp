@@ -2,12 +2,12 @@
 // The nodes of graphs: what they do, and reading and changing that in a graph or in an instantiated one.
 #include <algorithm>
 
-#include "toolchain/softgpu/driver/array.h"
 #include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/copy.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/event.h"
 #include "toolchain/softgpu/driver/graph_conditional.h"
+#include "toolchain/softgpu/driver/graph_describe.h"
 #include "toolchain/softgpu/driver/launch.h"
 #include "toolchain/softgpu/driver/memory.h"
 #include "toolchain/softgpu/driver/memory_value.h"
@@ -111,15 +111,18 @@ Content child_content(CUgraph handle, bool move = false) {
     Content content;
     content.type = CU_GRAPH_NODE_TYPE_GRAPH;
     content.child = graph_of(handle);
-    if (move)
+    if (move) {
         require(!content.child->owned && !content.child->capturing);
-    else
+        require(!content.child->has_conditional_nodes(), CUDA_ERROR_NOT_SUPPORTED);
+    } else {
         content.child = content.child->copy();
+    }
     content.child->owned = true;
     return content;
 }
 
 Content event_content(CUgraphNodeType type, CUevent event) {
+    require(event != nullptr);
     Content content;
     content.type = type;
     content.event = event_of(event);
@@ -250,67 +253,6 @@ void tell_kernel(GraphNode& node, Params& p) {
     for (const Parameter& parameter : op.function->info().parameters)
         node.parameter_pointers.push_back(const_cast<std::byte*>(op.parameters.data()) + parameter.offset);
     p.kernelParams = node.parameter_pointers.data();
-}
-
-// A captured copy, in the form that CUDA gives it.
-CUDA_MEMCPY3D describe(const CopyOp& op) {
-    CUDA_MEMCPY3D d{};
-    const auto type_of = [&](const CopyEnd& end) {
-        switch (place_of(end.address, op.span(end))) {
-            case Place::OnDevice: return CU_MEMORYTYPE_DEVICE;
-            case Place::Managed: return CU_MEMORYTYPE_UNIFIED;
-            default: return CU_MEMORYTYPE_HOST;
-        }
-    };
-    const auto position = [](const Array& array, const CopyEnd& end, std::size_t& x, std::size_t& y, std::size_t& z) {
-        const std::size_t offset = end.address - array.address;
-        x = offset % array.pitch, y = offset % array.slice() / array.pitch, z = offset / array.slice();
-        return array.handle();
-    };
-    const auto from_array = array_at(op.from.address), to_array = array_at(op.to.address);
-    d.srcMemoryType = from_array ? CU_MEMORYTYPE_ARRAY : type_of(op.from);
-    d.dstMemoryType = to_array ? CU_MEMORYTYPE_ARRAY : type_of(op.to);
-    if (from_array)
-        d.srcArray = position(*from_array, op.from, d.srcXInBytes, d.srcY, d.srcZ);
-    else if (d.srcMemoryType == CU_MEMORYTYPE_HOST)
-        d.srcHost = reinterpret_cast<const void*>(op.from.address);
-    else
-        d.srcDevice = op.from.address;
-    if (to_array)
-        d.dstArray = position(*to_array, op.to, d.dstXInBytes, d.dstY, d.dstZ);
-    else if (d.dstMemoryType == CU_MEMORYTYPE_HOST)
-        d.dstHost = reinterpret_cast<void*>(op.to.address);
-    else
-        d.dstDevice = op.to.address;
-    d.WidthInBytes = op.width;
-    d.Height = op.height;
-    d.Depth = op.depth;
-    if (op.height > 1 || op.depth > 1) {
-        if (!from_array) d.srcPitch = op.from.pitch;
-        if (!to_array) d.dstPitch = op.to.pitch;
-        if (d.srcPitch) d.srcHeight = op.from.slice / op.from.pitch;
-        if (d.dstPitch) d.dstHeight = op.to.slice / op.to.pitch;
-    }
-    return d;
-}
-
-std::vector<CUstreamBatchMemOpParams> describe(const ValueOps& operations) {
-    std::vector<CUstreamBatchMemOpParams> all;
-    for (const ValueOp& op : operations.list) {
-        CUstreamBatchMemOpParams p{};
-        if (op.write) {
-            p.writeValue.operation = op.wide ? CU_STREAM_MEM_OP_WRITE_VALUE_64 : CU_STREAM_MEM_OP_WRITE_VALUE_32;
-            p.writeValue.address = op.address;
-            p.writeValue.value64 = op.value;
-        } else {
-            p.waitValue.operation = op.wide ? CU_STREAM_MEM_OP_WAIT_VALUE_64 : CU_STREAM_MEM_OP_WAIT_VALUE_32;
-            p.waitValue.address = op.address;
-            p.waitValue.value64 = op.value;
-            p.waitValue.flags = op.wait;
-        }
-        all.push_back(p);
-    }
-    return all;
 }
 
 CUresult tell_event(CUgraphNode handle, CUgraphNodeType type, CUevent* out) {

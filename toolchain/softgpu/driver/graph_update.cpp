@@ -5,6 +5,7 @@
 
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/graph_conditional.h"
+#include "toolchain/softgpu/driver/graph_memory.h"
 #include "toolchain/softgpu/driver/module.h"
 
 namespace hpe::soft {
@@ -15,6 +16,15 @@ const Op& operation_of(const GraphNode& node) {
     return std::get<Op>(*node.operation);
 }
 
+// Another piece of memory like it: from now on that one is allocated or freed.
+bool same_form(const GraphAllocation& a, const GraphAllocation& b) {
+    const auto same_access = [](const CUmemAccessDesc& x, const CUmemAccessDesc& y) {
+        return x.location.id == y.location.id && x.flags == y.flags;
+    };
+    return &a.block->device == &b.block->device && a.parameters.bytesize == b.parameters.bytesize &&
+           std::equal(a.access.begin(), a.access.end(), b.access.begin(), b.access.end(), same_access);
+}
+
 // May an instantiated graph's node do what `from` does?
 CUgraphExecUpdateResult check_update(const GraphNode& to, const GraphNode& from) {
     if (to.type == CU_GRAPH_NODE_TYPE_KERNEL) {
@@ -23,11 +33,12 @@ CUgraphExecUpdateResult check_update(const GraphNode& to, const GraphNode& from)
         if (a.cooperative != b.cooperative) return CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
     }
     if (to.context && from.context && to.context != from.context) return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
-    if (to.allocation != from.allocation) return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+    if (to.allocation != from.allocation && !same_form(*to.allocation, *from.allocation))
+        return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
     if (to.conditional) {
         const ConditionalNode &a = *to.conditional, &b = *from.conditional;
-        if (a.type != b.type || a.bodies.size() != b.bodies.size())
-            return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+        if (a.bodies.size() != b.bodies.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+        if (a.type != b.type) return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     }
     if (to.type == CU_GRAPH_NODE_TYPE_MEMCPY) {
         const auto &a = operation_of<CopyOp>(to), &b = operation_of<CopyOp>(from);
@@ -45,6 +56,7 @@ void take_over(GraphNode& to, const GraphNode& from) {
     to.descriptor = from.descriptor;
     to.memory_operations = from.memory_operations;
     to.attributes = from.attributes;
+    to.allocation = from.allocation;
 }
 
 struct Comparison {
@@ -82,14 +94,21 @@ bool compare(const Graph& image, const Graph& graph, Comparison& out) {
     return true;
 }
 
-Comparison update(GraphExec& exec, const Graph& image, const Graph& graph) {
+Comparison update(const std::shared_ptr<GraphExec>& exec, const Graph& image, Graph& graph) {
     Comparison comparison;
+    // Memory of graphs has one user.
+    if (const auto user = graph.instance.lock(); user && user != exec && graph.has_memory_nodes()) {
+        comparison.result = CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+        return comparison;
+    }
     if (compare(image, graph, comparison)) {
         const std::lock_guard lock(driver().order);
         for (const auto& [to, from] : comparison.pairs) {
             take_over(*to, *from);
-            if (to->conditional) exec.rename_conditional(*to->conditional, *from->conditional);
+            if (to->conditional) exec->rename_conditional(*to->conditional, *from->conditional);
         }
+        exec->collect_memory();
+        if (graph.has_memory_nodes()) graph.instance = exec;
     }
     return comparison;
 }
@@ -97,9 +116,10 @@ Comparison update(GraphExec& exec, const Graph& image, const Graph& graph) {
 }  // namespace
 
 CUresult api::cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph, CUgraphExecUpdateResultInfo* info) {
-    require(info != nullptr);
     const auto exec = exec_of(handle);
-    const Comparison comparison = update(*exec, *exec->image, *graph_of(graph));
+    const Comparison comparison = update(exec, *exec->image, *graph_of(graph));
+    CUgraphExecUpdateResultInfo ignored;
+    if (!info) info = &ignored;
     info->result = comparison.result;
     info->errorNode = comparison.node ? comparison.node->handle() : nullptr;
     info->errorFromNode = comparison.from ? comparison.from->handle() : nullptr;
@@ -118,7 +138,7 @@ CUresult api::cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode
     const auto exec = exec_of(handle);
     const GraphNode& node = exec->image_of(node_handle);
     require(node.type == CU_GRAPH_NODE_TYPE_GRAPH);
-    require(update(*exec, *node.child, *graph_of(child)).result == CU_GRAPH_EXEC_UPDATE_SUCCESS);
+    require(update(exec, *node.child, *graph_of(child)).result == CU_GRAPH_EXEC_UPDATE_SUCCESS);
     return CUDA_SUCCESS;
 }
 

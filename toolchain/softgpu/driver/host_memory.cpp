@@ -27,10 +27,14 @@ std::uint64_t page_size() { return static_cast<std::uint64_t>(sysconf(_SC_PAGESI
 void* pointer(std::uint64_t address) { return reinterpret_cast<void*>(address); }
 
 CUresult allocate(void** out, std::size_t bytes, unsigned flags) {
-    require(out != nullptr && bytes > 0);
+    require(out != nullptr);
     require((flags & ~(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED)) == 0);
     Context& context = current();
     forbid_unsafe_call();
+    if (bytes == 0) {
+        *out = nullptr;
+        return CUDA_SUCCESS;
+    }
     const std::uint64_t mapped = round_up(bytes, page_size());
     require(mapped >= bytes, CUDA_ERROR_OUT_OF_MEMORY);
     void* p = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -42,7 +46,7 @@ CUresult allocate(void** out, std::size_t bytes, unsigned flags) {
     a->bytes = static_cast<std::byte*>(p);
     a->context = &context;
     a->device = &context.device();
-    a->flags = flags;
+    a->flags = flags | CU_MEMHOSTALLOC_DEVICEMAP;  // in one address space all of it is
     a->reserved = mapped;
     if (!driver().addresses.add(std::move(a))) {  // the application unmapped registered memory that lay here
         munmap(p, mapped);
@@ -89,7 +93,7 @@ CUresult register_memory(void* p, std::size_t bytes, unsigned flags) {
                                CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
     require((flags & ~known) == 0);
     Context& context = current();
-    if (flags & CU_MEMHOSTREGISTER_IOMEMORY) return not_supported("cuMemHostRegister of a third party's I/O memory");
+    require((flags & CU_MEMHOSTREGISTER_IOMEMORY) == 0);  // no memory here is a third party's
     forbid_unsafe_call();
     const auto address = reinterpret_cast<std::uint64_t>(p);
     require(bytes <= (std::uint64_t{1} << 47) && address <= (std::uint64_t{1} << 47) - bytes);
@@ -99,8 +103,7 @@ CUresult register_memory(void* p, std::size_t bytes, unsigned flags) {
         return there && there->address < address + bytes ? there : nullptr;
     };
     const auto refuse = [](const AllocationRef& there) {
-        require(there->kind != Kind::Pinned && there->kind != Kind::Registered,
-                CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+        require(there->kind != Kind::Registered, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
         fail(CUDA_ERROR_INVALID_VALUE);
     };
     if (const AllocationRef there = overlaps()) refuse(there);
@@ -146,8 +149,8 @@ CUresult api::cuMemHostUnregister(void* p) {
     Context& context = current();
     forbid_unsafe_call();
     const AllocationRef allocation = driver().addresses.find(reinterpret_cast<std::uint64_t>(p));
-    require(allocation && allocation->kind == Kind::Registered && allocation->bytes == p,
-            CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    require(allocation != nullptr, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    require(allocation->kind == Kind::Registered && allocation->bytes == p);
     end(*allocation, context);
     return CUDA_SUCCESS;
 }

@@ -40,10 +40,10 @@ Cuda pack(const Handle& handle) {
     return out;
 }
 template <class Cuda>
-Handle unpack(const Cuda& cuda, std::uint64_t tag) {
+Handle unpack(const Cuda& cuda, std::uint64_t tag, CUresult otherwise = CUDA_ERROR_INVALID_VALUE) {
     Handle handle;
     std::memcpy(static_cast<void*>(&handle), &cuda, sizeof handle);
-    require(handle.tag == tag && handle.process > 0);
+    require(handle.tag == tag && handle.process > 0, otherwise);
     return handle;
 }
 
@@ -147,7 +147,8 @@ CUresult api::cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr pointer) {
     require(out != nullptr);
     current();
     const AllocationRef a = driver().addresses.find(pointer);
-    require(a && a->address == pointer && a->kind == Kind::Device && !a->module_variable && !a->imported);
+    // Any address in the allocation stands for all of it.
+    require(a && a->kind == Kind::Device && !a->module_variable && !a->imported);
     Handle handle = own_handle(memory_tag, a->device->memory.file());
     handle.device = a->device->ordinal;
     handle.offset = a->offset;
@@ -157,12 +158,12 @@ CUresult api::cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr pointer) {
 }
 
 CUresult api::cuIpcOpenMemHandle_v2(CUdeviceptr* out, CUipcMemHandle cuda_handle, unsigned flags) {
-    require(out != nullptr && (flags & ~static_cast<unsigned>(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)) == 0);
+    require(out != nullptr && flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     Context& context = current();
     const Handle handle = unpack(cuda_handle, memory_tag);
     require(handle.process != getpid(), CUDA_ERROR_INVALID_CONTEXT);
     Device& device = device_at(handle.device);
-    require(&device == &context.device() || (driver().options.peer && flags != 0), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    require(&device == &context.device() || driver().options.peer, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     const std::lock_guard lock(import_mutex());
     const auto known = driver().addresses.select([&](const Allocation& a) {
         const auto* import =
@@ -231,7 +232,7 @@ CUresult api::cuIpcCloseMemHandle(CUdeviceptr pointer) {
 CUresult api::cuIpcGetEventHandle(CUipcEventHandle* out, CUevent event_handle) {
     require(out != nullptr);
     const auto event = event_of(event_handle);
-    require(event->shared != nullptr);
+    require(event->shared != nullptr && !event->opened, CUDA_ERROR_INVALID_HANDLE);
     *out = pack<CUipcEventHandle>(own_handle(event_tag, event->shared->file()));
     return CUDA_SUCCESS;
 }
@@ -239,10 +240,11 @@ CUresult api::cuIpcGetEventHandle(CUipcEventHandle* out, CUevent event_handle) {
 CUresult api::cuIpcOpenEventHandle(CUevent* out, CUipcEventHandle cuda_handle) {
     require(out != nullptr);
     Context& context = current();
-    const Handle handle = unpack(cuda_handle, event_tag);
+    const Handle handle = unpack(cuda_handle, event_tag, CUDA_ERROR_MAP_FAILED);
     require(handle.process != getpid(), CUDA_ERROR_INVALID_CONTEXT);
     auto event = std::make_shared<Event>(context, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING);
     event->shared = SharedEvent::make(open_file_of(handle));
+    event->opened = true;
     *out = event->handle();
     driver().events.add(std::move(event));
     return CUDA_SUCCESS;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // cuLink*: PTX of several inputs becomes one image, which is PTX again. Machine code cannot be an input.
+#include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <vector>
 
@@ -61,6 +63,19 @@ const char* name_of(CUjitInputType type) {
     fail(code);
 }
 
+// The linker's words in those of NVIDIA's, line by line: "error   : Undefined reference to ...".
+[[noreturn]] void refuse_link(LinkState& state, const std::string& why) {
+    std::string told;
+    for (std::size_t at = 0; at < why.size();) {
+        const std::size_t end = std::min(why.find('\n', at), why.size());
+        std::string line = why.substr(at, end - at);
+        line[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(line[0])));
+        told += (told.empty() ? "error   : " : "\nerror   : ") + line;
+        at = end + 1;
+    }
+    refuse(state, CUDA_ERROR_INVALID_SOURCE, told);
+}
+
 CUresult add(CUlinkState handle, CUjitInputType type, const void* data, std::size_t size, const char* name,
              unsigned count, const CUjit_option* names, void* const* values) {
     const auto state = link_of(handle);
@@ -93,6 +108,10 @@ CUresult add(CUlinkState handle, CUjitInputType type, const void* data, std::siz
     (own.changes_code() ? own : state->options).apply_to(*module);
     state->options.inform(called + ": PTX for sm_" + std::to_string(module->target_arch()));
     state->inputs.push_back({std::move(module), called});
+    if (!ptx::fits(state->inputs, why)) {
+        state->inputs.pop_back();
+        refuse_link(*state, why);
+    }
     return CUDA_SUCCESS;
 }
 
@@ -139,14 +158,20 @@ CUresult api::cuLinkComplete(CUlinkState handle, void** image, size_t* size) {
     require(image != nullptr);
     require(!state->complete, CUDA_ERROR_INVALID_HANDLE);
     const Timer timer(state->options);
+    if (state->inputs.empty()) {
+        state->image = ".version 6.4\n.target sm_" + std::to_string(capability().number) + "\n.address_size 64\n";
+        state->complete = true;
+        *image = state->image.data();
+        if (size) *size = state->image.size() + 1;
+        return CUDA_SUCCESS;
+    }
     std::string why;
     const HostSymbols& given = state->options.symbols();
     const auto linked = ptx::link(
         std::move(state->inputs),
         [&](const std::string& name) { return is_device_function(name) || given.contains(name); }, why);
     state->inputs.clear();
-    // What NVIDIA's driver says of any error of its linker.
-    if (!linked) refuse(*state, CUDA_ERROR_UNKNOWN, why);
+    if (!linked) refuse_link(*state, why);
     state->image = ptx::print(*linked);
     state->complete = true;
     state->options.inform("linked");

@@ -193,7 +193,10 @@ CUresult api::cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
 }
 CUresult api::cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location) {
     current();
-    return advise(devPtr, count, advice, needs_place(advice) ? place_of_location(location) : nowhere);
+    if (!needs_place(advice)) return advise(devPtr, count, advice, nowhere);
+    // A prefetch to a device that is not there is its error, advice about one is not.
+    require(location.type != CU_MEM_LOCATION_TYPE_DEVICE || is_device(location.id));
+    return advise(devPtr, count, advice, place_of_location(location));
 }
 
 CUresult api::cuMemRangeGetAttribute(void* data, size_t dataSize, CUmem_range_attribute attribute, CUdeviceptr devPtr,

@@ -124,6 +124,25 @@ Place place_of(std::uint64_t address, std::uint64_t bytes) {
     }
 }
 
+namespace {
+
+bool accessible(const Allocation& a, bool for_writing) {
+    if (a.kind == Kind::Graph) return has_graph_memory(a);
+    return a.kind != Kind::Virtual || !a.access.empty() || (!for_writing && !a.access_read.empty());
+}
+
+}  // namespace
+
+void check_access(std::uint64_t address, std::uint64_t bytes, bool for_writing) {
+    const std::uint64_t end = address + bytes;
+    while (address < end) {
+        const AllocationRef a = driver().addresses.find(address);
+        if (!a) return;
+        require(accessible(*a, for_writing));
+        address = a->end();
+    }
+}
+
 std::byte* bytes_at(std::uint64_t address, std::uint64_t bytes, std::uint64_t& contiguous, bool for_writing) {
     const AllocationRef allocation = driver().addresses.find(address);
     contiguous = bytes;
@@ -161,7 +180,7 @@ CUresult api::cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pitch, size_t width,
     Context& context = current();
     forbid_unsafe_call();
     const std::uint64_t row = round_up(width, 512);
-    require(row >= width && row <= (std::uint64_t{1} << 62) / height, CUDA_ERROR_OUT_OF_MEMORY);
+    require(row >= width && row <= ~std::uint64_t{0} / height);  // no number of bytes at all
     const std::uint64_t address = allocate_device(context, row * height);
     require(address != 0, CUDA_ERROR_OUT_OF_MEMORY);
     *dptr = address;
@@ -176,9 +195,10 @@ CUresult api::cuMemFree_v2(CUdeviceptr dptr) {
         forbid_unsafe_call();
         return CUDA_SUCCESS;
     }
+    const AllocationRef allocation = driver().addresses.find(dptr);
+    require(allocation || current_or_null());  // told without a context, too
     Context& context = current();
     forbid_unsafe_call();
-    const AllocationRef allocation = driver().addresses.find(dptr);
     require(allocation && allocation->address == dptr && !allocation->module_variable);
     require(!allocation->imported || allocation->kind == Kind::Pool);
     require(allocation->kind == Kind::Device || allocation->kind == Kind::Pool || allocation->kind == Kind::Managed ||
@@ -209,10 +229,9 @@ CUresult api::cuMemGetInfo_v2(size_t* free, size_t* total) {
 CUresult api::cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* size, CUdeviceptr dptr) {
     current();
     const AllocationRef allocation = driver().addresses.find(dptr);
-    require(allocation != nullptr, CUDA_ERROR_NOT_FOUND);
-    if (base) *base = allocation->address;
-    if (size) *size = allocation->size;
-    return CUDA_SUCCESS;
+    if (base) *base = allocation ? allocation->address : 0;
+    if (size) *size = allocation ? allocation->size : 0;
+    return allocation ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 }  // namespace hpe::soft

@@ -50,7 +50,9 @@ CUresult set(CUstream handle, SetOp op) {
         require(op.pitch <= (~std::size_t{0} / 4) / op.height);
         span += (op.height - 1) * op.pitch;
     }
-    require(place_of(op.address, span) != Place::Pageable);
+    const Place place = place_of(op.address, span);
+    require(place != Place::Pageable);
+    if (place == Place::OnDevice && !is_capturing(*stream)) check_access(op.address, span, true);
     submit(*stream, op);
     return CUDA_SUCCESS;
 }

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "toolchain/ptx/parser.h"
@@ -22,6 +23,7 @@ std::uint32_t word(const void* image) {
     return value;
 }
 
+constexpr unsigned long newest_ptx_version = 9;
 constexpr std::uint32_t elf_magic = 0x464c457f, wrapper_magic = 0x466243b1, fatbin_magic = 0xba55ed50;
 
 bool looks_like_ptx(const char* text) {
@@ -30,6 +32,19 @@ bool looks_like_ptx(const char* text) {
         if (!text[i]) return false;
     while (*text == ' ' || *text == '\t' || *text == '\r' || *text == '\n') ++text;
     return *text == '.' || *text == '/';
+}
+
+// The first number of .version, which stands in front of everything but comments. 0: there is none.
+unsigned long major_version(const char* text) {
+    for (;;) {
+        while (*text == ' ' || *text == '\t' || *text == '\r' || *text == '\n') ++text;
+        if (text[0] != '/') break;
+        const bool line = text[1] == '/';
+        const char* const end = std::strstr(text + 1, line ? "\n" : "*/");
+        if (end == nullptr) return 0;
+        text = end + (line ? 1 : 2);
+    }
+    return std::strncmp(text, ".version", 8) == 0 ? std::strtoul(text + 8, nullptr, 10) : 0;
 }
 
 // The module's text with what the options change in it.
@@ -62,8 +77,14 @@ fatbin::Ptx ptx_of(const void* image, std::string& why, bool any_device) {
         fail(CUDA_ERROR_INVALID_IMAGE);
     }
     if (!fatbin::extract_ptx(image, ptx, why, capability().number)) {
-        const bool missing = why.find("no PTX") != std::string::npos;
+        const bool missing = why.find("no PTX") != std::string::npos || why.find("it is empty") != std::string::npos;
         fail(missing ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_ERROR_INVALID_IMAGE);
+    }
+    // Of the driver's own first number everything is taken that the parser knows, as later toolkits of it write it.
+    if (major_version(ptx.text.c_str()) > newest_ptx_version) {
+        why = "PTX is of version " + std::to_string(major_version(ptx.text.c_str())) + ", the soft device takes " +
+              std::to_string(newest_ptx_version);
+        fail(CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
     }
     if (ptx.arch > capability().number && !any_device) {
         why = "PTX is for compute capability " + std::to_string(ptx.arch / 10) + "." + std::to_string(ptx.arch % 10) +
@@ -94,6 +115,11 @@ std::shared_ptr<Program> load_program(const void* image, JitOptions& options, st
     std::string why;
     try {
         fatbin::Ptx ptx = linked_ptx_of(image, options.symbols(), why);
+        if (const int target = options.target(); target != 0) {
+            why = "the target is sm_" + std::to_string(target) + ", PTX is for sm_" + std::to_string(ptx.arch);
+            if (target > capability().number) fail(CUDA_ERROR_INVALID_SOURCE);
+            if (ptx.arch > target) fail(CUDA_ERROR_INVALID_PTX);
+        }
         if (options.changes_code()) ptx.text = changed(ptx.text, options);
         Failure failure;
         auto program = Program::load(ptx.text, failure);

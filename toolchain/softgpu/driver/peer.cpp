@@ -31,7 +31,7 @@ CUresult api::cuCtxEnablePeerAccess(CUcontext peerContext, unsigned flags) {
     require(flags == 0);
     Context& context = current();
     Context& peer = context_of(peerContext);
-    require(peer.alive() && &peer != &context, CUDA_ERROR_INVALID_CONTEXT);
+    require(peer.alive(), CUDA_ERROR_INVALID_CONTEXT);
     require(driver().options.peer && &peer.device() != &context.device(), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     context.enable_peer(peer);
     return CUDA_SUCCESS;

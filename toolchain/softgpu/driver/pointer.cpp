@@ -53,6 +53,7 @@ CUresult get_known(void* data, CUpointer_attribute attribute, CUdeviceptr ptr, c
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return put<CUdeviceptr>(data, ptr);
         case CU_POINTER_ATTRIBUTE_HOST_POINTER: require(host_reaches(a)); return put<CUdeviceptr>(data, ptr);
         case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+            require(a.on_device());
             return not_supported("cuPointerGetAttribute of tokens for the kernel's nv-p2p.h");
         case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: return put_flag(data, a.sync_memops);
         case CU_POINTER_ATTRIBUTE_BUFFER_ID:

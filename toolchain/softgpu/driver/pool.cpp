@@ -185,6 +185,13 @@ std::shared_ptr<MemoryPool> pool_of(CUmemoryPool handle) {
 
 namespace {
 
+// Another process' pool is read through the pointers it gives, and that is all.
+std::shared_ptr<MemoryPool> own_pool_of(CUmemoryPool handle) {
+    auto pool = pool_of(handle);
+    require(!pool->file);
+    return pool;
+}
+
 std::shared_ptr<MemoryPool> current_pool(Device& device) {
     {
         const std::lock_guard lock(pools_mutex());
@@ -260,6 +267,7 @@ Device& device_of(const CUmemLocation* location, CUmemAllocationType type) {
     require(type == CU_MEM_ALLOCATION_TYPE_PINNED || type == CU_MEM_ALLOCATION_TYPE_MANAGED);
     if (type != CU_MEM_ALLOCATION_TYPE_PINNED || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
         fail(not_supported("a memory pool of memory that is not a device's"));
+    require(is_device(location->id));
     return device_at(location->id);
 }
 
@@ -290,7 +298,9 @@ CUresult api::cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
         free_in_stream(*stream, *a);
         return CUDA_SUCCESS;
     }
-    require(a && a->address == dptr && !a->module_variable && (a->kind == Kind::Pool || a->kind == Kind::Device));
+    require(a && a->address == dptr && !a->module_variable);
+    require(a->kind != Kind::Managed, CUDA_ERROR_NOT_SUPPORTED);
+    require(a->kind == Kind::Pool || a->kind == Kind::Device);
     {
         const std::lock_guard lock(pending().mutex);
         require(pending().ids.insert(a->id).second);
@@ -331,6 +341,8 @@ CUresult api::cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type,
 CUresult api::cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* props) {
     require(out != nullptr && props != nullptr);
     Device& device = device_of(&props->location, props->allocType);
+    constexpr unsigned known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC;
+    require((static_cast<unsigned>(props->handleTypes) & ~known) == 0);
     const bool shareable = props->handleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     if (!shareable && props->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
         return not_supported("cuMemPoolCreate of a pool to export otherwise than as a file descriptor");
@@ -354,13 +366,13 @@ CUresult api::cuMemPoolDestroy(CUmemoryPool handle) {
 }
 
 CUresult api::cuMemPoolTrimTo(CUmemoryPool handle, size_t minBytesToKeep) {
-    pool_of(handle)->trim(minBytesToKeep);
+    own_pool_of(handle)->trim(minBytesToKeep);
     return CUDA_SUCCESS;
 }
 
 CUresult api::cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
     require(value != nullptr);
-    const auto pool = pool_of(handle);
+    const auto pool = own_pool_of(handle);
     const std::lock_guard lock(pool->mutex);
     const auto put = [value](auto number) {
         std::memcpy(value, &number, sizeof number);
@@ -381,7 +393,7 @@ CUresult api::cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute att
 
 CUresult api::cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
     require(value != nullptr);
-    const auto pool = pool_of(handle);
+    const auto pool = own_pool_of(handle);
     const std::lock_guard lock(pool->mutex);
     // Where memory is reused decides speed only: frees are done when their stream gets there.
     const auto flag = [value](int& out) {
@@ -411,7 +423,7 @@ CUresult api::cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute att
 }
 
 CUresult api::cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* map, size_t count) {
-    require(map != nullptr && count > 0);
+    require(map != nullptr || count == 0);
     const auto pool = pool_of(handle);
     for (size_t i = 0; i < count; ++i) {
         require(map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE);
@@ -419,7 +431,8 @@ CUresult api::cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* map
         if (map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ) return not_supported("cuMemPoolSetAccess for reading only");
         require(map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE || map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         // A device's access to its own pool cannot be taken away.
-        require(&device != &pool->device || map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        require(&device != &pool->device || map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+                CUDA_ERROR_INVALID_DEVICE);
         require(&device == &pool->device || driver().options.peer, CUDA_ERROR_INVALID_DEVICE);
     }
     const std::lock_guard lock(pool->mutex);
@@ -434,6 +447,7 @@ CUresult api::cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* map
 
 CUresult api::cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmemLocation* location) {
     require(flags != nullptr && location != nullptr && location->type == CU_MEM_LOCATION_TYPE_DEVICE);
+    require(is_device(location->id));
     const Device& device = device_at(location->id);
     *flags =
         pool_of(handle)->reaches(device.ordinal) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;

@@ -41,7 +41,7 @@ CUresult api::cuMemPoolExportToShareableHandle(void* out, CUmemoryPool handle, C
 
 CUresult api::cuMemPoolImportFromShareableHandle(CUmemoryPool* out, void* given, CUmemAllocationHandleType type,
                                                  unsigned long long flags) {
-    require(out != nullptr && flags == 0);
+    require(out != nullptr && flags == 0 && is_shareable_type(type));
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return not_supported("cuMemPoolImportFromShareableHandle of anything but a file descriptor");
     const auto number = static_cast<int>(reinterpret_cast<std::intptr_t>(given));

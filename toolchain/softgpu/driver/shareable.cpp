@@ -17,6 +17,11 @@ constexpr std::uint64_t host_page = 4096;
 
 }  // namespace
 
+bool is_shareable_type(CUmemAllocationHandleType type) {
+    return type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || type == CU_MEM_HANDLE_TYPE_WIN32 ||
+           type == CU_MEM_HANDLE_TYPE_WIN32_KMT || type == CU_MEM_HANDLE_TYPE_FABRIC;
+}
+
 void label_file(int file, ShareableLabel label) {
     label.tag = tag;
     const auto at = static_cast<off_t>(label.bytes);

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "toolchain/softgpu/driver/abi.h"
+
 namespace hpe::soft {
 
 struct ShareableLabel {
@@ -16,6 +18,9 @@ struct ShareableLabel {
     std::int32_t device = 0;
     std::uint64_t bytes = 0;  // in front of the label
 };
+
+// One of CUDA's types, supported or not.
+bool is_shareable_type(CUmemAllocationHandleType type);
 
 // Puts the label behind the bytes. Throws OUT_OF_MEMORY.
 void label_file(int file, ShareableLabel label);

@@ -27,10 +27,11 @@ void in_child() {
 
 Driver& driver() { return *the_driver; }
 
+bool is_device(int ordinal) { return ordinal >= 0 && static_cast<std::size_t>(ordinal) < driver().devices.size(); }
+
 Device& device_at(CUdevice ordinal) {
-    auto& devices = driver().devices;
-    require(ordinal >= 0 && static_cast<std::size_t>(ordinal) < devices.size(), CUDA_ERROR_INVALID_DEVICE);
-    return *devices[static_cast<std::size_t>(ordinal)];
+    require(is_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
+    return *driver().devices[static_cast<std::size_t>(ordinal)];
 }
 
 CUresult api::cuInit(unsigned flags) {

@@ -208,6 +208,8 @@ CUresult api::cuStreamSetAttribute(CUstream handle, CUstreamAttrID attribute, co
             return CUDA_SUCCESS;
         // Hints about caches and waiting that change no result.
         case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+            require(value->syncPolicy >= CU_SYNC_POLICY_AUTO && value->syncPolicy <= CU_SYNC_POLICY_BLOCKING_SYNC);
+            return CUDA_SUCCESS;
         case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
         case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
         case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP: return CUDA_SUCCESS;

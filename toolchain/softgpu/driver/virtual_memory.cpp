@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <vector>
@@ -108,6 +107,15 @@ std::vector<AllocationRef> mappings(std::uint64_t address, std::uint64_t bytes) 
     return found;
 }
 
+// Is it part of a reservation, with nothing mapped there? With the lock held.
+bool is_bare(std::uint64_t address, std::uint64_t bytes) {
+    VirtualRange range;
+    if (bytes == 0 || !find_range(address, range) || bytes > range.size - (address - range.address)) return false;
+    if (driver().addresses.find(address)) return false;
+    const AllocationRef after = driver().addresses.next(address);
+    return !after || after->address >= address + bytes;
+}
+
 }  // namespace
 
 bool virtual_range_of(std::uint64_t address, VirtualRange& out) {
@@ -118,7 +126,7 @@ bool virtual_range_of(std::uint64_t address, VirtualRange& out) {
 CUresult api::cuMemAddressReserve(CUdeviceptr* ptr, size_t size, size_t alignment, CUdeviceptr hint,
                                   unsigned long long flags) {
     require(ptr != nullptr && size > 0 && flags == 0 && (alignment & (alignment - 1)) == 0);
-    require(size % static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) == 0);
+    require(size % page_2m == 0);
     const std::uint64_t aligned = std::max<std::uint64_t>(alignment, page_2m);
     require(size <= (std::uint64_t{1} << 46) && aligned <= (std::uint64_t{1} << 46), CUDA_ERROR_OUT_OF_MEMORY);
     const std::lock_guard lock(ranges().mutex);
@@ -189,7 +197,8 @@ CUresult api::cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHand
                                            CUmemAllocationHandleType type, unsigned long long flags) {
     require(out != nullptr && flags == 0);
     const auto memory = physical_of(handle);
-    require(type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && memory->file != nullptr);
+    // Only who made it passes it on.
+    require(type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && memory->file != nullptr && memory->counted);
     const int file = memory->file->duplicate();
     std::memcpy(out, &file, sizeof file);
     return CUDA_SUCCESS;
@@ -197,7 +206,7 @@ CUresult api::cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHand
 
 CUresult api::cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* given,
                                              CUmemAllocationHandleType type) {
-    require(handle != nullptr);
+    require(handle != nullptr && is_shareable_type(type));
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return not_supported("cuMemImportFromShareableHandle of anything but a file descriptor");
     const auto number = static_cast<int>(reinterpret_cast<std::intptr_t>(given));
@@ -206,7 +215,6 @@ CUresult api::cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handl
     auto memory = std::make_shared<PhysicalMemory>(device, label.bytes,
                                                    std::make_unique<OwnedFile>(fcntl(number, F_DUPFD_CLOEXEC, 0)));
     memory->properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    memory->properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     memory->properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, device.ordinal};
     *handle = reinterpret_cast<CUmemGenericAllocationHandle>(memory.get());
     driver().physical.add(std::move(memory));
@@ -221,10 +229,11 @@ CUresult api::cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop, 
 
 CUresult api::cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                        unsigned long long flags) {
-    require(flags == 0 && offset == 0 && size > 0 && size % page_2m == 0 && ptr % page_2m == 0);
+    require(flags == 0 && size > 0 && ptr % page_2m == 0);
+    require(offset == 0 && size % page_2m == 0, CUDA_ERROR_NOT_SUPPORTED);
     const std::lock_guard lock(ranges().mutex);
     const auto memory = physical_of(handle);
-    require(size <= memory->size);
+    require(size <= memory->size, CUDA_ERROR_NOT_SUPPORTED);
     VirtualRange range;
     require(find_range(ptr, range) && size <= range.size - (ptr - range.address));
     auto a = std::make_shared<Allocation>();
@@ -244,6 +253,7 @@ CUresult api::cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGeneric
 
 CUresult api::cuMemUnmap(CUdeviceptr ptr, size_t size) {
     const std::lock_guard lock(ranges().mutex);
+    if (is_bare(ptr, size)) return CUDA_SUCCESS;
     for (const AllocationRef& mapping : mappings(ptr, size)) driver().addresses.remove(mapping->address);
     return CUDA_SUCCESS;
 }

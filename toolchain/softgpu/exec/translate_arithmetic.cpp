@@ -91,7 +91,8 @@ bool Translator::dispatch() {
     if (op == "bra") return branch();
     if (op == "brx") return branch_table();
     if (op == "call") return call();
-    if (op == "ret" || op == "exit" || op == "trap") {
+    // Without a debugger a breakpoint is a trap.
+    if (op == "ret" || op == "exit" || op == "trap" || op == "brkpt") {
         has("uni");
         if (!all_taken()) return false;
         emit(op == "ret" ? run_return : op == "exit" ? run_exit : run_trap).ends = true;
@@ -100,7 +101,7 @@ bool Translator::dispatch() {
     }
     if (op == "bar" || op == "barrier") return barrier();
     if (op == "membar" || op == "fence" || op == "prefetch" || op == "prefetchu" || op == "nanosleep" ||
-        op == "brkpt" || op == "pmevent" || op == "discard" || op == "applypriority" || op == "griddepcontrol")
+        op == "pmevent" || op == "discard" || op == "applypriority" || op == "griddepcontrol")
         return fence_or_hint(op);
     static const std::unordered_map<std::string, int> arithmetic = {
         {"add", 0},   {"sub", 0}, {"mul", 0}, {"mad", 0}, {"mul24", 0}, {"mad24", 0}, {"sad", 0},      {"div", 0},

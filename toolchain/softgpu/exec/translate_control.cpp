@@ -283,7 +283,6 @@ bool Translator::fence_or_hint(const std::string& op) {
         emit(run_fence);
         return ok_;
     }
-    if (op == "brkpt") return refuse("");
     if (op == "griddepcontrol") {
         // Launches of one stream run one after the other here, so what a kernel waits for has already ended.
         has("wait"), has("launch_dependents");

@@ -39,6 +39,7 @@ cudaError_t with_context(Flavour flavour, Work&& work) {
     const Driver* d = driver(flavour, error);
     if (d != nullptr) error = ensure_context(*d);
     if (error == cudaSuccess) error = as_error(work(*d));
+    if (error == cudaErrorContextIsDestroyed && renew_context(*d)) error = as_error(work(*d));
     return record(error);
 }
 template <class Work>

@@ -133,6 +133,7 @@ cudaError_t cudaArrayGetInfo(cudaChannelFormatDesc* format, cudaExtent* extent, 
 }
 
 cudaError_t cudaGetChannelDesc(cudaChannelFormatDesc* format, cudaArray_const_t array) {
+    if (format == nullptr) return record(cudaErrorInvalidValue);
     return cudaArrayGetInfo(format, nullptr, nullptr, const_cast<cudaArray_t>(array));
 }
 }
@@ -145,6 +146,7 @@ HPE_BOTH_FLAVOURS(cudaMemcpy2DToArray, ptds,
         Rows rows(width, height);
         rows.to_array(to, x, y);
         if (!rows.from_memory(from, pitch, kind)) return cudaErrorInvalidMemcpyDirection;
+        if (height > 1 && pitch < width) return cudaErrorInvalidPitchValue;
         return as_error(d.cuMemcpy2DUnaligned(&rows.c));
     });
 }
@@ -157,6 +159,7 @@ HPE_BOTH_FLAVOURS(cudaMemcpy2DToArrayAsync, ptsz,
         Rows rows(width, height);
         rows.to_array(to, x, y);
         if (!rows.from_memory(from, pitch, kind)) return cudaErrorInvalidMemcpyDirection;
+        if (height > 1 && pitch < width) return cudaErrorInvalidPitchValue;
         return as_error(d.cuMemcpy2DAsync(&rows.c, stream));
     });
 }
@@ -169,6 +172,7 @@ HPE_BOTH_FLAVOURS(cudaMemcpy2DFromArray, ptds,
         Rows rows(width, height);
         rows.from_array(from, x, y);
         if (!rows.to_memory(to, pitch, kind)) return cudaErrorInvalidMemcpyDirection;
+        if (height > 1 && pitch < width) return cudaErrorInvalidPitchValue;
         return as_error(d.cuMemcpy2DUnaligned(&rows.c));
     });
 }
@@ -181,6 +185,7 @@ HPE_BOTH_FLAVOURS(cudaMemcpy2DFromArrayAsync, ptsz,
         Rows rows(width, height);
         rows.from_array(from, x, y);
         if (!rows.to_memory(to, pitch, kind)) return cudaErrorInvalidMemcpyDirection;
+        if (height > 1 && pitch < width) return cudaErrorInvalidPitchValue;
         return as_error(d.cuMemcpy2DAsync(&rows.c, stream));
     });
 }

@@ -39,6 +39,7 @@ cudaError_t part_of_variable(const Driver& d, const void* symbol, size_t offset,
     CUdeviceptr address = 0;
     size_t whole = 0;
     if (cudaError_t e = find_variable(d, symbol, address, whole)) return e;
+    if (size == 0) offset = 0;  // wherever it would begin
     if (offset > whole || size > whole - offset) return cudaErrorInvalidValue;
     part = reinterpret_cast<void*>(address + offset);
     return cudaSuccess;

@@ -31,8 +31,7 @@ cudaError_t cudaGetDevice(int* device) {
 
 cudaError_t cudaInitDevice(int device, unsigned device_flags, unsigned flags) {
     return with_device(device, [&](const Driver& d, CUdevice handle) {
-        if ((flags & ~static_cast<unsigned>(cudaInitDeviceFlagsAreValid)) != 0) return cudaErrorInvalidValue;
-        if (flags != 0) {
+        if ((flags & cudaInitDeviceFlagsAreValid) != 0) {
             if (CUresult r = d.cuDevicePrimaryCtxSetFlags(handle, device_flags)) return as_error(r);
         }
         CUcontext context = nullptr;

@@ -133,6 +133,7 @@ cudaError_t cudaGraphAddMemcpyNode(cudaGraphNode_t* node, cudaGraph_t graph, Nod
 }
 cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t* node, cudaGraph_t graph, Nodes after, size_t count, void* to,
                                      const void* from, size_t size, cudaMemcpyKind kind) {
+    if (size == 0) return record(cudaErrorInvalidValue);
     return with_linear(to, from, size, kind, add_copy(node, graph, after, count));
 }
 cudaError_t cudaGraphAddMemcpyNodeToSymbol(cudaGraphNode_t* node, cudaGraph_t graph, Nodes after, size_t count,

@@ -94,7 +94,8 @@ cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, 
 cudaError_t cudaGetKernel(cudaKernel_t* handle, const void* symbol) {
     return with_context([&](const Driver& d) {
         if (handle == nullptr) return cudaErrorInvalidValue;
-        return find_kernel(d, symbol, *handle);
+        const cudaError_t e = find_kernel(d, symbol, *handle);
+        return e == cudaErrorInvalidResourceHandle ? cudaErrorInvalidDeviceFunction : e;
     });
 }
 

@@ -49,7 +49,11 @@ cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
 }
 
 cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool) {
-    return with_device(device, [&](const Driver& d, CUdevice handle) { return d.cuDeviceSetMemPool(handle, pool); });
+    return with_driver([&](const Driver& d) {
+        CUdevice handle{};
+        if (device_handle(d, device, handle) != cudaSuccess) return CUDA_ERROR_INVALID_VALUE;
+        return d.cuDeviceSetMemPool(handle, pool);
+    });
 }
 
 cudaError_t cudaDeviceGetGraphMemAttribute(int device, cudaGraphMemAttributeType attribute, void* value) {

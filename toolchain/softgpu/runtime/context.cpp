@@ -88,6 +88,24 @@ cudaError_t ensure_context(const Driver& d) {
     return make_current(d, thread_device);
 }
 
+bool renew_context(const Driver& d) {
+    CUcontext current = nullptr;
+    if (d.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current == nullptr) return false;
+    int device = 0;
+    {
+        std::lock_guard lock(mutex);
+        while (device < max_devices && primaries[device].context != current) ++device;
+        if (device == max_devices) return false;
+        CUdevice handle{};
+        unsigned flags = 0;
+        int active = 1;
+        if (device_handle(d, device, handle) != cudaSuccess) return false;
+        if (d.cuDevicePrimaryCtxGetState(handle, &flags, &active) != CUDA_SUCCESS || active != 0) return false;
+        primaries[device].retained = false;
+    }
+    return make_current(d, device) == cudaSuccess;
+}
+
 cudaError_t current_device(const Driver& d, int& device) {
     CUcontext current = nullptr;
     if (CUresult r = d.cuCtxGetCurrent(&current)) return static_cast<cudaError_t>(r);

@@ -10,6 +10,9 @@ namespace hpe::soft::cudart {
 
 // Makes sure that the calling thread has a context.
 cudaError_t ensure_context(const Driver& d);
+// A program may reset a primary context through the driver, unknown to the runtime, which then goes on with a new one.
+// False: the calling thread's context is not such a one.
+bool renew_context(const Driver& d);
 
 cudaError_t current_device(const Driver& d, int& device);
 // The primary context of a device, retained once for the whole process.

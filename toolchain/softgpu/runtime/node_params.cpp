@@ -90,7 +90,10 @@ cudaError_t describe_node(const Driver& d, CUgraphNodeParams& to, const cudaGrap
             to.conditional.size = from.conditional.size;
             to.conditional.ctx = context;
             break;
-        default: return static_cast<cudaError_t>(not_supported("a graph node of this type"));
+        case cudaGraphNodeTypeExtSemaphoreSignal:
+        case cudaGraphNodeTypeExtSemaphoreWait:
+            return static_cast<cudaError_t>(not_supported("a graph node of this type"));
+        default: return cudaErrorInvalidValue;
     }
     to.type = static_cast<CUgraphNodeType>(from.type);
     return cudaSuccess;
