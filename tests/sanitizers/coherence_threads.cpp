@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+// Everything below the doors, from many threads at once over the soft driver: objects that come and go, CPU sweeps and
+// scattered accesses that trap, and device work between them, against plain arrays. So that a sanitizer sees the fault
+// path with the transfers it makes and those it sends ahead; libhpe.so itself cannot run under one.
+//
+//   coherence_threads [ROUNDS]
+//
+// The options are libhpe's own variables.
+#include <cuda.h>
+#include <dlfcn.h>
+
+#include <atomic>
+#include <barrier>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "shim/base/thread.h"
+#include "shim/runtime/coherence.h"
+#include "shim/runtime/inflight.h"
+#include "shim/runtime/process.h"
+#include "shim/runtime/real.h"
+
+namespace {
+
+#define DO(call)                                                                      \
+    do {                                                                              \
+        const CUresult result_ = (call);                                              \
+        if (result_ != CUDA_SUCCESS) {                                                \
+            std::fprintf(stderr, "%s: error %d\n", #call, static_cast<int>(result_)); \
+            std::exit(1);                                                             \
+        }                                                                             \
+    } while (0)
+
+using Word = std::uint32_t;
+constexpr unsigned kThreads = 5;
+std::atomic<std::size_t> wrong{0}, read_words{0};
+
+// What the doors of allocation, free and device work do.
+struct Swept {
+    CUdeviceptr device = 0;
+    std::vector<Word> model;
+
+    explicit Swept(std::size_t words) : model(words) {
+        const auto bytes = hpe::Coherence::padded(words * sizeof(Word));
+        DO(cuMemAlloc_v2(&device, bytes));
+        hpe::process::objects_exist();
+        hpe::coherence().track(device, words * sizeof(Word));
+    }
+    ~Swept() {
+        auto& state = hpe::coherence();
+        hpe::LaunchInRoom in_room(state.room());
+        hpe::Object& object = *state.object_at(device);
+        DO(state.begin_free(object));
+        DO(cuMemFree_v2(device));
+        state.finish_free(object);
+    }
+    Swept(const Swept&) = delete;
+    Swept& operator=(const Swept&) = delete;
+
+    volatile Word* data() const { return reinterpret_cast<volatile Word*>(device); }
+    void fill(std::size_t first, std::size_t count, Word value, CUstream stream, bool as_a_launch) {
+        auto& state = hpe::coherence();
+        {
+            hpe::LaunchInRoom in_room(state.room());
+            const auto begin = static_cast<std::uintptr_t>(device) + first * sizeof(Word);
+            DO(as_a_launch ? state.release() : state.before_device_writes({begin, count * sizeof(Word)}));
+            DO(cuMemsetD32Async(begin, value, count, stream));
+            hpe::in_flight.enqueued(stream, hpe::Flavour::Legacy, in_room.slot());
+        }
+        for (std::size_t i = first; i < first + count; ++i) model[i] = value;
+    }
+    void read(std::size_t first, std::size_t last, std::size_t step = 1) const {
+        for (std::size_t i = first; i < last; i += step) {
+            wrong += data()[i] != model[i];
+            ++read_words;
+        }
+    }
+    void write(std::size_t first, std::size_t last, std::size_t step, Word value) {
+        for (std::size_t i = first; i < last; i += step) data()[i] = model[i] = value + static_cast<Word>(i);
+    }
+};
+
+void work(CUcontext context, unsigned thread, unsigned rounds, Swept& shared, std::barrier<>& together) {
+    DO(cuCtxSetCurrent(context));
+    CUstream stream;
+    DO(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (unsigned life = 0; life < 3; ++life) {
+        Swept own(200000 + thread * 10007 + life * 999);
+        const auto n = own.model.size();
+        own.write(0, n, 1, thread);
+        for (unsigned round = 0; round < rounds; ++round) {
+            own.fill(n / 7, n / 2, round, stream, true);
+            own.read(0, n);
+            own.fill(0, n / 3, round + 1, stream, false);
+            own.write(n / 4, n / 2, 1 + round * 500, round);
+            own.read(0, n / 2);
+            own.fill(n / 3, n / 3, round + 2, stream, true);
+            own.read(n / 8, n, 16384);
+            // One object for all: one thread gives it to the device, then all read it.
+            together.arrive_and_wait();
+            if (thread == round % kThreads) {
+                shared.fill(0, shared.model.size(), round * 77 + life, stream, true);
+                shared.write(round * 1000, shared.model.size(), 30011, round);
+            }
+            together.arrive_and_wait();
+            shared.read(thread % 2 == 0 ? 0 : thread * 10000, shared.model.size());
+        }
+    }
+    DO(cuStreamSynchronize(stream));
+    DO(cuStreamDestroy_v2(stream));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const unsigned rounds = argc > 1 ? static_cast<unsigned>(std::atoi(argv[1])) : 3;
+    if (!hpe::process::first_use() || !hpe::adopt_driver(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD))) {
+        std::fprintf(stderr, "no driver to work on\n");
+        return 1;
+    }
+    CUdevice device;
+    CUcontext context;
+    DO(cuInit(0));
+    DO(cuDeviceGet(&device, 0));
+    DO(cuDevicePrimaryCtxRetain(&context, device));
+    DO(cuCtxSetCurrent(context));
+    {
+        Swept shared(400000);
+        std::barrier together(kThreads);
+        std::vector<std::thread> threads;
+        for (unsigned t = 0; t < kThreads; ++t) {
+            threads.emplace_back(work, context, t, rounds, std::ref(shared), std::ref(together));
+        }
+        for (auto& thread : threads) thread.join();
+    }
+    std::printf("%zu words read, %zu wrong\n", read_words.load(), wrong.load());
+    return wrong != 0 || read_words == 0;
+}
