@@ -12,6 +12,7 @@
 #include <array>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "shim/base/spin_lock.h"
 #include "shim/doors/door.h"
@@ -102,14 +103,15 @@ void* door_for(void* real) noexcept {
         if (there == nullptr) return real;
         if (there != real) continue;
         const auto& door = door_table[by_pointer[at].index.load(std::memory_order_relaxed)];
-        return door.treated || log::enabled(log::Level::Debug) ? door.wrapper : real;
+        return door.treated || trace::on() || log::enabled(log::Level::Debug) ? door.wrapper : real;
     }
 }
 
 bool unsettled_passes_through() noexcept {
     const bool active = process::active.load(std::memory_order_relaxed) || linked_first_use();
-    if (active) signals::settle_thread();
-    return this_thread.inside != 0 || !active;
+    if (active && !this_thread.settled) signals::settle_thread();
+    if (this_thread.inside != 0 || !active) return true;
+    return !std::exchange(this_thread.reentered, false) && trace::on();
 }
 
 bool linked_first_use() noexcept { return process::undecided() && libcuda() != nullptr && process::first_use(); }

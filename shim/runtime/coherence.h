@@ -23,6 +23,10 @@
 
 namespace hpe {
 
+namespace trace {
+class Fault;
+}
+
 // Bytes [begin, begin + bytes) of device memory that a call reads or writes.
 struct DeviceRange {
     std::uintptr_t begin = 0;
@@ -107,7 +111,8 @@ private:
     bool map_shadow(Object& object, bool unordered) noexcept;
     void merge_mappings() noexcept;
     void unmap_others(const Object& object) noexcept;
-    bool serve_block(Object& object, std::uint32_t serial, const Access& access, bool unordered) noexcept;
+    bool serve_block(Object& object, std::uint32_t serial, const Access& access, bool unordered,
+                     trace::Fault& traced) noexcept;
     bool coarsen(Object& object, std::uint32_t serial, bool unordered) noexcept;
     bool bring_whole(Object& object, std::uint32_t count, bool unordered) noexcept;
     void evict(const BlockRef& ref) noexcept;

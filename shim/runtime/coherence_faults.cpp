@@ -17,6 +17,7 @@
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/pager.h"
 #include "shim/runtime/real.h"
+#include "shim/runtime/trace.h"
 
 namespace hpe {
 
@@ -131,6 +132,7 @@ bool Coherence::map_shadow(Object& object, bool unordered) noexcept {
 // left only to wait, since a launch of another thread must not wait for a kernel.
 // In the room on return. An error: the device may still be writing.
 CUresult Coherence::wait_in_order() noexcept {
+    const trace::Span span(trace::Kind::Wait, "wait for device work");
     constexpr int kPatience = 8;  // then a thread that launches without pause has to let us in
     for (int attempt = 0;; ++attempt) {
         const auto work = in_flight.work();
@@ -157,14 +159,15 @@ Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
     const bool unordered = this_thread.in_callback != 0 || this_thread.inside != 0;
     const bool elsewhere = unordered || on_alternate_stack();
     bool served = false;
+    trace::Fault traced(access.address, access.is_write);
     if (unordered) {
-        served = serve_block(*object, serial, access, true);
+        served = serve_block(*object, serial, access, true, traced);
         if (this_thread.inside != 0) this_thread.touched_inside = true;
     } else {
         with_driver(elsewhere, [&] {
             const auto waited = wait_in_order();
             if (waited == CUDA_SUCCESS) {
-                served = serve_block(*object, serial, access, false);
+                served = serve_block(*object, serial, access, false, traced);
             } else {
                 log::error("cannot wait for the device work that may still write object {:#x}: {}", object->base,
                            error_name(waited));
@@ -175,7 +178,8 @@ Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
     return served ? Served::Done : Served::NotOurs;
 }
 
-bool Coherence::serve_block(Object& object, std::uint32_t serial, const Access& access, bool unordered) noexcept {
+bool Coherence::serve_block(Object& object, std::uint32_t serial, const Access& access, bool unordered,
+                            trace::Fault& traced) noexcept {
     // Freed since it was found: the access is repeated, and is then no object's.
     if (!object.alive(serial)) return true;
     if (!map_shadow(object, unordered)) return false;
@@ -218,6 +222,7 @@ bool Coherence::serve_block(Object& object, std::uint32_t serial, const Access& 
     auto& faults = access.is_write ? object.traffic.write_faults : object.traffic.read_faults;
     faults.fetch_add(1, std::memory_order_relaxed);
     call_sites::note(access.instruction, fetched);
+    traced.served(object.report_id, fetched);
     if (!valid_on_host(before) && valid_on_host(next)) became_valid(object);
     if (unordered) block.lend();
     block.unlock(next);

@@ -48,7 +48,7 @@ public:
     // few, which waits for the device; it is asked only then. size() is 0 if none is to be had.
     Lane(CUcontext context, std::size_t bytes, bool (*may_pin)()) noexcept;
     // Of blocks that are the caller's own, without helpers: for the fault path, where nothing may be missing.
-    Lane(std::span<Block> own, std::size_t bytes_of_each) noexcept;
+    Lane(CUcontext context, std::span<Block> own, std::size_t bytes_of_each) noexcept;
     ~Lane();
     Lane(const Lane&) = delete;
     Lane& operator=(const Lane&) = delete;
@@ -62,10 +62,14 @@ public:
     // Blocks were made for it: it took longer than the next will.
     bool grew() const noexcept { return grew_; }
     // Streams of libhpe's own, which wait for nothing of the program's.
+    CUcontext context() const noexcept { return context_; }
+    // Whether the stream is none of the program's.
+    bool owns(CUstream stream) const noexcept;
     CUstream to_device() const noexcept;
     CUstream to_host() const noexcept;
 
 private:
+    const CUcontext context_;
     Pool* pool_ = nullptr;  // nullptr: the blocks are the caller's
     std::array<Block*, kMost> blocks_{};
     std::size_t block_bytes_ = 0;
