@@ -181,13 +181,13 @@ private:
     std::unordered_map<const char*, std::string> texts_;
 };
 
-void append_event(std::string& out, int process, int track, const Record& r, const std::string& name) {
+void append_event(std::string& out, int process, int track, const Record& r, const std::string& title) {
     const auto& category = kCategories[static_cast<std::size_t>(r.kind)];
     fmt::format_to(std::back_inserter(out), ",\n{{\"ph\": \"X\", \"pid\": {}, \"tid\": {}, \"ts\": ", process, track);
     append_time(out, r.begin);
     out += ", \"dur\": ";
     append_time(out, r.end - r.begin);
-    fmt::format_to(std::back_inserter(out), ", \"cat\": \"{}\", \"name\": {}, \"args\": {{", category.name, name);
+    fmt::format_to(std::back_inserter(out), ", \"cat\": \"{}\", \"name\": {}, \"args\": {{", category.name, title);
     const char* separator = "";
     const auto argument = [&](const char* name, auto&& value) {
         fmt::format_to(std::back_inserter(out), "{}\"{}\": {}", separator, name, value);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: driver_calls.py PROGRAM [SHARE/SHARES]
+"""usage: driver_calls.py PROGRAM [SHARE/SHARES [VARIABLE=VALUE...]]
 
 Lets each driver call of a program of this folder fail once, at every place it can, under libhpe: the program's own calls
 and libhpe's. Wanted: no wrong number, no crash, no hang, and of what fails on libhpe's own account the program sees
@@ -19,7 +19,8 @@ share, shares = map(int, (sys.argv[2] if len(sys.argv) > 2 else "0/1").split("/"
 ERRORS = {"OUT_OF_MEMORY": 2, "INVALID_VALUE": 1, "LAUNCH_FAILED": 719}
 PLACES = 12  # of one function, at most
 BURST = 4    # calls in a row: all that libhpe tries, and then some
-COMMON = {"HPE_SOFT_DEVICES": 2, "HPE_BLOCK_SIZE": "8K", "HPE_STAGING_THREADS": 2}
+COMMON = {"HPE_SOFT_DEVICES": 2, "HPE_BLOCK_SIZE": "8K", "HPE_STAGING_THREADS": 2,
+          **dict(variable.split("=", 1) for variable in sys.argv[3:])}
 MAX_LINES = 3
 DIED = -11
 
