@@ -28,6 +28,7 @@ public:
     Recorded(const Recorded&) = delete;
     Recorded& operator=(const Recorded&) = delete;
     CUresult ended(CUresult result) noexcept { return result_ = result; }
+    std::uint64_t begin() const noexcept { return begin_; }
 
 private:
     const std::uint64_t begin_ = trace::now();
@@ -63,7 +64,8 @@ constexpr CUfunction function_of(const First& first, const Rest&... rest) {
 template <class C>
 class Timed {
 public:
-    explicit Timed(const C& call) noexcept : flavour(call.flavour), call_(call) {}
+    // `begin`: of the program's call.
+    Timed(const C& call, std::uint64_t begin) noexcept : flavour(call.flavour), call_(call), begin_(begin) {}
 
     template <class... A>
     CUresult operator()(A... arguments) const {
@@ -85,19 +87,20 @@ public:
 private:
     template <class... A>
     CUresult around(CUstream stream, CUfunction function, A... arguments) const {
-        kernel_times::Launch launch(stream, flavour, function);
+        kernel_times::Launch launch(stream, flavour, function, begin_);
         const CUresult result = call_(arguments...);
         launch.launched(result);
         return result;
     }
     const C& call_;
+    const std::uint64_t begin_;
 };
 
 // `treatment` is given the call to make.
 template <class C, class Treatment>
 [[gnu::noinline, gnu::cold]] CUresult launched(const C& call, std::size_t bytes, const Treatment& treatment) {
     Recorded recorded(call.name(), bytes);
-    return recorded.ended(treatment(Timed<C>(call)));
+    return recorded.ended(treatment(Timed<C>(call, recorded.begin())));
 }
 
 template <class Result, class... Parameters>

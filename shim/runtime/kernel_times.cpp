@@ -62,7 +62,7 @@ constinit std::atomic<std::uint64_t> without{0};
 
 // --- what it may cost ------------------------------------------------------------------------------------------------
 
-constexpr std::uint64_t kShare = 50;
+constexpr std::uint64_t kShare = 100;
 constexpr std::uint64_t kCredit = 2'000'000;  // ns: what a process's start varies by, anyway
 // Two events hold a stream up by about as much; it cannot be seen from here.
 constexpr std::uint64_t kDevicePart = 3'000;
@@ -306,10 +306,10 @@ CUcontext context_of(CUstream stream) noexcept {
 
 }  // namespace
 
-Launch::Launch(CUstream stream, Flavour flavour, CUfunction function) noexcept {
+Launch::Launch(CUstream stream, Flavour flavour, CUfunction function, std::uint64_t now) noexcept {
     // While any stream is captured some calls are errors, and this stream may be the one.
     if (over.load(std::memory_order_relaxed) || this_thread.in_callback != 0 || in_flight.capturing_anywhere() ||
-        !affordable(trace::now())) {
+        !affordable(now)) {
         without.fetch_add(1, std::memory_order_relaxed);
         return;
     }

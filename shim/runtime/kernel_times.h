@@ -3,7 +3,7 @@
 // and again, asked for where the program waits anyway and never waited for. The device's clock is mapped to the host's
 // by one reference event per context, renewed every few seconds.
 //
-// All of it never takes more than a fiftieth of the time that has passed: what the driver calls take is measured, what
+// All of it never takes more than a hundredth of the time that has passed: what the driver calls take is measured, what
 // the events cost the device is assumed. Launches for which nothing is left, and those where events must not be
 // (captures, host callbacks, other contexts than the current one), have no times, and are counted.
 //
@@ -25,8 +25,8 @@ constexpr std::uint64_t kDefaultStream = 0;
 // One launch, from just before the true call to just after it.
 class Launch {
 public:
-    // `function` names it; nullptr: a graph.
-    Launch(CUstream stream, Flavour flavour, CUfunction function) noexcept;
+    // `function` names it; nullptr: a graph. `now`: nanoseconds, when the program's call began.
+    Launch(CUstream stream, Flavour flavour, CUfunction function, std::uint64_t now) noexcept;
     void launched(CUresult result) noexcept;
 
 private:
