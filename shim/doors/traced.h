@@ -76,7 +76,9 @@ public:
         const auto overlaps = [](const CUlaunchAttribute& attribute) {
             return attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
         };
-        if (config == nullptr || std::any_of(config->attrs, config->attrs + config->numAttrs, overlaps)) {
+        if (config == nullptr) return call_(config, function, parameters, extra);
+        if (std::any_of(config->attrs, config->attrs + config->numAttrs, overlaps)) {
+            kernel_times::skip();
             return call_(config, function, parameters, extra);
         }
         return around(config->hStream, function, config, function, parameters, extra);

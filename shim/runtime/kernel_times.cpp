@@ -75,11 +75,15 @@ bool affordable(std::uint64_t now) noexcept {
     return spent.load(std::memory_order_relaxed) <= (now - std::min(begin, now)) / kShare + kCredit;
 }
 
-// Counts the time until its end; errno stays as it was, and calls of libcuda to itself pass our doors.
+// Counts the time until its end; errno stays as it was, and calls of libcuda to itself pass our doors. Another thread
+// may begin a capture meanwhile, during which it is an error to ask an event: not on this thread.
 class Paid {
 public:
-    explicit Paid(std::uint64_t extra = 0) noexcept : extra_(extra) {}
+    explicit Paid(std::uint64_t extra = 0) noexcept : extra_(extra) {
+        exchanged_ = driver.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
+    }
     ~Paid() {
+        if (exchanged_) twice([&] { return driver.cuThreadExchangeStreamCaptureMode(&mode_); });
         spent.fetch_add(trace::now() - begin_ + extra_, std::memory_order_relaxed);
         errno = errno_;
     }
@@ -91,6 +95,8 @@ private:
     Inside inside_;
     const int errno_ = errno;
     const std::uint64_t begin_ = trace::now(), extra_;
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+    bool exchanged_ = false;
 };
 
 // --- contexts --------------------------------------------------------------------------------------------------------
@@ -177,7 +183,7 @@ Reference* reference_of(Context& context, std::uint64_t now) noexcept {
     fresh.host = 0;
     if (!measure(context, fresh)) {
         fresh.host = 0;
-        context.next_reference = now + kReferenceLife / 40;
+        context.next_reference = now + kReferenceLife / 1000;
         return newest.host != 0 ? &newest : nullptr;
     }
     context.newest = other;
@@ -248,7 +254,7 @@ void collect_from(Context& context) noexcept {
         if (good(context, said)) {
             record(context, pair, from_reference, length);
         } else {
-            without.fetch_add(1, std::memory_order_relaxed);
+            skip();
         }
         give_back(pair);
         context.running.fetch_sub(1, std::memory_order_relaxed);
@@ -310,7 +316,7 @@ Launch::Launch(CUstream stream, Flavour flavour, CUfunction function, std::uint6
     // While any stream is captured some calls are errors, and this stream may be the one.
     if (over.load(std::memory_order_relaxed) || this_thread.in_callback != 0 || in_flight.capturing_anywhere() ||
         !affordable(now)) {
-        without.fetch_add(1, std::memory_order_relaxed);
+        skip();
         return;
     }
     const Paid paid(kDevicePart);
@@ -331,7 +337,7 @@ Launch::Launch(CUstream stream, Flavour flavour, CUfunction function, std::uint6
         }
     }
     if (pair_ == nullptr) {
-        without.fetch_add(1, std::memory_order_relaxed);
+        skip();
         return;
     }
     const bool own = stream == CU_STREAM_PER_THREAD;
@@ -346,7 +352,7 @@ Launch::Launch(CUstream stream, Flavour flavour, CUfunction function, std::uint6
     good(*context_, recorded);
     give_back(*pair_);
     pair_ = nullptr;
-    without.fetch_add(1, std::memory_order_relaxed);
+    skip();
 }
 
 void Launch::launched(CUresult result) noexcept {
@@ -360,7 +366,7 @@ void Launch::launched(CUresult result) noexcept {
         context_->running.fetch_add(1, std::memory_order_relaxed);
     } else {
         give_back(*pair_);
-        without.fetch_add(1, std::memory_order_relaxed);
+        skip();
     }
 }
 
@@ -403,6 +409,8 @@ void forget(CUcontext handle) noexcept {
     without.fetch_add(context->running.exchange(0), std::memory_order_relaxed);
     context->closed = false;
 }
+
+void skip() noexcept { without.fetch_add(1, std::memory_order_relaxed); }
 
 std::uint64_t skipped() noexcept { return without.load(std::memory_order_relaxed); }
 

@@ -43,7 +43,9 @@ void ending(CUcontext context) noexcept;
 void forget(CUcontext context) noexcept;
 void stayed(CUcontext context) noexcept;
 
-// Launches without times.
+// A launch has no times.
+void skip() noexcept;
+// How many have none.
 std::uint64_t skipped() noexcept;
 
 }  // namespace hpe::kernel_times

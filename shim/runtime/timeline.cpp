@@ -3,11 +3,12 @@
 // microseconds of which ui.perfetto.dev takes the fraction, too. Each thread is a track; streams are tracks of the same
 // process, with numbers that no thread can have. On one track events are disjoint or lie in one another, as the format
 // demands.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
+#include <exception>
 #include <map>
 #include <string>
 #include <tuple>
@@ -62,17 +63,18 @@ private:
     std::string text_;
 };
 
-std::string name_of_process() {
-    std::string name;
-    std::getline(std::ifstream("/proc/self/comm"), name);
-    return name;
+// Of the process or of a thread, while it lives.
+std::string name_in(const std::string& file) {
+    char name[17] = {};
+    const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return {};
+    const auto length = std::max<ssize_t>(read(fd, name, sizeof name - 1), 1);
+    close(fd);
+    return {name, static_cast<std::size_t>(length - 1)};  // a newline ends it
 }
-
-// Its own now, if it lives.
 std::string name_of_thread(int thread, const char* recorded) {
-    std::string name;
-    std::getline(std::ifstream(fmt::format("/proc/self/task/{}/comm", thread)), name);
-    return name.empty() ? recorded : name;
+    const auto now = name_in(fmt::format("/proc/self/task/{}/comm", thread));
+    return now.empty() ? recorded : now;
 }
 
 // Contexts and streams by the order in which they were met.
@@ -208,7 +210,7 @@ bool write_to(int fd) {
     Names names;
     auto& out = file.text();
     out += "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n";
-    append_name(out, process, process, "process_name", name_of_process());
+    append_name(out, process, process, "process_name", name_in("/proc/self/comm"));
     for (const auto& [id, track] : tracks) {
         out += ",\n";
         append_name(out, process, id, "thread_name", track.name);

@@ -86,8 +86,19 @@ folder = pathlib.Path(tempfile.mkdtemp())
 number = 0
 
 
-def run(command, form="plain", status=0, **variables):
-    """The timeline and the report of a run that does what it does without libhpe."""
+def run(command, kernels=0, **variables):
+    """The timeline and the report of a run that does what it does without libhpe. There are seldom fewer kernels on it
+    than wanted, where the machine is so busy that their events are not to be had: then once more."""
+    for _ in range(5):
+        t, report = run_once(command, **variables)
+        if len(t.of("kernel")) >= kernels:
+            break
+    else:
+        problem(t.what, f"{len(t.of('kernel'))} kernels, {t.other}")
+    return t, report
+
+
+def run_once(command, form="plain", status=0, **variables):
     global number
     number += 1
     compare.runs += 1
@@ -137,7 +148,7 @@ def check_with_report(t, report):
 def check_kernels(t, name, launches, streams=1):
     """Each launch is on a stream's track once, or is counted as one without times; the first has them."""
     shown = t.of("kernel", name)
-    if not 1 <= len(shown) <= launches or len(t.of("kernel")) + t.other["launches_without_times"] < launches:
+    if not shown or len(shown) > launches or len(t.of("kernel")) + t.other["launches_without_times"] < launches:
         problem(t.what, f"{len(shown)} of {launches} kernels {name}, {t.other}, all {t.of('kernel')[:5]}")
     tracks = {e["tid"] for e in shown}
     if any(tid < FIRST_STREAM or not t.tracks[tid].startswith("context ") for tid in tracks) or len(tracks) > streams:
@@ -152,7 +163,7 @@ FILL = "fill(unsigned int*, unsigned int, unsigned int)"
 
 for protocol in ("rolling", "lazy", "batch"):
     for block in ("4K", "256K"):
-        t, report = run([small, "work"], HPE_PROTOCOL=protocol, HPE_BLOCK_SIZE=block)
+        t, report = run([small, "work"], kernels=1, HPE_PROTOCOL=protocol, HPE_BLOCK_SIZE=block)
         check_with_report(t, report)
         check_kernels(t, ADVANCE, 8)
         calls = collections.Counter(e["name"] for e in t.of("call"))
@@ -172,21 +183,27 @@ copies = [e["args"].get("bytes") for e in t.of("call") if e["name"].startswith("
 if copies != [4] or t.of("fault") or t.of("fetch"):
     problem(t.what, f"copies {copies}, {t.of('fault')}")
 
-t, report = run([trace, "threads"])
+# Copies that take a while: those of two threads overlap.
+t, report = run([trace, "threads"], kernels=2, HPE_BLOCK_SIZE="4K", HPE_SOFT_LATENCY=300)
 check_with_report(t, report)
+if t.other["launches_without_times"] == 0 and len({e["tid"] for e in t.of("kernel", ADVANCE)}) != 2:
+    problem(t.what, f"two streams, kernels on {t.tracks}")
 check_kernels(t, ADVANCE, 20, streams=2)
 launches = collections.Counter(e["tid"] for e in t.of("call", "cuLaunchKernel"))
 if sorted(launches.values()) != [10, 10] or t.pid in launches or any(tid not in t.tracks for tid in launches):
     problem(t.what, f"launches by thread {launches}")
-t, _ = run([trace, "streams"])
+t, _ = run([trace, "streams"], kernels=1)
 check_kernels(t, FILL, 6, streams=6)
-t, _ = run([trace, "captured"])
+t, _ = run([trace, "captured"], kernels=1)
 check_kernels(t, "graph", 4)
 if t.of("kernel", FILL):
     problem(t.what, "a captured launch has times")
-t, report = run([trace, "reset"])
+t, report = run([trace, "reset"], kernels=2)
 check_kernels(t, ADVANCE, 6)
-t, report = run([trace, "errors"])
+t, _ = run([trace, "overlapping"], kernels=1)
+if len(t.of("kernel")) > 2 or t.other["launches_without_times"] < 3 or len(t.of("call", "cuLaunchKernelEx")) != 5:
+    problem(t.what, f"kernels {t.of('kernel')}, {t.other}")
+t, report = run([trace, "errors"], kernels=1)
 check_kernels(t, ADVANCE, 3)
 if sorted(e["args"].get("result", 0) for e in t.of("call", "cuLaunchKernel")) != [0] * 3 + [1] * 3:
     problem(t.what, f"launches {t.of('call', 'cuLaunchKernel')}")
@@ -243,7 +260,7 @@ for program, case, files in ((small, "forked", 1), (trace, "fork_first", 2)):
         problem(case, f"files {found}")
     for path in found:
         t = Timeline(case, path, 0, ns())
-        if t.pid != int(path.stem.split("-")[1]) or len(t.of("call", "cuInit")) != 1 or t.pid not in t.tracks:
+        if t.pid != int(path.stem.split("-")[1]) or len(t.of("call", "cuInit")) != 1 or {n for n in t.tracks if n < FIRST_STREAM} != {t.pid}:
             problem(case, f"{path}: process {t.pid}, tracks {t.tracks}")
 # A place that cannot be written: one line, and the program's own status.
 for place in (folder / "none" / "x.json", folder, "/dev/full"):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a timeline must show, and what it must survive: `trace FORM CASE`. Every case prints what is the same with and
 // without one.
+#include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -99,6 +100,24 @@ static void errors(int, char**) {
         say("%u wrong\n", data.work(i));
     }
 }
+// Each may begin while the one in front of it runs: nothing must stand between them.
+static void overlapping(int, char**) {
+    unsigned* const data = array();
+    unsigned count = kCount, value = 0;
+    cudaLaunchAttribute early{};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = blocks_for(kCount, 128);
+    config.blockDim = 128;
+    config.attrs = &early;
+    for (value = 1; value < 6; ++value) {
+        config.numAttrs = value < 4;
+        CHECK(cudaLaunchKernelEx(&config, fill, data, count, value));
+    }
+    CHECK(cudaDeviceSynchronize());
+    say("filled %d\n", is_filled(data, 5));
+}
 // Nobody waits.
 static void pending(int, char**) {
     unsigned* const data = array();
@@ -129,6 +148,10 @@ static void late(int, char**) {
 }
 // Both use CUDA, each for itself.
 static void fork_first(int, char**) {
+    int version = 0;
+    // Finds the driver, which is not initialised yet.
+    const auto ask = reinterpret_cast<int (*)(int*)>(dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuDriverGetVersion"));
+    say("asked: %d\n", ask(&version));
     const pid_t child = fork();
     int status = -1;
     if (child != 0) waitpid(child, &status, 0);
@@ -148,6 +171,6 @@ static void many(int, char**) {
 int main(int argc, char** argv) {
     static const Case cases[] = {{"threads", threads}, {"streams", streams}, {"captured", captured}, {"reset", reset},
                                  {"errors", errors},   {"pending", pending}, {"late", late},         {"many", many},
-                                 {"fork_first", fork_first}, {"ends_in_callback", ends_in_callback}};
+                                 {"fork_first", fork_first}, {"overlapping", overlapping}, {"ends_in_callback", ends_in_callback}};
     return run_case(cases, argc, argv);
 }
