@@ -53,6 +53,21 @@ static void threads(int, char**) {
     for (auto& thread : all) thread.join();
     say("%u wrong\n", wrong[0] + wrong[1]);
 }
+// Two threads that read one array at once.
+static void readers(int, char**) {
+    Data data(60000);
+    data.launch();
+    CHECK(cudaDeviceSynchronize());
+    std::vector<unsigned> wrong(2);
+    std::vector<std::thread> all;
+    for (unsigned t = 0; t < 2; ++t) {
+        all.emplace_back([t, &data, &wrong] {
+            for (unsigned i = t * 1024; i < data.count; i += 2048) wrong[t] += data.get(i) != data.model[i];
+        });
+    }
+    for (auto& thread : all) thread.join();
+    say("%u wrong\n", wrong[0] + wrong[1]);
+}
 // One after the other: their handles may be the same.
 static void streams(int, char**) {
     unsigned* arrays[6];
@@ -169,7 +184,7 @@ static void many(int, char**) {
 }
 
 int main(int argc, char** argv) {
-    static const Case cases[] = {{"threads", threads}, {"streams", streams}, {"captured", captured}, {"reset", reset},
+    static const Case cases[] = {{"threads", threads}, {"readers", readers}, {"streams", streams}, {"captured", captured}, {"reset", reset},
                                  {"errors", errors},   {"pending", pending}, {"late", late},         {"many", many},
                                  {"fork_first", fork_first}, {"overlapping", overlapping}, {"ends_in_callback", ends_in_callback}};
     return run_case(cases, argc, argv);
