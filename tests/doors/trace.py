@@ -276,4 +276,4 @@ for place in (folder / "none" / "x.json", folder, "/dev/full"):
 for path in folder.iterdir():
     path.unlink()
 folder.rmdir()
-compare.finish(28)
+compare.finish(30)
