@@ -15,6 +15,10 @@ import sys
 
 import cuda_abi
 
+# Treatments of launches that have one stream, and of calls that wait for the device.
+LAUNCHES = {"launch_kernel", "launch_kernel_ex"}
+WAITS = {"synchronize_context", "synchronize_stream", "synchronize_event", "copy_to_host"}
+
 _ROW = re.compile(r'^DOOR\((\w+), (\d+), (\w+), "([^"]*)"\)$')
 
 
@@ -50,10 +54,19 @@ def main(include, catalog, out_cpp, out_map):
         if wrapped:
             treated.append(e.export)
             comma = ", " if e.params else ""
+            # A call whose end says that device work has ended, and how many bytes the call names.
+            waits = "true" if treatment in WAITS else "false"
+            size = next((n for _, n in e.params if n in ("ByteCount", "bytesize")), "0")
+            again = (f"launched(call, {size}, [=](const auto& timed) {{ return {treatment}(timed{comma}{e.arguments}); }})"
+                     if treatment in LAUNCHES or e.base == "cuGraphLaunch" else
+                     f"traced<{waits}>(call, {size}, [=] {{ return {e.export}({e.arguments}); }})")
             body.append(
                 f'extern "C" HPE_DOOR {e.returns} CUDAAPI {e.export}({e.declaration}) {{\n'
                 f'    const Call<decltype(&::{e.export})> call({index}, Flavour::{flavour});\n'
-                f'    if (passes_through()) return call.straight({e.arguments});\n'
+                f'    if (passes_through()) [[unlikely]] {{\n'
+                f'        if (!is_traced()) return call.straight({e.arguments});\n'
+                f'        return {again};\n'
+                f'    }}\n'
                 f'    return {treatment}(call{comma}{e.arguments});\n'
                 f'}}\n'
                 f'static_assert(std::is_same_v<decltype(&::{e.export}), {e.pfn}>);\n')

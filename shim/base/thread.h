@@ -15,6 +15,9 @@ struct ThreadState {
     bool in_fault = false;        // in our SIGSEGV handler, where every signal is blocked
     bool touched_inside = false;  // a fault was served while inside != 0: the door looks again when it returns
     bool settled = false;         // its signal mask was looked at since our handler was installed, in this process
+    bool quick = false;           // settled, and no timeline is recorded: a door has nothing else to ask
+    bool reentered = false;       // a door that records its call is about to call itself
+    unsigned traced = 0;          // depth of calls that are being recorded
 };
 
 inline thread_local constinit ThreadState this_thread __attribute__((tls_model("initial-exec")));

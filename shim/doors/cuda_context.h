@@ -8,6 +8,7 @@
 #include "shim/doors/cuda_copy.h"
 #include "shim/runtime/arena.h"
 #include "shim/runtime/engine.h"
+#include "shim/runtime/kernel_times.h"
 #include "shim/runtime/peers.h"
 #include "shim/runtime/read_ahead.h"
 #include "shim/runtime/staging.h"
@@ -108,6 +109,7 @@ CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
     const CUresult flushed = state.release();
     if (flushed != CUDA_SUCCESS) log::warn("cannot flush before a context ends: {}", error_name(flushed));
     peers.ending(context);
+    kernel_times::ending(context);
     const auto kept = state.drop_context(context);
     const std::unique_ptr<Coherence::Kept[]> owner(kept.data());
     const CUresult result = true_call();
@@ -117,8 +119,10 @@ CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
         staging::forget(context);
         in_flight.forget(context);
         peers.forget(context);
+        kernel_times::forget(context);
         Arena::forget_pins(context);
     } else {
+        kernel_times::stayed(context);
         state.restore_context(context, kept);
     }
     return result;

@@ -9,3 +9,4 @@
 #include "shim/doors/cuda_memory.h"
 #include "shim/doors/cuda_peers.h"
 #include "shim/doors/door.h"
+#include "shim/doors/traced.h"

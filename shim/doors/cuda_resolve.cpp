@@ -12,6 +12,8 @@
 #include <array>
 #include <cstring>
 #include <mutex>
+#include <string_view>
+#include <utility>
 
 #include "shim/base/spin_lock.h"
 #include "shim/doors/door.h"
@@ -41,6 +43,12 @@ const DoorEntry* find_by_name(const char* name) noexcept {
         return std::strcmp(door.name, wanted) < 0;
     });
     return found != end && std::strcmp(found->name, name) == 0 ? found : nullptr;
+}
+
+// Questions that take no time, and that the CUDA runtime asks in every call: not for the timeline.
+bool only_asks(std::string_view name) noexcept {
+    const auto begins = [&](std::string_view with) { return name.substr(0, with.size()) == with; };
+    return begins("cuCtxGet") || begins("cuDeviceGet") || begins("cuGetError");
 }
 
 // Names the functions that the program called and no row of the catalogue covers.
@@ -102,14 +110,16 @@ void* door_for(void* real) noexcept {
         if (there == nullptr) return real;
         if (there != real) continue;
         const auto& door = door_table[by_pointer[at].index.load(std::memory_order_relaxed)];
-        return door.treated || log::enabled(log::Level::Debug) ? door.wrapper : real;
+        if (door.treated || log::enabled(log::Level::Debug)) return door.wrapper;
+        return trace::on() && !only_asks(door.name) ? door.wrapper : real;
     }
 }
 
 bool unsettled_passes_through() noexcept {
     const bool active = process::active.load(std::memory_order_relaxed) || linked_first_use();
-    if (active) signals::settle_thread();
-    return this_thread.inside != 0 || !active;
+    if (active && !this_thread.settled) signals::settle_thread();
+    if (this_thread.inside != 0 || !active) return true;
+    return !std::exchange(this_thread.reentered, false) && trace::on();
 }
 
 bool linked_first_use() noexcept { return process::undecided() && libcuda() != nullptr && process::first_use(); }

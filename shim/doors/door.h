@@ -21,6 +21,7 @@
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/process.h"
 #include "shim/runtime/real.h"
+#include "shim/runtime/trace.h"
 
 #define HPE_DOOR __attribute__((visibility("default")))
 // On the way of a launch that no object concerns: no call of ours between the program's and the driver's, which would
@@ -54,8 +55,10 @@ bool linked_first_use() noexcept;
 bool unsettled_passes_through() noexcept;
 inline bool passes_through() noexcept {
     // Only threads of an active process are settled: a launch looks at this one word.
-    return this_thread.settled ? this_thread.inside != 0 : unsettled_passes_through();
+    return this_thread.quick ? this_thread.inside != 0 : unsettled_passes_through();
 }
+// Of those, the ones that come back by traced() (traced.h).
+inline bool is_traced() noexcept { return this_thread.inside == 0 && trace::on(); }
 
 void end_touched_inside() noexcept;
 
@@ -84,10 +87,9 @@ public:
         }
         return result;
     }
-    Result counted(Parameters... arguments) const {
-        door_calls[index_].fetch_add(1, std::memory_order_relaxed);
-        return straight(arguments...);
-    }
+    Result counted(Parameters... arguments) const;  // traced.h
+
+    const char* name() const noexcept { return door_table[index_].name; }
 
     const Flavour flavour;
 

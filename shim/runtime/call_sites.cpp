@@ -2,7 +2,6 @@
 // The table of call sites: open addressing, entries appear and never go.
 #include "shim/runtime/call_sites.h"
 
-#include <cxxabi.h>
 #include <dlfcn.h>
 #include <link.h>
 #include <unistd.h>
@@ -11,7 +10,8 @@
 #include <array>
 #include <atomic>
 #include <climits>
-#include <cstdlib>
+
+#include "shim/runtime/output.h"
 
 namespace hpe::call_sites {
 
@@ -44,14 +44,6 @@ std::string path_of_program() {
     char path[PATH_MAX];
     const auto length = readlink("/proc/self/exe", path, sizeof path);
     return length > 0 ? std::string(path, static_cast<std::size_t>(length)) : std::string();
-}
-
-std::string demangled(const char* symbol) {
-    int status = 0;
-    char* text = abi::__cxa_demangle(symbol, nullptr, nullptr, &status);
-    std::string name = status == 0 && text != nullptr ? text : symbol;
-    std::free(text);
-    return name;
 }
 
 void name(Site& site) {

@@ -24,6 +24,10 @@
 
 namespace hpe {
 
+namespace trace {
+class Fault;
+}
+
 // Bytes [begin, begin + bytes) of device memory that a call reads or writes.
 struct DeviceRange {
     std::uintptr_t begin = 0;
@@ -109,7 +113,8 @@ private:
     void merge_mappings() noexcept;
     void unmap_others(const Object& object) noexcept;
     struct Run;
-    bool serve(Object& object, std::uint32_t serial, const Access& access, Sweeps* thread_sweeps) noexcept;
+    bool serve(Object& object, std::uint32_t serial, const Access& access, Sweeps* thread_sweeps,
+               trace::Fault& traced) noexcept;
     void take_neighbours(Run& run, const Stretch& stretch, Event event, State next) noexcept;
     void map_pages(const Run& run) noexcept;
     CUresult bring(const Run& run, Event event, State next, bool unordered, std::size_t& fetched) noexcept;

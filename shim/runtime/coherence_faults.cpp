@@ -17,6 +17,7 @@
 #include "shim/runtime/pager.h"
 #include "shim/runtime/read_ahead.h"
 #include "shim/runtime/real.h"
+#include "shim/runtime/trace.h"
 
 namespace hpe {
 
@@ -78,6 +79,7 @@ struct Coherence::Run {
 // left only to wait, since a launch of another thread must not wait for a kernel.
 // In the room on return. An error: the device may still be writing.
 CUresult Coherence::wait_in_order() noexcept {
+    const trace::Span span(trace::Kind::Wait, "wait for device work");
     constexpr int kPatience = 8;  // then a thread that launches without pause has to let us in
     for (int attempt = 0;; ++attempt) {
         const auto work = in_flight.work();
@@ -104,14 +106,15 @@ Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
     const bool unordered = this_thread.in_callback != 0 || this_thread.inside != 0;
     const bool elsewhere = unordered || on_alternate_stack();
     bool served = false;
+    trace::Fault traced(access.address, access.is_write);
     if (unordered) {
-        served = serve(*object, serial, access, nullptr);
+        served = serve(*object, serial, access, nullptr, traced);
         if (this_thread.inside != 0) this_thread.touched_inside = true;
     } else {
         with_driver(elsewhere, [&, mine = &sweeps] {
             const auto waited = wait_in_order();
             if (waited == CUDA_SUCCESS) {
-                served = serve(*object, serial, access, mine);
+                served = serve(*object, serial, access, mine, traced);
             } else {
                 log::error("cannot wait for the device work that may still write object {:#x}: {}", object->base,
                            error_name(waited));
@@ -123,7 +126,8 @@ Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
 }
 
 // `sweeps` of the thread that faulted; nullptr: unordered.
-bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access, Sweeps* thread_sweeps) noexcept {
+bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access, Sweeps* thread_sweeps,
+                      trace::Fault& traced) noexcept {
     // Freed since it was found: the access is repeated, and is then no object's.
     if (!object.alive(serial)) return true;
     const bool unordered = thread_sweeps == nullptr;
@@ -174,6 +178,7 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     auto& faults = access.is_write ? object.traffic.write_faults : object.traffic.read_faults;
     faults.fetch_add(1, std::memory_order_relaxed);
     call_sites::note(access.instruction, fetched);
+    traced.served(object.report_id, fetched);
     std::uint32_t newly_valid = 0;
     for (auto i = run.first; i < run.end(); ++i) newly_valid += !valid_on_host(run.state(i)) && valid_on_host(next);
     if (newly_valid != 0) became_valid(object, newly_valid);

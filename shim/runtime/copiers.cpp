@@ -13,6 +13,7 @@
 
 #include "shim/base/stream_copy.h"
 #include "shim/base/thread.h"
+#include "shim/runtime/trace.h"
 
 namespace hpe::copiers {
 
@@ -109,6 +110,7 @@ void serve(void*) noexcept {
 }  // namespace
 
 void move(void* to, const void* from, std::size_t bytes, bool past_caches) noexcept {
+    const trace::Span span(trace::Kind::Copy, "copy", bytes);
     if (past_caches) {
         stream_copy(to, from, bytes);
     } else {

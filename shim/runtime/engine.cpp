@@ -15,6 +15,7 @@
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/real.h"
 #include "shim/runtime/staging.h"
+#include "shim/runtime/trace.h"
 
 namespace hpe {
 
@@ -29,6 +30,7 @@ struct Channel {
     std::atomic<CUcontext> context{nullptr};
     SpinLock lock;  // guards what follows
     CUstream to_host = nullptr, to_device = nullptr;
+    trace::InStream in_to_device{false};  // what `sent` counts
     // Its own, so that a fault can be served though all others are taken; kBlock bytes each.
     std::array<staging::Block, 2> blocks{};
     std::atomic<std::size_t> sent{0};  // flushes enqueued and not yet waited for
@@ -89,11 +91,11 @@ CUresult by_chunk(Object& object, std::size_t offset, std::size_t bytes, Engine:
 
 // Through the channel's own blocks, done on return. The channel is locked and open.
 CUresult stage_to_host(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes) noexcept {
-    staging::Lane lane(channel.blocks, Channel::kBlock, bytes);
+    staging::Lane lane(channel.context.load(std::memory_order_relaxed), channel.blocks, Channel::kBlock, bytes);
     return staging::copy_to_host(lane, view, device, bytes, channel.to_host);
 }
 CUresult stage_to_device(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes) noexcept {
-    staging::Lane lane(channel.blocks, Channel::kBlock, bytes);
+    staging::Lane lane(channel.context.load(std::memory_order_relaxed), channel.blocks, Channel::kBlock, bytes);
     return staging::copy_to_device(lane, device, view, bytes, channel.to_device, true);
 }
 
@@ -121,6 +123,7 @@ CUresult drain_channel(Channel& channel) noexcept {
     if (result == CUDA_SUCCESS || lost_context(result)) {
         channel.sent.store(0, std::memory_order_release);
         outstanding.fetch_sub(count, std::memory_order_release);
+        channel.in_to_device.ended(channel.context.load(std::memory_order_relaxed));
     }
     return result;
 }
@@ -129,6 +132,7 @@ CUresult drain_channel(Channel& channel) noexcept {
 CUresult send_pinned(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes) noexcept {
     const auto result = twice([&] { return driver.cuMemcpyHtoDAsync_v2(device, view, bytes, channel.to_device); });
     if (result == CUDA_SUCCESS) {
+        channel.in_to_device.sent(bytes);
         channel.sent.fetch_add(1, std::memory_order_release);
         outstanding.fetch_add(1, std::memory_order_release);
     }
@@ -138,6 +142,8 @@ CUresult send_pinned(Channel& channel, CUdeviceptr device, std::byte* view, std:
 }  // namespace
 
 CUresult Engine::fetch(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept {
+    trace::Transfer traced(trace::Kind::Fetch, "fetch", bytes, object.report_id);
+    trace::InStream in_to_host(true);
     Channel* channel = channels.of(static_cast<CUcontext>(object.context));
     ContextScope scope(object.context);
     if (scope.result() != CUDA_SUCCESS) return scope.result();
@@ -151,6 +157,7 @@ CUresult Engine::fetch(Object& object, std::size_t offset, std::size_t bytes, Or
         by_chunk(object, offset, bytes, order, [&](CUdeviceptr device, std::byte* view, std::size_t part, bool pinned) {
             if (!ready) return fetch_now(device, view, part, order);
             if (pinned) {
+                in_to_host.sent(part);
                 return twice([&] { return driver.cuMemcpyDtoHAsync_v2(view, device, part, channel->to_host); });
             }
             std::scoped_lock lock(channel->lock);
@@ -159,13 +166,16 @@ CUresult Engine::fetch(Object& object, std::size_t offset, std::size_t bytes, Or
         });
     // Also after a failure: what was enqueued must not arrive later.
     const auto waited = ready ? twice([&] { return driver.cuStreamSynchronize(channel->to_host); }) : CUDA_SUCCESS;
+    in_to_host.ended(object.context);
     if (result != CUDA_SUCCESS || waited != CUDA_SUCCESS) return result != CUDA_SUCCESS ? result : waited;
+    traced.done();
     object.traffic.to_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
     object.traffic.to_host_transfers.fetch_add(1, std::memory_order_relaxed);
     return CUDA_SUCCESS;
 }
 
 CUresult Engine::flush(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept {
+    trace::Transfer traced(trace::Kind::Flush, "flush", bytes, object.report_id);
     Channel* channel = channels.of(static_cast<CUcontext>(object.context));
     ContextScope scope(object.context);
     if (scope.result() != CUDA_SUCCESS) return scope.result();
@@ -187,6 +197,7 @@ CUresult Engine::flush(Object& object, std::size_t offset, std::size_t bytes, Or
                           });
     }
     if (result != CUDA_SUCCESS) return result;
+    traced.done();
     object.traffic.to_device_bytes.fetch_add(bytes, std::memory_order_relaxed);
     object.traffic.to_device_transfers.fetch_add(1, std::memory_order_relaxed);
     return CUDA_SUCCESS;
@@ -203,6 +214,7 @@ void Engine::prepare(CUcontext context) noexcept {
 
 CUresult Engine::drain() noexcept {
     if (outstanding.load(std::memory_order_acquire) == 0) return CUDA_SUCCESS;
+    const trace::Span span(trace::Kind::Wait, "wait for flushes");
     auto first = CUDA_SUCCESS;
     for (auto& channel : channels) {
         const auto context = channel.context.load(std::memory_order_acquire);
@@ -224,6 +236,7 @@ void Engine::forget(CUcontext context) noexcept {
     outstanding.fetch_sub(channel->sent.exchange(0), std::memory_order_release);
     channel->to_host = nullptr;
     channel->to_device = nullptr;
+    channel->in_to_device.forget();
     channel->blocks = {};
 }
 

@@ -88,6 +88,12 @@ bool Text(const char* text, std::string& out) {
     return true;
 }
 
+// Of a file: what goes to stderr elsewhere is no place for this.
+bool Path(const char* text, std::string& out) {
+    out = text;
+    return out != "-";
+}
+
 bool Level(const char* text, log::Level& out) {
     constexpr const char* names[] = {"error", "warn", "info", "debug"};
     for (int i = 0; i < 4; ++i) {

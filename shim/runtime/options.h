@@ -19,6 +19,7 @@ struct Options {
     std::size_t rolling_size = 0;  // blocks; 0: adaptive
     bool read_ahead = true;
     std::string report;  // "": none
+    std::string trace;   // likewise
     log::Level log = log::Level::Warn;
     std::size_t pinned_limit = 0;   // bytes; 0: a share of the machine's memory
     unsigned staging_threads = 0;   // or kAutomatic

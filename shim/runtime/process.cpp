@@ -20,6 +20,7 @@
 #include "shim/runtime/report.h"
 #include "shim/runtime/signals.h"
 #include "shim/runtime/staging.h"
+#include "shim/runtime/trace.h"
 
 namespace hpe::process {
 
@@ -33,14 +34,16 @@ constinit std::atomic<void (*)()> say_at_exit{nullptr};
 void finish() {
     if (!active.load(std::memory_order_relaxed)) return;
     report::write();
+    trace::write();
     if (auto* say = say_at_exit.load(std::memory_order_acquire)) say();
 }
 
 void in_child() {
     signals::forget();
+    trace::in_child(started.load(std::memory_order_relaxed));
     if (!started.load(std::memory_order_relaxed)) return;
     active.store(false, std::memory_order_relaxed);
-    this_thread.settled = false;
+    this_thread.settled = this_thread.quick = false;
     helper::forget();
 }
 
@@ -60,6 +63,7 @@ bool read_options() {
     pinned::configure(options.pinned_limit);
     staging::configure(options.staging_threads, options.staging_block);
     report::configure(options.report, options.protocol);
+    trace::configure(options.trace);
     pthread_atfork(nullptr, nullptr, in_child);
     std::atexit(finish);
     return true;

@@ -13,6 +13,7 @@
 #include "shim/runtime/by_context.h"
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/real.h"
+#include "shim/runtime/trace.h"
 
 namespace hpe::read_ahead {
 
@@ -25,6 +26,8 @@ struct Window {
     CUevent event = nullptr;  // after its last transfer
     bool recorded = false;
     bool arrived = false;
+    std::uint64_t sent = 0;  // when, and in how many bytes, for the timeline
+    std::size_t bytes = 0;
 };
 
 struct Lookout {
@@ -57,6 +60,21 @@ bool any_left(const Window& window) noexcept {
     return false;
 }
 
+// It is known to have ended.
+void arrived(Lookout& lookout, Window& window) noexcept {
+    window.arrived = true;
+    if (window.sent == 0) [[likely]] {
+        return;
+    }
+    trace::add_until_now({.begin = window.sent,
+                          .name = "to host",
+                          .bytes = window.bytes,
+                          .place = reinterpret_cast<std::uintptr_t>(lookout.context.load(std::memory_order_relaxed)),
+                          .number = 1,
+                          .kind = trace::Kind::Stream,
+                          .flag = true});
+}
+
 // Locked, its context current.
 CUresult wait(Lookout& lookout, Window& window) noexcept {
     if (window.arrived) return CUDA_SUCCESS;
@@ -69,7 +87,7 @@ CUresult wait(Lookout& lookout, Window& window) noexcept {
         window.work = 0;
         result = CUDA_SUCCESS;
     }
-    window.arrived = result == CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS) arrived(lookout, window);
     return result;
 }
 
@@ -79,7 +97,7 @@ Window* free_window(Lookout& lookout) noexcept {
     for (auto& window : lookout.windows) {
         if (window.object == nullptr) return &window;
         if (!window.arrived && window.recorded && driver.cuEventQuery(window.event) == CUDA_SUCCESS) {
-            window.arrived = true;
+            arrived(lookout, window);
         }
         if (window.arrived && !any_left(window)) {
             close(lookout, window);
@@ -189,7 +207,11 @@ void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept 
     window->recorded = window->arrived = false;
     lookout->windows_used.fetch_add(1, std::memory_order_release);
     for (std::uint32_t i = 0; i < stretch.count; ++i) object.block(stretch.at(i)).expect();
-    std::size_t bytes = 0, transfers = 0;
+    std::size_t wanted = 0, bytes = 0, transfers = 0;
+    for (std::uint32_t i = 0; i < stretch.count; ++i) wanted += object.bytes_of(stretch.at(i));
+    trace::Transfer traced(trace::Kind::Fetch, "fetch ahead", wanted, object.report_id);
+    window->sent = trace::on() ? trace::now() : 0;
+    window->bytes = wanted;
     auto result = CUDA_SUCCESS;
     for_pieces(object, stretch, [&](std::size_t offset, std::size_t part) {
         result = twice([&] {
@@ -207,7 +229,7 @@ void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept 
     }
     object.traffic.to_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
     object.traffic.to_host_transfers.fetch_add(transfers, std::memory_order_relaxed);
-    if (result == CUDA_SUCCESS) return;
+    if (result == CUDA_SUCCESS) return traced.done();
     // What has been sent for already must not arrive later: without an end the window stays, and whoever needs one of
     // its blocks waits again.
     window->work = 0;

@@ -38,6 +38,7 @@ struct Driver {
     F(cuEventRecord)                     \
     F(cuEventSynchronize)                \
     F(cuEventQuery)                      \
+    F(cuEventElapsedTime)                \
     F(cuEventDestroy_v2)                 \
     F(cuMemAlloc_v2)                     \
     F(cuMemGetAddressRange_v2)           \

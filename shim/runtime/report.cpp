@@ -2,7 +2,6 @@
 // Collecting and writing the report. The JSON keys are documented in README.md.
 #include "shim/runtime/report.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "shim/base/log.h"
 #include "shim/runtime/call_sites.h"
 #include "shim/runtime/live_objects.h"
+#include "shim/runtime/output.h"
 
 namespace hpe::report {
 
@@ -88,24 +88,6 @@ void append_json(std::string& out, const Counts& c) {
                    c.write_faults, c.evictions, c.ahead_used_bytes, c.ahead_wasted_bytes);
 }
 
-// A path or a symbol may hold any byte; an empty one is null.
-void append_json(std::string& out, const std::string& text) {
-    if (text.empty()) {
-        out += "null";
-        return;
-    }
-    out += '"';
-    for (const char c : text) {
-        if (c == '"' || c == '\\') out += '\\';
-        if (static_cast<unsigned char>(c) < 0x20) {
-            fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
-        } else {
-            out += c;
-        }
-    }
-    out += '"';
-}
-
 void append_json(std::string& out, const call_sites::Most& most) {
     out += "  \"call_sites\": [";
     const char* separator = "\n";
@@ -114,9 +96,9 @@ void append_json(std::string& out, const call_sites::Most& most) {
                        "{}    {{\"address\": \"{:#x}\", \"offset\": \"{:#x}\", \"faults\": {}, \"bytes_to_host\": {}, "
                        "\"module\": ",
                        separator, site.address, site.offset, site.faults, site.bytes_to_host);
-        append_json(out, site.module);
+        append_json_text(out, site.module);
         out += ", \"symbol\": ";
-        append_json(out, site.symbol);
+        append_json_text(out, site.symbol);
         out += "}";
         separator = ",\n";
     }
@@ -188,16 +170,6 @@ std::string as_text(const State& s, std::uint32_t objects) {
     return out;
 }
 
-bool write_all(int fd, const std::string& text) {
-    for (std::size_t at = 0; at < text.size();) {
-        const auto n = ::write(fd, text.data() + at, text.size() - at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return false;
-        at += static_cast<std::size_t>(n);
-    }
-    return true;
-}
-
 }  // namespace
 
 void copy_staged(std::size_t bytes) noexcept {
@@ -235,9 +207,8 @@ void write() noexcept {
         write_all(STDERR_FILENO, as_text(s, objects));
         return;
     }
-    auto path = s.destination;
-    if (const auto at = path.find("%p"); at != std::string::npos) path.replace(at, 2, std::to_string(getpid()));
-    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    const auto path = path_of_output(s.destination);
+    const int fd = open_output(path);
     const bool json = path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0;
     if (fd < 0 || !write_all(fd, json ? as_json(s, objects) : as_text(s, objects))) {
         log::error("cannot write the report to {}: {}", path, std::strerror(errno));

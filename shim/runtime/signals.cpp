@@ -16,6 +16,7 @@
 #include "shim/base/thread.h"
 #include "shim/runtime/fault.h"
 #include "shim/runtime/real.h"
+#include "shim/runtime/trace.h"
 
 namespace hpe::signals {
 
@@ -154,6 +155,7 @@ void install() noexcept {
 void settle_thread() noexcept {
     if (!installed()) return;
     this_thread.settled = true;
+    this_thread.quick = !trace::on();
     program_sigmask(SIG_BLOCK, nullptr, nullptr);
 }
 

@@ -13,6 +13,7 @@
 #include "shim/runtime/options.h"
 #include "shim/runtime/pinned.h"
 #include "shim/runtime/real.h"
+#include "shim/runtime/trace.h"
 
 namespace hpe::staging {
 
@@ -179,7 +180,7 @@ void configure(unsigned threads, std::size_t bytes) noexcept {
 unsigned helpers() noexcept { return wanted_helpers; }
 
 Lane::Lane(CUcontext context, std::size_t bytes, bool (*may_pin)()) noexcept
-    : pool_(pools.of(context)), block_bytes_(staging::block_bytes) {
+    : context_(context), pool_(pools.of(context)), block_bytes_(staging::block_bytes) {
     if (pool_ == nullptr) return;
     const auto others = active.fetch_add(1, std::memory_order_relaxed);
     // Callers copy, too: with half as many of them as helpers, handing over would only cost.
@@ -207,8 +208,9 @@ Lane::Lane(CUcontext context, std::size_t bytes, bool (*may_pin)()) noexcept
     grew_ = true;
 }
 
-Lane::Lane(std::span<Block> own, std::size_t bytes_of_each, std::size_t bytes) noexcept
-    : block_bytes_(bytes_of_each),
+Lane::Lane(CUcontext context, std::span<Block> own, std::size_t bytes_of_each, std::size_t bytes) noexcept
+    : context_(context),
+      block_bytes_(bytes_of_each),
       count_(static_cast<unsigned>(std::min<std::size_t>(own.size(), kMost))),
       team_(bytes >= kWorthATeam ? copiers::running() : 0) {
     for (unsigned i = 0; i < count_; ++i) blocks_[i] = &own[i];
@@ -224,11 +226,17 @@ Lane::~Lane() {
     }
 }
 
+bool Lane::owns(CUstream stream) const noexcept {
+    return pool_ == nullptr || stream == pool_->to_device || stream == pool_->to_host;
+}
 CUstream Lane::to_device() const noexcept { return pool_->to_device; }
 CUstream Lane::to_host() const noexcept { return pool_->to_host; }
 
 CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, std::size_t bytes, CUstream stream,
                         bool wait) noexcept {
+    trace::Transfer traced(trace::Kind::Staging, "staged copy to device", bytes);
+    trace::InStream in_stream(false);
+    const bool ends = wait && lane.owns(stream);
     const Pieces pieces(bytes, lane, false);
     const auto count = pieces.count(), window = std::size_t{lane.size()};
     Crowds crowds;
@@ -252,24 +260,34 @@ CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, std::
             Block& block = lane[sent];
             const auto device = to + pieces.begin(sent);
             // An event where somebody will ask for it.
+            if (ends) in_stream.sent(pieces.size(sent));
             const bool mark = !wait || sent + window < count || sent + 1 == count;
             result = send(block, stream, mark,
                           [&] { return driver.cuMemcpyHtoDAsync_v2(device, block.memory, pieces.size(sent), stream); });
         }
         ++sent;
     }
-    if (!wait) return result;
+    if (!wait) {
+        if (result == CUDA_SUCCESS) traced.done();
+        return result;
+    }
     // The last one's event says it of all; after an error the stream itself does.
     const auto waited = result == CUDA_SUCCESS ? twice([&] { return driver.cuEventSynchronize(lane[count - 1].event); })
                                                : twice([&] { return driver.cuStreamSynchronize(stream); });
+    in_stream.ended(lane.context());
     for (unsigned i = 0; i < lane.size(); ++i) {
         if (waited == CUDA_SUCCESS) lane[i].in_flight = false;
         if (waited != CUDA_SUCCESS && lane[i].in_flight) lane[i].broken = true;
     }
-    return result != CUDA_SUCCESS ? result : waited;
+    if (result == CUDA_SUCCESS) result = waited;
+    if (result == CUDA_SUCCESS) traced.done();
+    return result;
 }
 
 CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, std::size_t bytes, CUstream stream) noexcept {
+    trace::Transfer traced(trace::Kind::Staging, "staged copy to host", bytes);
+    trace::InStream in_stream(true);
+    const bool own = lane.owns(stream);
     const Pieces pieces(bytes, lane, true);
     const auto count = pieces.count(), window = std::size_t{lane.size()};
     Crowds crowds;
@@ -279,6 +297,7 @@ CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, std::size_t b
         while (asked < count && asked - drained < window && result == CUDA_SUCCESS) {
             Block& block = lane[asked];
             if (!is_free(block, true, result)) break;
+            if (own) in_stream.sent(pieces.size(asked));
             const auto device = from + pieces.begin(asked);
             result = send(block, stream, true, [&] {
                 return driver.cuMemcpyDtoHAsync_v2(block.memory, device, pieces.size(asked), stream);
@@ -289,7 +308,7 @@ CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, std::size_t b
         while (arrived < asked && is_free(lane[arrived], arrived == drained, result)) {
             crowds[arrived % window].begin(to + pieces.begin(arrived), lane[arrived].memory, pieces.size(arrived),
                                            pieces.job(), lane.team() == 0, bytes >= kOutgrowsCaches);
-            ++arrived;
+            if (++arrived == count) in_stream.ended(lane.context());
         }
         if (drained == arrived) break;  // an error
         auto& oldest = crowds[drained % window];
@@ -299,6 +318,7 @@ CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, std::size_t b
             ++drained;
         }
     }
+    if (result == CUDA_SUCCESS) traced.done();
     return result;
 }
 

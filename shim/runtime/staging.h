@@ -49,7 +49,7 @@ public:
     Lane(CUcontext context, std::size_t bytes, bool (*may_pin)()) noexcept;
     // Of blocks that are the caller's own, with the helpers that are there if `bytes` are worth it: for the fault path,
     // where nothing may be missing.
-    Lane(std::span<Block> own, std::size_t bytes_of_each, std::size_t bytes) noexcept;
+    Lane(CUcontext context, std::span<Block> own, std::size_t bytes_of_each, std::size_t bytes) noexcept;
     ~Lane();
     Lane(const Lane&) = delete;
     Lane& operator=(const Lane&) = delete;
@@ -63,10 +63,14 @@ public:
     // Blocks were made for it: it took longer than the next will.
     bool grew() const noexcept { return grew_; }
     // Streams of libhpe's own, which wait for nothing of the program's.
+    CUcontext context() const noexcept { return context_; }
+    // Whether the stream is none of the program's.
+    bool owns(CUstream stream) const noexcept;
     CUstream to_device() const noexcept;
     CUstream to_host() const noexcept;
 
 private:
+    const CUcontext context_;
     Pool* pool_ = nullptr;  // nullptr: the blocks are the caller's
     std::array<Block*, kMost> blocks_{};
     std::size_t block_bytes_ = 0;

@@ -23,8 +23,8 @@ wanted = errors(out)
 assert status == 3 and len(wanted) > 5, (status, out, err)
 problems = []
 for protocol in ("batch", "lazy", "rolling"):
-    for block in ("4K", "256K"):
-        variables = {"HPE_PROTOCOL": protocol, "HPE_BLOCK_SIZE": block}
+    for block, trace in (("4K", ""), ("256K", ""), ("4K", "/dev/null")):
+        variables = {"HPE_PROTOCOL": protocol, "HPE_BLOCK_SIZE": block, "HPE_TRACE": trace}
         status, out, err = soft.run([program], **variables)
         lines = err.count(b"hpe: ")
         if status != 3 or errors(out) != wanted or b"WRONG" in out or lines > 3:
@@ -32,5 +32,5 @@ for protocol in ("batch", "lazy", "rolling"):
         status, out, err = soft.run([program, "touch"], **variables)
         if status != -11 or b"cannot fetch" not in err or b"read " in out:
             problems.append(f"{variables}, touched: status {status}\n{out.decode()}\n{err.decode()}")
-print("\n".join(problems) or "6 configurations")
+print("\n".join(problems) or "9 configurations")
 sys.exit(1 if problems else 0)

@@ -56,7 +56,7 @@ void work(CUcontext context, unsigned thread) {
         DO(cuMemAlloc_v2(&device, n));
         {
             hpe::staging::Lane pooled(context, n, [] { return true; });
-            hpe::staging::Lane mine(own, own_bytes, n);
+            hpe::staging::Lane mine(context, own, own_bytes, n);
             auto& lane = pooled.size() != 0 ? pooled : mine;
             staged += pooled.size() != 0;
             const bool wait = round % 2 == 0;

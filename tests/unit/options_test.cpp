@@ -44,6 +44,7 @@ TEST_CASE("defaults, and an empty variable counts as not set") {
     CHECK(options.rolling_size == 0);
     CHECK(options.read_ahead);
     CHECK(options.report.empty());
+    CHECK(options.trace.empty());
     CHECK(options.log == log::Level::Warn);
     CHECK(options.pinned_limit == 0);
     CHECK(options.staging_threads == kAutomatic);
@@ -64,6 +65,7 @@ TEST_CASE("a bad value is named with what is accepted") {
         {"HPE_PINNED_LIMIT", "1K", "auto, or 1M"},
         {"HPE_STAGING_THREADS", "100", "auto, or 0 to 64"},
         {"HPE_STAGING_BLOCK", "128M", "4K to 64M"},
+        {"HPE_TRACE", "-", "a path"},
         {"HPE_LOG", "loud", "error, warn, info or debug"},
     };
     for (const auto& c : cases) {
@@ -80,7 +82,7 @@ TEST_CASE("a bad value is named with what is accepted") {
 
 TEST_CASE("the description names every variable") {
     const auto text = describe_options();
-    for (const char* variable : {"HPE_PROTOCOL", "HPE_BLOCK_SIZE", "HPE_ROLLING_SIZE", "HPE_READ_AHEAD", "HPE_REPORT",
+    for (const char* variable : {"HPE_PROTOCOL", "HPE_BLOCK_SIZE", "HPE_ROLLING_SIZE", "HPE_READ_AHEAD", "HPE_REPORT", "HPE_TRACE",
                                  "HPE_LOG", "HPE_PINNED_LIMIT", "HPE_STAGING_THREADS", "HPE_STAGING_BLOCK"}) {
         CHECK(text.find(variable) != std::string::npos);
     }

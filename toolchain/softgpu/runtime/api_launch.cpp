@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Kernel launches, and the hidden helpers behind kernel<<<grid, block>>>(arguments).
-#include <vector>
+#include <memory>
 
 #include "api.h"
 #include "code.h"
@@ -13,11 +13,13 @@ struct Configuration {
     dim3 grid, block;
     size_t shared_bytes;
     cudaStream_t stream;
+    Configuration* below;
 };
 // Why the thread's last __cudaGetKernel gave no kernel: the launch that follows it has the same reason.
 thread_local cudaError_t no_kernel = cudaErrorInvalidDeviceFunction;
 // A stack: the arguments of a launch may launch kernels themselves.
-thread_local std::vector<Configuration> configurations;
+// A list without a destructor: programs launch in their exit handlers, too, after the thread's own have run.
+thread_local Configuration* configurations = nullptr;
 
 cudaError_t launch(const Driver& d, CUkernel kernel, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
                    cudaStream_t stream, bool cooperative) {
@@ -54,19 +56,19 @@ extern "C" {
 
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, void* stream);
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, void* stream) {
-    configurations.push_back({grid, block, shared_bytes, static_cast<cudaStream_t>(stream)});
+    configurations = new Configuration{grid, block, shared_bytes, static_cast<cudaStream_t>(stream), configurations};
     return 0;
 }
 
 cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared_bytes, void* stream);
 cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared_bytes, void* stream) {
-    if (configurations.empty()) return record(cudaErrorMissingConfiguration);
-    const Configuration& top = configurations.back();
-    *grid = top.grid;
-    *block = top.block;
-    *shared_bytes = top.shared_bytes;
-    *static_cast<cudaStream_t*>(stream) = top.stream;
-    configurations.pop_back();
+    if (configurations == nullptr) return record(cudaErrorMissingConfiguration);
+    const std::unique_ptr<Configuration> top(configurations);
+    *grid = top->grid;
+    *block = top->block;
+    *shared_bytes = top->shared_bytes;
+    *static_cast<cudaStream_t*>(stream) = top->stream;
+    configurations = top->below;
     return cudaSuccess;
 }
 

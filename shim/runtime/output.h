@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// What the report and the timeline are written with: names of files, JSON's strings, symbols as people read them.
+// Outside the fault path; any thread. Errors: open_output() returns -1 and write_all() false, with errno; memory that
+// is missing is thrown (std::bad_alloc).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace hpe {
+
+// "%p" replaced by the process id.
+std::string path_of_output(std::string destination);
+// An empty file at that path, for writing; the caller closes it.
+int open_output(const std::string& path) noexcept;
+bool write_all(int fd, std::string_view text) noexcept;
+
+// Appends a string of JSON. A path or a symbol may hold any byte; an empty one is null.
+void append_json_text(std::string& out, std::string_view text);
+
+// "f(int)" for "_Z1fi"; what is no symbol of C++ stays as it is.
+std::string demangled(const char* symbol);
+
+}  // namespace hpe
