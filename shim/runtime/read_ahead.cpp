@@ -75,6 +75,12 @@ void arrived(Lookout& lookout, Window& window) noexcept {
                           .flag = true});
 }
 
+// Of a lost context: nothing arrives any more, and who knows what did.
+CUresult give_up(Window& window) noexcept {
+    window.work = 0;
+    return CUDA_SUCCESS;
+}
+
 // Locked, its context current.
 CUresult wait(Lookout& lookout, Window& window) noexcept {
     if (window.arrived) return CUDA_SUCCESS;
@@ -82,11 +88,7 @@ CUresult wait(Lookout& lookout, Window& window) noexcept {
     if (window.recorded) result = twice([&] { return driver.cuEventSynchronize(window.event); });
     // One error may pass for a lost context: the stream is asked, too.
     if (result != CUDA_SUCCESS) result = twice([&] { return driver.cuStreamSynchronize(lookout.stream); });
-    // In a lost context nothing arrives any more, and who knows what did.
-    if (lost_context(result)) {
-        window.work = 0;
-        result = CUDA_SUCCESS;
-    }
+    if (lost_context(result)) result = give_up(window);
     if (result == CUDA_SUCCESS) arrived(lookout, window);
     return result;
 }
@@ -172,7 +174,9 @@ CUresult end_windows(Object& object, Chosen&& chosen, End&& end) noexcept {
     CaptureRelaxed relaxed;
     for (auto& window : lookout->windows) {
         if (window.object != &object || !chosen(window)) continue;
-        const auto waited = scope.result() == CUDA_SUCCESS || window.arrived ? wait(*lookout, window) : scope.result();
+        auto waited = scope.result();
+        if (waited == CUDA_SUCCESS || window.arrived) waited = wait(*lookout, window);
+        if (lost_context(waited)) waited = give_up(window);
         if (waited == CUDA_SUCCESS) {
             end(*lookout, window);
         } else {

@@ -14,7 +14,7 @@ expected = open(expected_file, "rb").read()
 
 CONFIGURATIONS = [{"HPE_PROTOCOL": p, "HPE_BLOCK_SIZE": b} for p in ("batch", "lazy") for b in ("4K", "64K", "1M", "32M")]
 CONFIGURATIONS += [{"HPE_PROTOCOL": "rolling", "HPE_BLOCK_SIZE": b, "HPE_ROLLING_SIZE": r}
-                   for b in ("4K", "64K", "1M", "32M") for r in ("1", "2", "auto")]
+                   for b in ("4K", "64K", "1M", "32M", "auto") for r in ("1", "2", "auto")]
 CONFIGURATIONS += [{"HPE_PROTOCOL": "rolling", "HPE_BLOCK_SIZE": "64K", "HPE_TRACE": "/dev/null"}]
 DEVICES = ("1", "2", "4") if "multi_device" in program else ("1",)
 

@@ -22,17 +22,9 @@
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/process.h"
 #include "shim/runtime/real.h"
+#include "tests/sanitizers/do.h"
 
 namespace {
-
-#define DO(call)                                                                      \
-    do {                                                                              \
-        const CUresult result_ = (call);                                              \
-        if (result_ != CUDA_SUCCESS) {                                                \
-            std::fprintf(stderr, "%s: error %d\n", #call, static_cast<int>(result_)); \
-            std::exit(1);                                                             \
-        }                                                                             \
-    } while (0)
 
 using Word = std::uint32_t;
 constexpr unsigned kThreads = 5;

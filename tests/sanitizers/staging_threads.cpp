@@ -14,17 +14,9 @@
 #include "shim/runtime/pinned.h"
 #include "shim/runtime/real.h"
 #include "shim/runtime/staging.h"
+#include "tests/sanitizers/do.h"
 
 namespace {
-
-#define DO(call)                                                                      \
-    do {                                                                              \
-        const CUresult result_ = (call);                                              \
-        if (result_ != CUDA_SUCCESS) {                                                \
-            std::fprintf(stderr, "%s: error %d\n", #call, static_cast<int>(result_)); \
-            std::exit(1);                                                             \
-        }                                                                             \
-    } while (0)
 
 using Bytes = std::vector<std::byte>;
 std::atomic<std::size_t> wrong{0}, staged{0};
