@@ -82,8 +82,9 @@ TEST_CASE("a bad value is named with what is accepted") {
 
 TEST_CASE("the description names every variable") {
     const auto text = describe_options();
-    for (const char* variable : {"HPE_PROTOCOL", "HPE_BLOCK_SIZE", "HPE_ROLLING_SIZE", "HPE_READ_AHEAD", "HPE_REPORT", "HPE_TRACE",
-                                 "HPE_LOG", "HPE_PINNED_LIMIT", "HPE_STAGING_THREADS", "HPE_STAGING_BLOCK"}) {
+    for (const char* variable :
+         {"HPE_PROTOCOL", "HPE_BLOCK_SIZE", "HPE_ROLLING_SIZE", "HPE_READ_AHEAD", "HPE_REPORT", "HPE_TRACE", "HPE_LOG",
+          "HPE_PINNED_LIMIT", "HPE_STAGING_THREADS", "HPE_STAGING_BLOCK"}) {
         CHECK(text.find(variable) != std::string::npos);
     }
 }
