@@ -41,6 +41,20 @@ inline void wait_before_lazy_load(CUfunction function) {
     in_flight.wait();
 }
 
+[[gnu::noinline]] inline CUresult release_before(CUstream stream, Flavour flavour) {
+    if (stream == nullptr) stream = flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+    return coherence().release(&stream);
+}
+
+// As enqueue(), but the stream waits for what is sent before it, and not the CPU.
+template <class C, class... A>
+HPE_HOT CUresult launch(const C& call, A... arguments) {
+    const CUstream stream = stream_of(arguments...);
+    return device_work(
+        stream, call.flavour, [&] { return release_before(stream, call.flavour); },
+        [&]() __attribute__((always_inline)) { return call(arguments...); });
+}
+
 // Once objects are in use on the host, or host functions.
 template <class C, class Function, class... Extra>
 [[gnu::noinline]] CUresult launch_prepared(const C& call, Function function, unsigned gx, unsigned gy, unsigned gz,
@@ -48,15 +62,15 @@ template <class C, class Function, class... Extra>
                                            void** parameters, Extra... extra) {
     wait_before_lazy_load(function);
     if (!coherence().needs_release()) {
-        return enqueue(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra...);
+        return launch(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra...);
     }
     void** more = nullptr;
     if constexpr (sizeof...(extra) == 1) more = (extra, ...);
     const Arguments settled(function, parameters, more);
     if constexpr (sizeof...(extra) == 1) {
-        return enqueue(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, more);
+        return launch(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, more);
     } else {
-        return enqueue(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters);
+        return launch(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters);
     }
 }
 
@@ -65,7 +79,7 @@ HPE_HOT CUresult launch_kernel(const C& call, Function function, Rest... rest) {
     if (coherence().needs_release() || coherence().expects_callbacks()) [[unlikely]] {
         return launch_prepared(call, function, rest...);
     }
-    return enqueue(call, function, rest...);
+    return launch(call, function, rest...);
 }
 
 template <class C>

@@ -70,8 +70,10 @@ public:
     Room& room() noexcept { return room_; }
     // False: no block of any object is valid on the host and no flush is under way, so a launch needs nothing.
     bool needs_release() const noexcept { return hot_objects_.load(std::memory_order_acquire) != 0; }
-    // Flushes every Dirty block and invalidates every host copy. In the room, as a launch.
-    CUresult release();
+    // Flushes every Dirty block and invalidates every host copy. In the room, as a launch. The CPU waits until the
+    // device has it all, or, with a stream of the current context, that stream does.
+    CUresult release() { return release(nullptr); }
+    CUresult release(const CUstream* stream);
     // The same for what the device is about to read or overwrite. In the room, as a launch.
     CUresult before_device_reads(DeviceRange range) { return apply_to_range(range, Event::DeviceRead); }
     CUresult before_device_writes(DeviceRange range) { return apply_to_range(range, Event::DeviceWrite); }
@@ -135,14 +137,17 @@ private:
     CUresult release_object(Object& object);
     CUresult apply_to_range(DeviceRange range, Event event);
     template <class Choose>
-    CUresult apply(std::span<Object* const> objects, Choose&& event_of);
+    CUresult apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream = nullptr);
+    CUresult sent(const CUstream* stream);
+    CUresult settle_flushes() noexcept;
+    void streams_wait(bool some) noexcept;
 
     Protocol* protocol_ = nullptr;
     std::size_t block_size_ = 0;
     ObjectTable table_;
     ObjectPool pool_;
     // What a launch looks at, side by side.
-    std::atomic<std::uint32_t> hot_objects_{0};
+    std::atomic<std::uint32_t> hot_objects_{0};  // and one more while a stream waits for flushes instead of the CPU
     std::atomic<bool> callbacks_{false};
     std::atomic<CUresult> damage_{CUDA_SUCCESS};
     Room room_;
@@ -152,6 +157,10 @@ private:
     SpinLock mapping_;                      // one shadow is mapped at a time
     // Faults would be served sooner with helper threads, which cannot be made there.
     std::atomic<bool> helpers_wanted_{false};
+    // Streams wait for flushes, the CPU has not: a block that is Invalid may still be on its way. Changed under the
+    // lock.
+    std::atomic<bool> streams_wait_{false};
+    SpinLock flushes_;
 };
 
 extern constinit Coherence the_coherence;

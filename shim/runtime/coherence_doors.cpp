@@ -77,7 +77,7 @@ bool protect_run(const Held& first, const Held& last, State state) noexcept {
 // The order is what makes it right: first no thread can write a block any more, then its bytes are read through the
 // view, then the device has them, and only then the block counts as Invalid.
 template <class Choose>
-CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of) {
+CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream) {
     static std::vector<Held>& held = *new std::vector<Held>;  // guarded by the mutex that the caller holds
     held.clear();
     for (Object* object : objects) {
@@ -117,8 +117,8 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of) {
                     engine.flush(*a.object, a.object->offset_of(a.index), span_bytes(a, b), Engine::Order::Launching);
                 return result == CUDA_SUCCESS;
             });
-        const auto drained = engine.drain();
-        if (result == CUDA_SUCCESS) result = drained;
+        const auto waited = sent(result == CUDA_SUCCESS ? stream : nullptr);
+        if (result == CUDA_SUCCESS) result = waited;
     }
 
     if (result != CUDA_SUCCESS) {
@@ -138,7 +138,36 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of) {
     return result;
 }
 
-CUresult Coherence::release() {
+// What was flushed is waited for: by the stream, if there is one and it can be told to, or here. As long as streams do
+// it, every launch comes by here, since it may be in another stream.
+CUresult Coherence::sent(const CUstream* stream) {
+    std::scoped_lock lock(flushes_);
+    const bool told = stream != nullptr && engine.let_wait(*stream) == CUDA_SUCCESS;
+    const auto result = told ? CUDA_SUCCESS : engine.drain();
+    if (result == CUDA_SUCCESS) streams_wait(engine.draining());
+    return result;
+}
+
+// Also in the fault path.
+CUresult Coherence::settle_flushes() noexcept {
+    if (!streams_wait_.load(std::memory_order_acquire)) return CUDA_SUCCESS;
+    // Until the drain is over for all: who comes second must not go on before.
+    std::scoped_lock lock(flushes_);
+    const auto result = engine.drain();
+    if (result == CUDA_SUCCESS) streams_wait(false);
+    return result;
+}
+
+void Coherence::streams_wait(bool some) noexcept {
+    if (streams_wait_.exchange(some, std::memory_order_acq_rel) == some) return;
+    if (some) {
+        hot_objects_.fetch_add(1, std::memory_order_release);
+    } else {
+        hot_objects_.fetch_sub(1, std::memory_order_release);
+    }
+}
+
+CUresult Coherence::release(const CUstream* stream) {
     if (damage() != CUDA_SUCCESS) return damage();
     if (helpers_wanted_.exchange(false, std::memory_order_relaxed)) copiers::start(staging::helpers());
     SignalsBlocked blocked;
@@ -158,7 +187,8 @@ CUresult Coherence::release() {
     std::vector<Object*> objects;
     objects.reserve(listed.size());
     for (const auto& [base, object] : listed) objects.push_back(object);
-    const auto result = apply(objects, [](const Object&, std::uint32_t) { return Event::Release; });
+    const auto result = apply(
+        objects, [](const Object&, std::uint32_t) { return Event::Release; }, stream);
     if (result == CUDA_SUCCESS) protocol_->released();
     for (Object* object : objects) {
         object->hot.store(false, std::memory_order_seq_cst);
@@ -213,6 +243,7 @@ void Coherence::acquire() {
     if (in_flight.work() != work) return;
     SignalsBlocked blocked;
     std::scoped_lock lock(apply_mutex());
+    if (settle_flushes() != CUDA_SUCCESS) return;
     for (Object* object : live_objects::all()) {
         if (object->serial() % 2 == 0 || !object->shadowed.load(std::memory_order_acquire)) continue;
         for (std::uint32_t i = 0; i < object->blocks(); ++i) {

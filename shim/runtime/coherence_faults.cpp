@@ -246,6 +246,9 @@ CUresult Coherence::bring(const Run& run, Event event, State next, bool unordere
     if (object.birth == work && next == State::Dirty) return CUDA_SUCCESS;
     auto result = CUDA_SUCCESS;
     with_driver(unordered, [&] {
+        // What a launch's stream waits for may still be on its way out of the very view.
+        result = settle_flushes();
+        if (result != CUDA_SUCCESS) return;
         // In a callback the device is at work: what it was asked for before is of no use.
         if (any_expected) result = read_ahead::settle(object, run.first, run.count, unordered ? 0 : work);
         if (result != CUDA_SUCCESS) return;
@@ -316,7 +319,8 @@ void Coherence::fetch_ahead(Object& object, const Stretch& stretch) noexcept {
             break;
         }
     }
-    read_ahead::start(object, reached, work);
+    // With the blocks locked: whoever made them Invalid has told whether streams wait.
+    if (settle_flushes() == CUDA_SUCCESS) read_ahead::start(object, reached, work);
     for (std::uint32_t i = 0; i < reached.count; ++i) object.block(reached.at(i)).unlock();
 }
 

@@ -131,6 +131,7 @@ bool Coherence::bring_whole(Object& object, std::uint32_t count, bool unordered)
     with_driver(unordered, [&] {
         // Nothing may arrive later in what is about to be written.
         result = read_ahead::drop(object);
+        if (result == CUDA_SUCCESS) result = settle_flushes();
         for (std::uint32_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
             const auto state = object.block(i).peek().state;
             if (!valid_on_host(state)) result = engine.fetch(object, object.offset_of(i), object.bytes_of(i), order);

@@ -30,6 +30,7 @@ struct Channel {
     std::atomic<CUcontext> context{nullptr};
     SpinLock lock;  // guards what follows
     CUstream to_host = nullptr, to_device = nullptr;
+    CUevent flushed = nullptr;            // after the flushes that a stream of the program's waits for
     trace::InStream in_to_device{false};  // what `sent` counts
     // Its own, so that a fault can be served though all others are taken; kBlock bytes each.
     std::array<staging::Block, 2> blocks{};
@@ -229,6 +230,38 @@ CUresult Engine::drain() noexcept {
     return first;
 }
 
+CUresult Engine::let_wait(CUstream stream) noexcept {
+    if (!draining()) return CUDA_SUCCESS;
+    for (auto& channel : channels) {
+        const auto context = channel.context.load(std::memory_order_acquire);
+        if (context == nullptr) break;
+        if (channel.sent.load(std::memory_order_acquire) == 0) continue;
+        std::scoped_lock lock(channel.lock);
+        ContextScope scope(context);
+        CaptureRelaxed relaxed;
+        auto result = scope.result();
+        // Often they have ended already.
+        if (result == CUDA_SUCCESS && driver.cuStreamQuery(channel.to_device) == CUDA_SUCCESS &&
+            drain_channel(channel) == CUDA_SUCCESS) {
+            continue;
+        }
+        if (result == CUDA_SUCCESS && channel.flushed == nullptr) {
+            result = twice([&] { return driver.cuEventCreate(&channel.flushed, CU_EVENT_DISABLE_TIMING); });
+            if (result != CUDA_SUCCESS) channel.flushed = nullptr;
+        }
+        if (result == CUDA_SUCCESS) {
+            result = twice([&] { return driver.cuEventRecord(channel.flushed, channel.to_device); });
+        }
+        if (result == CUDA_SUCCESS) {
+            result = twice([&] { return driver.cuStreamWaitEvent(stream, channel.flushed, 0); });
+        }
+        if (result != CUDA_SUCCESS) return result;
+    }
+    return CUDA_SUCCESS;
+}
+
+bool Engine::draining() const noexcept { return outstanding.load(std::memory_order_acquire) != 0; }
+
 void Engine::forget(CUcontext context) noexcept {
     Channel* channel = channels.known(context);
     if (channel == nullptr) return;
@@ -236,6 +269,7 @@ void Engine::forget(CUcontext context) noexcept {
     outstanding.fetch_sub(channel->sent.exchange(0), std::memory_order_release);
     channel->to_host = nullptr;
     channel->to_device = nullptr;
+    channel->flushed = nullptr;
     channel->in_to_device.forget();
     channel->blocks = {};
 }

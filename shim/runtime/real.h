@@ -33,6 +33,7 @@ struct Driver {
     F(cuStreamSynchronize)               \
     F(cuStreamIsCapturing)               \
     F(cuStreamQuery)                     \
+    F(cuStreamWaitEvent)                 \
     F(cuThreadExchangeStreamCaptureMode) \
     F(cuEventCreate)                     \
     F(cuEventRecord)                     \

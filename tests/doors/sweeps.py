@@ -37,7 +37,7 @@ totals = {case: run(case) for case in cases}
 for case in cases:
     for options in OPTIONS:
         run(case, **options)
-    if case.endswith("_between") or case in ("threads", "devices"):
+    if case.endswith("_between") or case in ("threads", "devices", "callback_while_flushing"):
         run(case, **SLOW)
         run(case, HPE_BLOCK_SIZE="1M", HPE_PINNED_LIMIT="4M")
 

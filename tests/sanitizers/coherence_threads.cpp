@@ -58,7 +58,7 @@ struct Swept {
         {
             hpe::LaunchInRoom in_room(state.room());
             const auto begin = static_cast<std::uintptr_t>(device) + first * sizeof(Word);
-            DO(as_a_launch ? state.release() : state.before_device_writes({begin, count * sizeof(Word)}));
+            DO(as_a_launch ? state.release(&stream) : state.before_device_writes({begin, count * sizeof(Word)}));
             DO(cuMemsetD32Async(begin, value, count, stream));
             hpe::in_flight.enqueued(stream, hpe::Flavour::Legacy, in_room.slot());
         }

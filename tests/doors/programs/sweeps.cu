@@ -307,6 +307,76 @@ void reset_between() {
         b.read(0, b.size());
     }
 }
+// What the CPU wrote before a launch is on its way when the launch returns: every stream, every copy, the CPU itself and a
+// launch that fails find it there.
+void flushes_between() {
+    cudaStream_t first, second;
+    CHECK(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    Swept a, b, c;
+    Word* to = nullptr;
+    CHECK(cudaMallocHost(&to, kWords * sizeof(Word)));
+    a.warm();
+    b.warm();
+    c.warm();
+    for (Word round = 0; round < 6; ++round) {
+        a.write(0, a.size(), round);
+        b.write(0, b.size(), round + 1);
+        c.write(c.size() / 2, c.size(), round + 2);
+        if (round % 3 == 2) {
+            advance<<<1, 32, 1 << 28, second>>>(b.data, b.size(), 1);  // too much shared memory
+            wrong += cudaGetLastError() == cudaSuccess;
+            b.read(b.size() - 1000, b.size());  // what was written last goes last
+            b.read(0, b.size());
+        }
+        a.kernel(round, first);
+        if (round % 3 == 0) b.kernel(round, second);
+        if (round % 3 == 1) {
+            CHECK(cudaMemcpyAsync(to, b.data, b.size() * sizeof(Word), cudaMemcpyDeviceToHost, second));
+            CHECK(cudaStreamSynchronize(second));
+            for (std::size_t i = 0; i < b.size(); ++i) wrong += to[i] != b.model[i];
+        }
+        c.read(0, c.size());
+        b.read(0, b.size());
+        a.read(0, a.size());
+    }
+    CHECK(cudaFreeHost(to));
+    CHECK(cudaStreamDestroy(first));
+    CHECK(cudaStreamDestroy(second));
+}
+// A host function looks at what another stream's launch is sending.
+struct Looking {
+    const Swept* swept;
+    std::atomic<bool> launched{false};
+};
+void callback_while_flushing() {
+    cudaStream_t first, second;
+    CHECK(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    Swept a, b;
+    a.warm();
+    b.warm();
+    a.kernel(1, second);
+    for (Word round = 0; round < 4; ++round) {
+        b.write(0, b.size(), round);
+        Looking looking{&b};
+        CHECK(cudaLaunchHostFunc(
+            first,
+            [](void* argument) {
+                auto* with = static_cast<Looking*>(argument);
+                while (!with->launched) std::this_thread::yield();
+                with->swept->read(with->swept->size() - 1000, with->swept->size());
+            },
+            &looking));
+        a.kernel(round, second);
+        looking.launched = true;
+        CHECK(cudaStreamSynchronize(first));
+        b.read(0, b.size());
+        a.read(0, a.size());
+    }
+    CHECK(cudaStreamDestroy(first));
+    CHECK(cudaStreamDestroy(second));
+}
 void two_objects() {
     Swept a, b;
     for (Word round = 0; round < 4; ++round) {
@@ -395,7 +465,7 @@ const struct {
     CASE(kernel_and_wait_between), CASE(memset_between), CASE(copy_between),
     CASE(pinned_copy_between), CASE(graph_between),   CASE(while_capturing),
     CASE(another_thread_between), CASE(callback_between), CASE(block_by_block), CASE(written_on_the_way), CASE(fresh), CASE(freed_between),
-    CASE(reset_between),   CASE(two_objects),         CASE(threads),
+    CASE(reset_between), CASE(flushes_between), CASE(callback_while_flushing),   CASE(two_objects),         CASE(threads),
     CASE(threads_and_frees), CASE(devices),           CASE(exit_between),
 };
 
