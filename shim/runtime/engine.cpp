@@ -129,6 +129,18 @@ CUresult drain_channel(Channel& channel) noexcept {
     return result;
 }
 
+// The channel is locked, its context current.
+CUresult record_flushes(Channel& channel) noexcept {
+    if (channel.flushed == nullptr) {
+        const auto made = twice([&] { return driver.cuEventCreate(&channel.flushed, CU_EVENT_DISABLE_TIMING); });
+        if (made != CUDA_SUCCESS) {
+            channel.flushed = nullptr;
+            return made;
+        }
+    }
+    return twice([&] { return driver.cuEventRecord(channel.flushed, channel.to_device); });
+}
+
 // The channel is locked and open; the view is pinned.
 CUresult send_pinned(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes) noexcept {
     const auto result = twice([&] { return driver.cuMemcpyHtoDAsync_v2(device, view, bytes, channel.to_device); });
@@ -237,21 +249,19 @@ CUresult Engine::let_wait(CUstream stream) noexcept {
         if (context == nullptr) break;
         if (channel.sent.load(std::memory_order_acquire) == 0) continue;
         std::scoped_lock lock(channel.lock);
-        ContextScope scope(context);
         CaptureRelaxed relaxed;
-        auto result = scope.result();
-        // Often they have ended already.
-        if (result == CUDA_SUCCESS && driver.cuStreamQuery(channel.to_device) == CUDA_SUCCESS &&
-            drain_channel(channel) == CUDA_SUCCESS) {
-            continue;
+        auto result = CUDA_SUCCESS;
+        {
+            ContextScope scope(context);
+            result = scope.result();
+            // Often they have ended already.
+            if (result == CUDA_SUCCESS && driver.cuStreamQuery(channel.to_device) == CUDA_SUCCESS &&
+                drain_channel(channel) == CUDA_SUCCESS) {
+                continue;
+            }
+            if (result == CUDA_SUCCESS) result = record_flushes(channel);
         }
-        if (result == CUDA_SUCCESS && channel.flushed == nullptr) {
-            result = twice([&] { return driver.cuEventCreate(&channel.flushed, CU_EVENT_DISABLE_TIMING); });
-            if (result != CUDA_SUCCESS) channel.flushed = nullptr;
-        }
-        if (result == CUDA_SUCCESS) {
-            result = twice([&] { return driver.cuEventRecord(channel.flushed, channel.to_device); });
-        }
+        // In the program's context, whose default stream may be meant.
         if (result == CUDA_SUCCESS) {
             result = twice([&] { return driver.cuStreamWaitEvent(stream, channel.flushed, 0); });
         }
