@@ -250,7 +250,8 @@ CUresult Coherence::bring(const Run& run, Event event, State next, bool unordere
         result = settle_flushes();
         if (result != CUDA_SUCCESS) return;
         // In a callback the device is at work: what it was asked for before is of no use.
-        if (any_expected) result = read_ahead::settle(object, run.first, run.count, unordered ? 0 : work);
+        if (any_expected)
+            result = read_ahead::settle(object, run.first, run.count, unordered ? read_ahead::kNothing : work);
         if (result != CUDA_SUCCESS) return;
         const auto missing = [&](std::uint32_t i) {
             if (!wanted(i)) return false;

@@ -22,8 +22,8 @@ namespace {
 struct Window {
     Object* object = nullptr;  // nullptr: free
     Stretch stretch;
-    std::uint64_t work = 0;   // InFlight::work() when it was sent for; 0: what is in the view is good for nothing
-    CUevent event = nullptr;  // after its last transfer
+    std::uint64_t work = kNothing;  // InFlight::work() when it was sent for; kNothing: who knows what is in the view
+    CUevent event = nullptr;        // after its last transfer
     bool recorded = false;
     bool arrived = false;
     std::uint64_t sent = 0;  // when, and in how many bytes, for the timeline
@@ -77,7 +77,7 @@ void arrived(Lookout& lookout, Window& window) noexcept {
 
 // Of a lost context: nothing arrives any more, and who knows what did.
 CUresult give_up(Window& window) noexcept {
-    window.work = 0;
+    window.work = kNothing;
     return CUDA_SUCCESS;
 }
 
@@ -236,7 +236,7 @@ void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept 
     if (result == CUDA_SUCCESS) return traced.done();
     // What has been sent for already must not arrive later: without an end the window stays, and whoever needs one of
     // its blocks waits again.
-    window->work = 0;
+    window->work = kNothing;
     if (wait(*lookout, *window) == CUDA_SUCCESS) close(*lookout, *window);
 }
 
@@ -244,7 +244,7 @@ CUresult settle(Object& object, std::uint32_t first, std::uint32_t count, std::u
     return end_windows(
         object, [&](const Window& window) { return covers(window, first, count); },
         [&](Lookout& lookout, Window& window) {
-            if (window.work != work) close(lookout, window);
+            if (window.work != work || work == kNothing) close(lookout, window);
         });
 }
 
@@ -265,8 +265,11 @@ void forget(CUcontext context) noexcept {
     if (lookout == nullptr) return;
     std::scoped_lock lock(lookout->lock);
     lookout->stream = nullptr;
+    // An object that could not be freed keeps no mark of what will never arrive.
+    for (auto& window : lookout->windows) {
+        if (window.object != nullptr) close(*lookout, window);
+    }
     lookout->windows = {};
-    lookout->windows_used.store(0, std::memory_order_release);
 }
 
 }  // namespace hpe::read_ahead

@@ -30,9 +30,12 @@ bool on() noexcept;
 // InFlight::work() of this moment. From pinned views only: nothing else would overlap.
 void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept;
 
+// Instead of InFlight::work(), which is never 0: while device work is under way nothing that was sent for is of use.
+constexpr std::uint64_t kNothing = 0;
+
 // No transfer to the blocks [first, first + count) is under way on return. Those still marked then are as the device
-// has them, given that `work` is InFlight::work() of this moment: who takes the mark of a block away
-// (Block::take_expected) may make it valid, or calls wasted().
+// has them, given that `work` is InFlight::work() of this moment; with kNothing none is marked. Who takes the mark of a
+// block away (Block::take_expected) may make it valid, or calls wasted().
 CUresult settle(Object& object, std::uint32_t first, std::uint32_t count, std::uint64_t work) noexcept;
 
 // What a block that was marked turned out to be.
