@@ -17,6 +17,10 @@ struct Driver {
     DRIVER_FUNCTION(cuDevicePrimaryCtxReset, 11000)
     DRIVER_FUNCTION(cuDevicePrimaryCtxGetState, 7000)
     DRIVER_FUNCTION(cuFuncGetModule, 11000)
+    DRIVER_FUNCTION(cuFuncGetName, 12030)
+    DRIVER_FUNCTION(cuFuncGetAttribute, 2020)
+    DRIVER_FUNCTION(cuFuncIsLoaded, 12040)
+    DRIVER_FUNCTION(cuKernelGetFunction, 12000)
     DRIVER_FUNCTION(cuMemFree, 3020)
     DRIVER_FUNCTION(cuMemAllocHost, 3020)
     DRIVER_FUNCTION(cuMemHostAlloc, 2020)
@@ -187,6 +191,22 @@ static void kernels(const Driver& d) {
     FAILS(cudaErrorInvalidDeviceFunction, cudaGetKernel(&kernel, &nothing));
     CUmodule module;
     WRONG(d.cuFuncGetModule(&module, nullptr));
+    // A kernel can be launched like a function, but not be asked like one.
+    CUDA(cudaGetKernel(&kernel, bounded));
+    const auto as_function = reinterpret_cast<CUfunction>(kernel);
+    const char* name;
+    int registers;
+    auto state = CU_FUNCTION_LOADING_STATE_UNLOADED;
+    ANSWERS(CUDA_ERROR_INVALID_HANDLE, d.cuFuncGetModule(&module, as_function));
+    ANSWERS(CUDA_ERROR_INVALID_HANDLE, d.cuFuncGetName(&name, as_function));
+    ANSWERS(CUDA_ERROR_INVALID_HANDLE, d.cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, as_function));
+    ANSWERS(CUDA_ERROR_INVALID_HANDLE, d.cuFuncIsLoaded(&state, as_function));
+    CUfunction function;
+    DRIVER(d.cuKernelGetFunction(&function, kernel));
+    EXPECT(function != as_function);
+    DRIVER(d.cuFuncIsLoaded(&state, function));
+    EXPECT(state == CU_FUNCTION_LOADING_STATE_LOADED);
+    DRIVER(d.cuFuncGetModule(&module, function));
 }
 
 static void contexts(const Driver& d) {

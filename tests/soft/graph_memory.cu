@@ -326,14 +326,32 @@ static void outside(cudaStream_t stream) {
     CUDA(cudaDeviceGraphMemTrim(0));
 }
 
+// Whoever needs the memory misses it.
+static void too_much(cudaMemAllocNodeParams p) {
+    cudaGraph_t graph;
+    cudaGraphNode_t node, release;
+    cudaGraphExec_t exec;
+    CUDA(cudaGraphCreate(&graph, 0));
+    CUDA(cudaGraphAddMemAllocNode(&node, graph, nullptr, 0, &p));
+    CUDA(cudaGraphAddMemFreeNode(&release, graph, &node, 1, p.dptr));
+    CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    FAILS(cudaErrorMemoryAllocation, cudaGraphUpload(exec, nullptr));
+    FAILS(cudaErrorMemoryAllocation, cudaGraphLaunch(exec, nullptr));
+    CUDA(cudaDeviceSynchronize());
+    CUDA(cudaGraphExecDestroy(exec));
+    CUDA(cudaGraphDestroy(graph));
+}
+
 static void refusals() {
     std::size_t free_bytes, total;
     CUDA(cudaMemGetInfo(&free_bytes, &total));
     cudaGraph_t graph;
     CUDA(cudaGraphCreate(&graph, 0));
     cudaGraphNode_t node;
-    auto p = wanted(total * 2);
+    auto p = wanted(std::size_t{1} << 44);
     FAILS(cudaErrorMemoryAllocation, cudaGraphAddMemAllocNode(&node, graph, nullptr, 0, &p));
+    p = wanted(total * 2);
+    too_much(p);
     p = wanted(0);
     FAILS(cudaErrorInvalidValue, cudaGraphAddMemAllocNode(&node, graph, nullptr, 0, &p));
     FAILS(cudaErrorInvalidValue, cudaGraphAddMemAllocNode(&node, graph, nullptr, 0, nullptr));

@@ -72,9 +72,10 @@ int model_index(double x, int n, const Reading& r) {
     if (!r.normalized && (mode == cudaAddressModeWrap || mode == cudaAddressModeMirror)) mode = cudaAddressModeClamp;
     if (r.normalized) {
         const double whole = std::floor(x), fraction = x - whole;
-        if (mode == cudaAddressModeWrap) x = fraction;
-        if (mode == cudaAddressModeMirror) x = std::fmod(whole, 2) == 0 ? fraction : 1 - fraction;
+        if (mode == cudaAddressModeWrap || mode == cudaAddressModeMirror) x = fraction;
         x *= n;
+        // Of mirrored texels, also on their edges, where the guide's formula gives the neighbour (seen on an H200).
+        if (mode == cudaAddressModeMirror && std::fmod(whole, 2) != 0) x = n - 1 - std::floor(x);
     }
     const double i = std::floor(x);
     if (i >= 0 && i < n) return static_cast<int>(i);
@@ -138,10 +139,8 @@ std::vector<unsigned> model(const Texels& t, Form form, const Reading& r, const 
 float coordinate(int n, const Reading& r) {
     const bool exact = !r.normalized || (n & (n - 1)) == 0;
     const float fractions[] = {0.5f, 0.25f, 0.75f, 0.0f};
-    float fraction = fractions[below(exact ? 4 : 3)];
+    const float fraction = fractions[below(exact ? 4 : 3)];
     const int texel = below(5 * n) - 2 * n;
-    // Where mirrors meet, the guide's formula leaves the texture.
-    if (r.mode == cudaAddressModeMirror && texel % n == 0 && fraction == 0) fraction = 0.5f;
     const float x = static_cast<float>(texel) + fraction;
     return r.normalized ? x / static_cast<float>(n) : x;
 }

@@ -218,9 +218,23 @@ CopyOp copy_of_2d(const CUDA_MEMCPY2D* d) {
     return op;
 }
 
+// Between an array of lines in layers and memory of a device the rows of a slice beyond the first are not skipped: seen
+// on an H200, and not with memory of the host.
+bool in_lines(CUmemorytype type, CUarray array, CUmemorytype other, CUdeviceptr address) {
+    if (type != CU_MEMORYTYPE_ARRAY || other == CU_MEMORYTYPE_ARRAY || other == CU_MEMORYTYPE_HOST) return false;
+    const auto& descriptor = array_of(array)->descriptor;
+    if (descriptor.Height != 0 || descriptor.Depth == 0) return false;
+    const AllocationRef there = driver().addresses.find(address);
+    return there && (there->on_device() || there->kind == Kind::Managed);
+}
+
 template <class Descriptor>
-CopyOp copy_of_3d(const Descriptor* d) {
-    require(d != nullptr && d->srcLOD == 0 && d->dstLOD == 0);
+CopyOp copy_of_3d(const Descriptor* given) {
+    require(given != nullptr && given->srcLOD == 0 && given->dstLOD == 0);
+    Descriptor settled = *given;
+    auto* const d = &settled;
+    if (in_lines(d->dstMemoryType, d->dstArray, d->srcMemoryType, d->srcDevice)) d->srcHeight = 1;
+    if (in_lines(d->srcMemoryType, d->srcArray, d->dstMemoryType, d->dstDevice)) d->dstHeight = 1;
     CopyOp op;
     op.width = d->WidthInBytes;
     op.height = d->Height;

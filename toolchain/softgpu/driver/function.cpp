@@ -84,7 +84,7 @@ unsigned blocks_per_multiprocessor_of(KernelFunction& function, unsigned threads
 
 CUresult api::cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) {
     require(value != nullptr && attribute >= 0 && attribute < CU_FUNC_ATTRIBUTE_MAX);
-    const auto function = function_of(handle);
+    const auto function = function_itself(handle);
     const KernelInfo& info = function->info();
     switch (attribute) {
         case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = static_cast<int>(info.max_threads); break;
@@ -140,13 +140,13 @@ CUresult api::cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig config)
 
 CUresult api::cuFuncGetModule(CUmodule* module, CUfunction handle) {
     require(module != nullptr && handle != nullptr);
-    *module = function_of(handle)->module->handle();
+    *module = function_itself(handle)->module->handle();
     return CUDA_SUCCESS;
 }
 
 CUresult api::cuFuncGetName(const char** name, CUfunction handle) {
     require(name != nullptr);
-    *name = function_of(handle)->name.c_str();
+    *name = function_itself(handle)->name.c_str();
     return CUDA_SUCCESS;
 }
 
@@ -162,7 +162,7 @@ CUresult api::cuFuncGetParamInfo(CUfunction handle, size_t index, size_t* offset
 
 CUresult api::cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction handle) {
     require(state != nullptr);
-    *state = function_of(handle)->loaded ? CU_FUNCTION_LOADING_STATE_LOADED : CU_FUNCTION_LOADING_STATE_UNLOADED;
+    *state = function_itself(handle)->loaded ? CU_FUNCTION_LOADING_STATE_LOADED : CU_FUNCTION_LOADING_STATE_UNLOADED;
     return CUDA_SUCCESS;
 }
 

@@ -362,8 +362,10 @@ CUresult api::cuGraphExecDestroy(CUgraphExec handle) {
 }
 
 CUresult api::cuGraphUpload(CUgraphExec handle, CUstream stream) {
-    exec_of(handle);
-    stream_of(stream);
+    const auto exec = exec_of(handle);
+    const auto there = stream_of(stream);
+    const std::lock_guard lock(driver().order);
+    exec->upload(*there);
     return CUDA_SUCCESS;
 }
 

@@ -102,6 +102,8 @@ public:
     // With the order lock held. Throws INVALID_VALUE and OUT_OF_MEMORY for memory that it cannot allocate or free, and
     // has done nothing then.
     void launch(Stream& stream);
+    // So that a launch finds the memory ready. With the order lock held. Throws OUT_OF_MEMORY.
+    void upload(Stream& stream);
     // Which memory its nodes allocate and free, asked of them anew. With the order lock held.
     void collect_memory();
     // An updated node's handle means what the node's own did.

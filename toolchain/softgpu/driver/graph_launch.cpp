@@ -84,6 +84,22 @@ void GraphExec::prepare_memory(Stream& stream, std::span<const TaskRef> start, s
         }
 }
 
+void GraphExec::upload(Stream& stream) {
+    const std::vector<TaskRef> start = predecessors(stream);
+    std::vector<std::shared_ptr<GraphBlock>> blocks;
+    for (const auto& allocation : allocated_) add_once(blocks, allocation->block);
+    std::vector<std::pair<Device*, GraphChunk>> taken;
+    bool enough = true;
+    for (const auto& block : blocks) {
+        if (block->allocated) continue;
+        GraphChunk chunk;
+        enough = enough && graph_memory(block->device).take(block->size, stream, start, chunk);
+        if (enough) taken.emplace_back(&block->device, std::move(chunk));
+    }
+    for (auto& [device, chunk] : taken) graph_memory(*device).give_back(std::move(chunk));
+    require(enough, CUDA_ERROR_OUT_OF_MEMORY);
+}
+
 void GraphExec::finish_memory(const Stream& stream, const TaskRef& finish) {
     for (const auto& block : kept_) block->allocated = true;
     for (const auto& block : foreign_) block->allocated = false;

@@ -146,7 +146,10 @@ void GraphMemory::reset_high(CUgraphMem_attribute which) {
 
 GraphBlock::GraphBlock(Device& owner, std::uint64_t wanted)
     : device(owner), bytes(wanted), size(round_up(wanted, page_2m)) {
-    require(bytes <= device.memory.capacity(), CUDA_ERROR_OUT_OF_MEMORY);
+    // More than the device has is only missed by who launches the graph; not even that many addresses are there for one
+    // (an H200 gives 300 GB and refuses 2^44).
+    constexpr std::uint64_t too_many = std::uint64_t{1} << 44;
+    require(bytes < too_many, CUDA_ERROR_OUT_OF_MEMORY);
     address = driver().addresses.reserve(size, page_2m);
     require(address != 0, CUDA_ERROR_OUT_OF_MEMORY);
 }

@@ -54,6 +54,12 @@ std::shared_ptr<KernelFunction> function_of(CUfunction handle) {
     return function_in(current(), *kernel);
 }
 
+std::shared_ptr<KernelFunction> function_itself(CUfunction handle) {
+    auto function = driver().functions.find(handle);
+    require(function != nullptr, CUDA_ERROR_INVALID_HANDLE);
+    return function;
+}
+
 void forget_modules(Context& context) {
     driver().libraries.each([&](Library& library) {
         const std::lock_guard lock(library.mutex);
@@ -180,7 +186,9 @@ CUresult api::cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary ha
 
 CUresult api::cuKernelGetFunction(CUfunction* out, CUkernel handle) {
     require(out != nullptr);
-    *out = reinterpret_cast<CUfunction>(function_in(current(), *kernel_of(handle)).get());
+    const auto function = function_in(current(), *kernel_of(handle));
+    function->info();  // it is loaded from now on
+    *out = reinterpret_cast<CUfunction>(function.get());
     return CUDA_SUCCESS;
 }
 

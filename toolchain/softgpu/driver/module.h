@@ -98,6 +98,8 @@ std::string read_file(const char* name);  // with a NUL behind it; throws FILE_N
 
 // Accepts a CUfunction or a CUkernel; throws INVALID_HANDLE.
 std::shared_ptr<KernelFunction> function_of(CUfunction handle);
+// The same of a CUfunction alone: what tells of a function takes no kernel for one (seen on an H200).
+std::shared_ptr<KernelFunction> function_itself(CUfunction handle);
 std::shared_ptr<KernelFunction> function_in(Context& context, Kernel& kernel);
 
 // When a context ends.

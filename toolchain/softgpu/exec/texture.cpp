@@ -27,13 +27,17 @@ unsigned bytes_of(Format format) {
 bool texel_of(float x, const Texture& t, unsigned dimension, std::uint32_t& texel) {
     const Texture::Address mode = t.address[dimension];
     const std::uint32_t extent = t.extent[dimension];
+    bool mirrored = false;
     if (t.normalized) {
+        if (std::fpclassify(x) == FP_SUBNORMAL) x = 0;  // as on an H200
         const float whole = std::floor(x), fraction = x - whole;
-        if (mode == Texture::Address::Wrap) x = fraction;
-        if (mode == Texture::Address::Mirror) x = std::fmod(whole, 2.0f) == 0 ? fraction : 1 - fraction;
+        if (mode == Texture::Address::Wrap || mode == Texture::Address::Mirror) x = fraction;
+        mirrored = mode == Texture::Address::Mirror && std::fmod(whole, 2.0f) != 0;
         x *= static_cast<float>(extent);
     }
     x = std::floor(x);
+    // Texels are mirrored, not coordinates: on a texel's edge that is another one (seen on an H200).
+    if (mirrored) x = static_cast<float>(extent) - 1 - x;
     const bool below = !(x >= 0), above = x >= static_cast<float>(extent);  // no number counts as below
     if (mode == Texture::Address::Border && (below || above)) return false;
     texel = below ? 0 : above ? extent - 1 : static_cast<std::uint32_t>(x);
