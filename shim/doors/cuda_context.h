@@ -9,6 +9,7 @@
 #include "shim/runtime/arena.h"
 #include "shim/runtime/engine.h"
 #include "shim/runtime/kernel_times.h"
+#include "shim/runtime/loaded_kernels.h"
 #include "shim/runtime/peers.h"
 #include "shim/runtime/read_ahead.h"
 #include "shim/runtime/staging.h"
@@ -118,6 +119,7 @@ CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
         read_ahead::forget(context);
         staging::forget(context);
         in_flight.forget(context);
+        loaded_kernels::forget();
         peers.forget(context);
         kernel_times::forget(context);
         Arena::forget_pins(context);

@@ -11,6 +11,7 @@
 
 #include "shim/doors/cuda_copy.h"
 #include "shim/runtime/callbacks.h"
+#include "shim/runtime/loaded_kernels.h"
 
 namespace hpe::doors {
 
@@ -27,18 +28,32 @@ private:
 
 // A kernel that is loaded at its first launch (CUDA's lazy loading) puts an operation between all streams that waits
 // for what runs and holds up what follows. With a host callback pending that touches an object, the fetch for it would
-// be held up too, for ever (seen on an H200). So such a launch waits until the device is idle.
-inline void wait_before_lazy_load(CUfunction function) {
+// be held up too, for ever (seen on an H200). So such a launch waits until the device is idle; no other does, since the
+// callback may be waiting for this very launch.
+inline void wait_before_lazy_load(CUfunction kernel) {
     if (!coherence().expects_callbacks()) [[likely]] {
         return;
     }
     auto state = CU_FUNCTION_LOADING_STATE_LOADED;
     {
         Inside inside;
-        if (driver.cuFuncIsLoaded(&state, function) == CUDA_SUCCESS && state == CU_FUNCTION_LOADING_STATE_LOADED)
-            return;
+        if (loaded_kernels::known(kernel)) return;
+        if (driver.cuFuncIsLoaded(&state, kernel) == CUDA_SUCCESS && state == CU_FUNCTION_LOADING_STATE_LOADED) return;
     }
     in_flight.wait();
+}
+
+inline CUresult after_launch(CUfunction kernel, CUresult result) {
+    if (result == CUDA_SUCCESS) loaded_kernels::launched(kernel);
+    return result;
+}
+
+// Its kernels go, and other kernels may come by under their handles.
+template <class C, class Handle>
+CUresult unload(const C& call, Handle handle) {
+    const CUresult result = call(handle);
+    loaded_kernels::forget();
+    return result;
 }
 
 [[gnu::noinline]] inline CUresult release_before(CUstream stream, Flavour flavour) {
@@ -77,9 +92,9 @@ template <class C, class Function, class... Extra>
 template <class C, class Function, class... Rest>
 HPE_HOT CUresult launch_kernel(const C& call, Function function, Rest... rest) {
     if (coherence().needs_release() || coherence().expects_callbacks()) [[unlikely]] {
-        return launch_prepared(call, function, rest...);
+        return after_launch(function, launch_prepared(call, function, rest...));
     }
-    return launch(call, function, rest...);
+    return after_launch(function, launch(call, function, rest...));
 }
 
 template <class C>
@@ -89,13 +104,13 @@ CUresult launch_kernel_ex(const C& call, const CUlaunchConfig* config, CUfunctio
     wait_before_lazy_load(function);
     if (coherence().needs_release()) {
         const Arguments settled(function, parameters, extra);
-        return device_work(
-            stream, call.flavour, [] { return coherence().release(); },
-            [&] { return call(config, function, parameters, extra); });
+        return after_launch(function, device_work(
+                                          stream, call.flavour, [] { return coherence().release(); },
+                                          [&] { return call(config, function, parameters, extra); }));
     }
-    return device_work(
-        stream, call.flavour, [] { return coherence().release(); },
-        [&] { return call(config, function, parameters, extra); });
+    return after_launch(function, device_work(
+                                      stream, call.flavour, [] { return coherence().release(); },
+                                      [&] { return call(config, function, parameters, extra); }));
 }
 
 template <class C>
