@@ -57,6 +57,10 @@ Segment* segment_of(const std::byte* view) noexcept {
     return nullptr;
 }
 
+std::size_t chunk_of(const Segment& segment, const std::byte* view) noexcept {
+    return static_cast<std::size_t>(view - segment.view.load(std::memory_order_relaxed)) / Arena::kChunk;
+}
+
 std::size_t idle_bound() noexcept { return machine::physical_memory() / 8; }
 
 bool add_segment(std::size_t at_least) {
@@ -171,10 +175,15 @@ std::byte* Arena::closed(std::byte* view) noexcept {
     return segment->closed + (view - segment->view.load(std::memory_order_relaxed));
 }
 
+bool Arena::used(const std::byte* view) noexcept {
+    const Segment* segment = segment_of(view);
+    return segment->chunks[chunk_of(*segment, view)].pin.load(std::memory_order_relaxed) != Pin::Unused;
+}
+
 bool Arena::pinned(std::byte* view, Pinning pinning) noexcept {
     Segment* segment = segment_of(view);
     auto* const base = segment->view.load(std::memory_order_relaxed);
-    const auto index = static_cast<std::size_t>(view - base) / kChunk;
+    const auto index = chunk_of(*segment, view);
     Chunk& chunk = segment->chunks[index];
     auto pin = chunk.pin.load(std::memory_order_acquire);
     if (pin == Pin::Pinned || pinning == Pinning::Never) return pin == Pin::Pinned;

@@ -36,6 +36,8 @@ public:
         Use,
     };
     static bool pinned(std::byte* view, Pinning pinning) noexcept;
+    // Whether data went through the chunk that holds `view` before: the pages are there.
+    static bool used(const std::byte* view) noexcept;
     // The driver forgot everything that was pinned in this context.
     static void forget_pins(void* context) noexcept;
 };

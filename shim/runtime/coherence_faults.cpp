@@ -9,6 +9,7 @@
 #include "protocols/sweeps.h"
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
+#include "shim/runtime/arena.h"
 #include "shim/runtime/call_sites.h"
 #include "shim/runtime/coherence_unordered.h"
 #include "shim/runtime/copiers.h"
@@ -223,7 +224,9 @@ void Coherence::map_pages(const Run& run) noexcept {
         run.first, run.count, [&](std::uint32_t i) { return !object.block(i).mapped(); },
         [&](std::uint32_t first, std::uint32_t last) {
             const auto bytes = span_bytes(object, first, last);
-            copiers::map_pages(reinterpret_cast<void*>(object.base + object.offset_of(first)), bytes);
+            const auto offset = object.offset_of(first);
+            copiers::map_pages(reinterpret_cast<void*>(object.base + offset), bytes,
+                               !Arena::used(object.view + offset));
             for (auto i = first; i <= last; ++i) object.block(i).map();
             helpers_wanted_.store(true, std::memory_order_relaxed);
         });

@@ -190,8 +190,10 @@ void Job::finish() noexcept {
     place_ = kNone;
 }
 
-void map_pages(void* at, std::size_t bytes) noexcept {
-    if (running() == 0) return map(at, bytes);
+void map_pages(void* at, std::size_t bytes, bool made) noexcept {
+    // To wake helpers for pages that are there costs more than to map them, and each processor that took part is
+    // interrupted by every change of the mapping that follows (H200's host: 46 against 53 ms for arrays of 32 MiB).
+    if (!made || running() == 0) return map(at, bytes);
     // A helper holds the kernel's lock on the address space as long as it maps one.
     constexpr std::size_t kMost = 64, kPage = 4096, kSmallest = std::size_t{256} << 10;
     const auto piece = std::max(kSmallest, (bytes / kMost / kPage + 1) * kPage);

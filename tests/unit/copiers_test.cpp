@@ -70,7 +70,7 @@ namespace {
 long traps(std::size_t bytes, bool mapped) {
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(memory != MAP_FAILED);
-    if (mapped) copiers::map_pages(memory, bytes);
+    if (mapped) copiers::map_pages(memory, bytes, true);
     rusage before{}, after{};
     getrusage(RUSAGE_THREAD, &before);
     for (std::size_t i = 0; i < bytes; i += 4096) static_cast<volatile unsigned char*>(memory)[i] = 1;
