@@ -2,10 +2,12 @@
 // What copies between the program's own memory and the device reach, in GB/s.
 //
 //   copies MEMORY [SECONDS]     MEMORY: pageable | pinned; SECONDS for each line (0.15)
+//   copies against [SECONDS]    pageable, through the function given and through the driver's own, in turn (own.h)
 //
 // Prints one number a line, each a median of whole copies after a warm-up: for 64 KiB, 256 KiB, 1, 16, 64, 256 MiB and
 // 1 GiB to the device, the same to the host; both directions at once by two threads (256 MiB, sum); eight threads that
-// copy 4 MiB to the device, over and over (sum; neither where there is one processor). Exits 1 if the bytes are wrong.
+// copy 4 MiB to the device, over and over (sum; neither where there is one processor). `against` prints two numbers a
+// line, for the sizes alone. Exits 1 if the bytes are wrong.
 #include <sched.h>
 
 #include <algorithm>
@@ -18,7 +20,10 @@
 #include <thread>
 #include <vector>
 
+#include <cuda.h>
+
 #include "check.h"
+#include "own.h"
 
 static bool pinned = false;
 static double patience = 0.15;
@@ -73,6 +78,12 @@ struct Buffers {
     }
 };
 
+static double median(std::vector<double>& times) {
+    const auto middle = times.begin() + static_cast<long>(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    return *middle;
+}
+
 // The median time of a copy, as GB/s.
 static double rate(const Buffers& b, bool to_device) {
     for (int i = 0; i < 8; ++i) b.copy(to_device);
@@ -82,8 +93,30 @@ static double rate(const Buffers& b, bool to_device) {
         b.copy(to_device);
         times.push_back(seconds_since(one));
     }
-    std::nth_element(times.begin(), times.begin() + static_cast<long>(times.size() / 2), times.end());
-    return static_cast<double>(b.bytes) / times[times.size() / 2] / 1e9;
+    return static_cast<double>(b.bytes) / median(times) / 1e9;
+}
+
+// Two medians, of copies in turn.
+static void against(const Buffers& b, bool to_device) {
+    static const auto to = find_twice<decltype(&cuMemcpyHtoD)>("cuMemcpyHtoD_v2");
+    static const auto back = find_twice<decltype(&cuMemcpyDtoH)>("cuMemcpyDtoH_v2");
+    const auto device = reinterpret_cast<CUdeviceptr>(b.device);
+    const auto copy = [&](bool own) {
+        const auto begin = Clock::now();
+        const CUresult result = to_device ? (own ? to.own : to.given)(device, b.host, b.bytes)
+                                          : (own ? back.own : back.given)(b.host, device, b.bytes);
+        if (result != CUDA_SUCCESS) std::exit(1);
+        return seconds_since(begin);
+    };
+    for (int i = 0; i < 16; ++i) copy(i % 2 == 0);
+    std::vector<double> given, own;
+    for (const auto begin = Clock::now(); given.size() < 7 || seconds_since(begin) < 4 * patience;) {
+        const bool first = given.size() % 2 == 0;
+        (first ? own : given).push_back(copy(first));
+        (first ? given : own).push_back(copy(!first));
+    }
+    std::printf("%.3f %.3f\n", static_cast<double>(b.bytes) / median(given) / 1e9,
+                static_cast<double>(b.bytes) / median(own) / 1e9);
 }
 
 // Threads that copy for a while; the sum of what they moved.
@@ -115,16 +148,22 @@ static double together(const std::vector<std::pair<const Buffers*, bool>>& work)
 int main(int argc, char** argv) {
     if (argc < 2) return 2;
     pinned = std::strcmp(argv[1], "pinned") == 0;
+    const bool in_turn = std::strcmp(argv[1], "against") == 0;
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
     if (argc > 2) patience = std::atof(argv[2]);
     for (const bool to_device : {true, false}) {
         for (const std::size_t kib : {64u, 256u, 1u << 10, 16u << 10, 64u << 10, 256u << 10, 1u << 20}) {
             const Buffers b(std::size_t{kib} << 10);
             b.check();
-            std::printf("%.3f\n", rate(b, to_device));
+            if (in_turn) {
+                against(b, to_device);
+            } else {
+                std::printf("%.3f\n", rate(b, to_device));
+            }
             b.check();
         }
     }
+    if (in_turn) return 0;
     cpu_set_t mine;
     if (sched_getaffinity(0, sizeof mine, &mine) == 0 && CPU_COUNT(&mine) == 1) return 0;
     {

@@ -74,25 +74,26 @@ Attempt attempt(const Copy& copy) noexcept {
     const auto way = ways.choose(copy.bytes);
     const bool waits = copy.returns == Return::Done;
     // Only a copy that waits tells how long it takes.
-    const bool measure = waits && ways.measuring(copy.bytes) && driver.cuStreamQuery(handle(copy)) == CUDA_SUCCESS;
-    if (way == Crossover::Way::Driver) return {false, measure && is_pageable(copy.host), CUDA_SUCCESS};
+    const bool measure = waits && ways.measuring(copy.bytes);
+    if (way == Crossover::Way::Driver && !measure) return {};
     if (!is_pageable(copy.host) || !in_one_allocation(copy.device, copy.bytes)) return {};
     const CUcontext context = context_of(copy);
     if (context == nullptr) return {};
+    const auto stream = handle(copy);
+    // What came before in the stream has ended when such a copy returns, and when it begins. Now, so that only the copy
+    // is measured, and blocks can be made.
+    if (waits) {
+        const auto result = twice([&] { return driver.cuStreamSynchronize(stream); });
+        if (result != CUDA_SUCCESS) return {true, false, result};
+    }
+    if (way == Crossover::Way::Driver) return {false, measure, CUDA_SUCCESS};
     // Pinning waits for the device, which may be waiting for this thread.
     staging::Lane lane(context, copy.bytes, [] { return in_flight.idle(); });
     if (lane.size() < 2) return {};
-    if (!waits) return {true, false, transfer(lane, copy, handle(copy))};
-
-    const auto stream = handle(copy);
-    const auto event = lane[0].event;
-    // What came before in the stream has ended when such a copy returns, and when it begins.
-    auto result = twice([&] { return driver.cuEventRecord(event, stream); });
-    if (result == CUDA_SUCCESS) result = twice([&] { return driver.cuEventSynchronize(event); });
-    if (result != CUDA_SUCCESS) return {true, false, result};
+    if (!waits) return {true, false, transfer(lane, copy, stream)};
     const bool to_device = copy.direction == Copy::Direction::ToDevice;
     const auto begin = measure ? now() : 0;
-    result = transfer(lane, copy, to_device ? lane.to_device() : lane.to_host());
+    const auto result = transfer(lane, copy, to_device ? lane.to_device() : lane.to_host());
     if (measure && !lane.grew() && result == CUDA_SUCCESS) ways.took(copy.bytes, way, now() - begin);
     return {true, false, result};
 }

@@ -17,20 +17,20 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
-#define CHECK(call)                                                                                  \
-    do {                                                                                             \
-        const cudaError_t check_error = (call);                                                      \
-        if (check_error != cudaSuccess) {                                                            \
+#define CHECK(call)                                                                                   \
+    do {                                                                                              \
+        const cudaError_t check_error = (call);                                                       \
+        if (check_error != cudaSuccess) {                                                             \
             std::printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorName(check_error)); \
-            std::exit(1);                                                                            \
-        }                                                                                            \
+            std::exit(1);                                                                             \
+        }                                                                                             \
     } while (0)
-#define WANT(condition)                                                    \
-    do {                                                                   \
-        if (!(condition)) {                                                \
+#define WANT(condition)                                                       \
+    do {                                                                      \
+        if (!(condition)) {                                                   \
             std::printf("WRONG %s:%d: %s\n", __FILE__, __LINE__, #condition); \
-            std::exit(1);                                                  \
-        }                                                                  \
+            std::exit(1);                                                     \
+        }                                                                     \
     } while (0)
 
 using Bytes = std::vector<unsigned char>;
@@ -69,8 +69,8 @@ struct Device {
 
 // Around the smallest that is staged, around pieces and blocks; host and device side at odd places.
 static void sizes() {
-    const std::size_t all[] = {0,         1,           4095,          512 * 1024 - 1, 512 * 1024, 512 * 1024 + 1,
-                               kMiB,      kMiB + 4097, 3 * kMiB - 5,  4 * kMiB,       9 * kMiB + 3, 33 * kMiB + 12345};
+    const std::size_t all[] = {0,    1,           4095,         512 * 1024 - 1, 512 * 1024,   512 * 1024 + 1,
+                               kMiB, kMiB + 4097, 3 * kMiB - 5, 4 * kMiB,       9 * kMiB + 3, 33 * kMiB + 12345};
     unsigned seed = 0;
     for (const std::size_t n : all) {
         for (const std::size_t odd : {0, 13}) {
@@ -124,6 +124,20 @@ static void order() {
     CHECK(cudaStreamDestroy(other));
 }
 
+// Every copy finds its stream at work.
+static void busy() {
+    const std::size_t n = 2 * kMiB;
+    Device d(n);
+    Bytes host(n), got(n);
+    fill(host.data(), n, 7);
+    CHECK(cudaMemset(d.p, 0, n));
+    for (int round = 0; round < 20; ++round) {
+        add_one_to(d.p, n);
+        CHECK(cudaMemcpy(got.data(), d.p, n, cudaMemcpyDeviceToHost));
+        for (std::size_t i = 0; i < n; i += 1021) WANT(got[i] == round + 1);
+    }
+}
+
 // A copy that waits also waits for what came before it: the other copy has landed.
 static void waits_for_earlier() {
     const std::size_t n = 2 * kMiB;
@@ -135,7 +149,8 @@ static void waits_for_earlier() {
         fill(host.data(), n, 5 + round);
         CHECK(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice));
         std::memset(pinned, 0, n);
-        CHECK(cudaLaunchHostFunc(nullptr, [](void*) { usleep(5000); }, nullptr));
+        CHECK(cudaLaunchHostFunc(
+            nullptr, [](void*) { usleep(5000); }, nullptr));
         CHECK(cudaMemcpyAsync(pinned, d.p, n, cudaMemcpyDeviceToHost, nullptr));
         CHECK(cudaMemcpy(e.p, host.data(), n, cudaMemcpyHostToDevice));
         WANT(is(pinned, n, 5 + round));
@@ -157,7 +172,12 @@ static void behind_callback() {
         Device warm(n);  // the blocks are there
         for (int i = 0; i < 4; ++i) CHECK(cudaMemcpy(warm.p, hosts[0].data(), n, cudaMemcpyHostToDevice));
     }
-    CHECK(cudaLaunchHostFunc(stream, [](void*) { while (!released.load()) usleep(100); }, nullptr));
+    CHECK(cudaLaunchHostFunc(
+        stream,
+        [](void*) {
+            while (!released.load()) usleep(100);
+        },
+        nullptr));
     fill(hosts[0].data(), n, 70);
     CHECK(cudaMemcpyAsync(devices[0]->p, hosts[0].data(), n, cudaMemcpyHostToDevice, stream));
     std::memset(hosts[0].data(), 0, n);
@@ -214,7 +234,8 @@ static void known_memory() {
     Device d(n);
     Bytes got(n);
     unsigned char *pinned, *managed;
-    auto* registered = static_cast<unsigned char*>(mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* registered =
+        static_cast<unsigned char*>(mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     CHECK(cudaMallocHost(&pinned, n));
     CHECK(cudaMallocManaged(&managed, n));
     CHECK(cudaHostRegister(registered, n, cudaHostRegisterDefault));
@@ -243,7 +264,8 @@ static void too_long() {
     CHECK(cudaMemset(p, 7, 2 * kMiB));
     fill(host.data(), host.size(), 1);
     for (int i = 0; i < 3; ++i) {
-        std::printf("%s ", cudaGetErrorName(cudaMemcpy(p + kMiB, host.data(), std::size_t{1} << 40, cudaMemcpyHostToDevice)));
+        std::printf("%s ",
+                    cudaGetErrorName(cudaMemcpy(p + kMiB, host.data(), std::size_t{1} << 40, cudaMemcpyHostToDevice)));
         std::printf("%s\n", cudaGetErrorName(cudaGetLastError()));
     }
     Bytes got(2 * kMiB);
@@ -351,7 +373,8 @@ static void own_handler() {
     struct sigaction action {};
     action.sa_flags = SA_SIGINFO;
     action.sa_sigaction = [](int, siginfo_t* info, void*) {
-        auto* page = reinterpret_cast<unsigned char*>(reinterpret_cast<std::size_t>(info->si_addr) & ~std::size_t{0xffff});
+        auto* page =
+            reinterpret_cast<unsigned char*>(reinterpret_cast<std::size_t>(info->si_addr) & ~std::size_t{0xffff});
         if (page < guarded || page >= guarded + 4 * kMiB) _exit(99);
         mprotect(page, 0x10000, PROT_READ | PROT_WRITE);
         ++handled;
@@ -378,7 +401,9 @@ struct Last {
         const std::size_t n = 4 * kMiB;
         Bytes got(n);
         const auto result = cudaMemcpy(got.data(), device, n, cudaMemcpyDeviceToHost);
-        std::printf("%s\n", result == cudaErrorCudartUnloading || (result == cudaSuccess && is(got.data(), n, 3)) ? "right" : "WRONG");
+        std::printf("%s\n", result == cudaErrorCudartUnloading || (result == cudaSuccess && is(got.data(), n, 3))
+                                ? "right"
+                                : "WRONG");
     }
 } last;
 static void at_exit() {
@@ -404,10 +429,20 @@ static void after_error() {
 struct Case {
     const char* name;
     void (*run)();
-} const cases[] = {{"sizes", sizes},     {"order", order},       {"waits_for_earlier", waits_for_earlier},
-                   {"threads", threads}, {"behind_callback", behind_callback}, {"known_memory", known_memory},
-                   {"too_long", too_long}, {"capture", capture}, {"own_handler", own_handler}, {"child", child}, {"reset", reset},
-                   {"at_exit", at_exit}, {"after_error", after_error}};
+} const cases[] = {{"sizes", sizes},
+                   {"order", order},
+                   {"busy", busy},
+                   {"waits_for_earlier", waits_for_earlier},
+                   {"threads", threads},
+                   {"behind_callback", behind_callback},
+                   {"known_memory", known_memory},
+                   {"too_long", too_long},
+                   {"capture", capture},
+                   {"own_handler", own_handler},
+                   {"child", child},
+                   {"reset", reset},
+                   {"at_exit", at_exit},
+                   {"after_error", after_error}};
 
 int main(int argc, char** argv) {
     for (const Case& c : cases) {
