@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Runs bench/copies.cu against itself: pinned memory, pageable memory with the driver alone and with libhpe, the latter
-two also bound to two processors and to one. For scripts/gpu-check.
+two also bound to two processors; and, where libhpe may only not be slower, its copies and the driver's own in
+turn in one process. For scripts/gpu-check.
 """
 import os
 import statistics
@@ -8,9 +9,16 @@ import statistics
 from compare import environment, printed_numbers
 
 SIZES = ("64 KiB", "256 KiB", "1 MiB", "16 MiB", "64 MiB", "256 MiB", "1 GiB")
-LINES = [f"{size} to the {side}" for side in ("device", "host") for size in SIZES] \
-    + ["both directions at once", "eight threads, 4 MiB each"]
-BOUND = {"": None, ", 2 processors": 2, ", 1 processor": 1}
+ONE_COPY = [f"{size} to the {side}" for side in ("device", "host") for size in SIZES]
+LINES = ONE_COPY + ["both directions at once", "eight threads, 4 MiB each"]
+IN_TURN = {"in turn, without libhpe": (False, None), "in turn": (True, None), "in turn, 1 processor": (True, 1)}
+BOUND = {"": None, ", 2 processors": 2}
+
+
+def bound_to(processors, command):
+    if processors is None:
+        return command
+    return ["taskset", "-c", ",".join(map(str, sorted(os.sched_getaffinity(0))[:processors])), *command]
 
 
 def copies(program, library, rounds=2):
@@ -23,16 +31,27 @@ def copies(program, library, rounds=2):
     for number in range(rounds):
         for name in list(contenders) if number % 2 == 0 else reversed(list(contenders)):
             arguments, preload, processors = contenders[name]
-            chosen = ",".join(map(str, sorted(os.sched_getaffinity(0))[:processors]))
-            command = [program, *arguments, "0.05"] if processors is None else \
-                ["taskset", "-c", chosen, program, *arguments, "0.05"]
+            command = bound_to(processors, [program, *arguments, "0.05"])
             samples[name].append(printed_numbers(command, environment(preload)))
     return {name: {line: round(statistics.median(values), 2) for line, values in zip(LINES, zip(*runs))}
             for name, runs in samples.items()}
 
 
-def judge(rates, target):
-    """Calls target(what, measured, limit, "at least") for each of the engine's targets."""
+def in_turn(program, library, rounds=2):
+    """contender -> line -> what libhpe reaches of the driver's own rate, the median of `rounds` processes."""
+    ratios = {name: [] for name in IN_TURN}
+    for _ in range(rounds):
+        for name, (preload, processors) in IN_TURN.items():
+            numbers = printed_numbers(bound_to(processors, [program, "against", "0.02"]),
+                                      environment(library if preload else None))
+            ratios[name].append([given / own for given, own in zip(numbers[0::2], numbers[1::2])])
+    return {name: {line: round(statistics.median(values), 4) for line, values in zip(ONE_COPY, zip(*runs))}
+            for name, runs in ratios.items()}
+
+
+def judge(rates, turns, target):
+    """Calls target(what, measured, limit, "at least") for each of the engine's targets, with what copies() and in_turn()
+    gave."""
     def of(name, line):
         return rates[name][line]
 
@@ -46,13 +65,13 @@ def judge(rates, target):
             target(f"pageable, libhpe / driver, {line}", of("libhpe", line) / of("driver", line), factor, "at least")
         for size in ("64 KiB", "256 KiB"):
             line = f"{size} to the {side}"
-            target(f"pageable, libhpe / driver, {line}", of("libhpe", line) / of("driver", line), 0.97, "at least")
+            target(f"pageable, libhpe / driver in turn, {line}", turns["in turn"][line], 0.97, "at least")
         for size in SIZES:
             line = f"{size} to the {side}"
             if size not in ("64 KiB", "256 KiB"):
                 target(f"on 2 processors, libhpe / driver, {line}",
                        of("libhpe, 2 processors", line) / of("driver, 2 processors", line), 1.3, "at least")
-            target(f"on 1 processor, libhpe / driver, {line}",
-                   of("libhpe, 1 processor", line) / of("driver, 1 processor", line), 0.97, "at least")
+            target(f"on 1 processor, libhpe / driver in turn, {line}", turns["in turn, 1 processor"][line], 0.97,
+                   "at least")
     target("both directions at once, GB/s", of("libhpe", LINES[-2]), 80, "at least")
     target("eight threads, 4 MiB each, GB/s", of("libhpe", LINES[-1]), 30, "at least")
