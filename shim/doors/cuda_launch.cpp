@@ -6,6 +6,21 @@
 
 namespace hpe::doors {
 
+namespace {
+
+// The driver tells of a CUkernel, which is what the CUDA runtime launches, by a function of its own.
+bool parameter_of(CUfunction function, std::size_t index, std::size_t& bytes) {
+    std::size_t offset = 0;
+    Inside inside;
+    auto told = driver.cuFuncGetParamInfo(function, index, &offset, &bytes);
+    if (told == CUDA_ERROR_INVALID_HANDLE && driver.cuKernelGetParamInfo != nullptr) {
+        told = driver.cuKernelGetParamInfo(reinterpret_cast<CUkernel>(function), index, &offset, &bytes);
+    }
+    return told == CUDA_SUCCESS;
+}
+
+}  // namespace
+
 Arguments::Arguments(CUfunction function, void**& parameters, void**& extra) {
     // Everything here is read on this thread, before the room is entered, so that a fault on the way is served as
     // usual.
@@ -27,13 +42,9 @@ Arguments::Arguments(CUfunction function, void**& parameters, void**& extra) {
         return;
     }
     if (parameters == nullptr) return;
-    std::size_t offset = 0, bytes = 0;
+    std::size_t bytes = 0;
     bool moved = is_object(parameters);
-    for (std::size_t i = 0;; ++i) {
-        {
-            Inside inside;
-            if (driver.cuFuncGetParamInfo(function, i, &offset, &bytes) != CUDA_SUCCESS) break;
-        }
+    for (std::size_t i = 0; parameter_of(function, i, bytes); ++i) {
         pointers_.push_back(parameters[i]);
         values_.emplace_back();
         if (!is_object(parameters[i])) continue;

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "shim/base/shared_copy.h"
 #include "shim/base/stream_copy.h"
 #include "shim/base/thread.h"
 #include "shim/runtime/trace.h"
@@ -26,7 +27,7 @@ struct alignas(64) Place {
     void* to = nullptr;
     const void* from = nullptr;  // nullptr: nothing to copy, pages to map
     std::size_t bytes = 0;
-    bool past_caches = false;
+    Reader reader = Reader::Processor;
 };
 
 // As many as a dozen large copies at once keep busy.
@@ -60,16 +61,16 @@ void map(void* at, std::size_t bytes) noexcept {
     madvise(at, bytes, MADV_POPULATE_READ);
 }
 
-void carry_out(void* to, const void* from, std::size_t bytes, bool past_caches) noexcept {
+void carry_out(void* to, const void* from, std::size_t bytes, Reader reader) noexcept {
     if (from == nullptr) {
         map(to, bytes);
     } else {
-        move(to, from, bytes, past_caches);
+        move(to, from, bytes, reader);
     }
 }
 
 void copy(Place& place) noexcept {
-    carry_out(place.to, place.from, place.bytes, place.past_caches);
+    carry_out(place.to, place.from, place.bytes, place.reader);
     // Sequentially consistent: the stores of a copy leave the processor long after it; notify_one() must not look for
     // sleepers before they can see this one (seen on an H200's host: the caller slept for ever).
     place.stage.store(Stage::Done, std::memory_order_seq_cst);
@@ -109,12 +110,12 @@ void serve(void*) noexcept {
 
 }  // namespace
 
-void move(void* to, const void* from, std::size_t bytes, bool past_caches) noexcept {
+void move(void* to, const void* from, std::size_t bytes, Reader reader) noexcept {
     const trace::Span span(trace::Kind::Copy, "copy", bytes);
-    if (past_caches) {
-        stream_copy(to, from, bytes);
-    } else {
-        std::memcpy(to, from, bytes);
+    switch (reader) {
+        case Reader::Processor: std::memcpy(to, from, bytes); break;
+        case Reader::Nobody: stream_copy(to, from, bytes); break;
+        case Reader::Device: shared_copy(to, from, bytes); break;
     }
 }
 
@@ -131,13 +132,13 @@ unsigned start(unsigned wanted) noexcept {
     return made;
 }
 
-void Job::begin(void* to, const void* from, std::size_t bytes, bool past_caches) noexcept {
-    hand_over(to, from, bytes, past_caches);
+void Job::begin(void* to, const void* from, std::size_t bytes, Reader reader) noexcept {
+    hand_over(to, from, bytes, reader);
 }
 
-void Job::begin_mapping(void* at, std::size_t bytes) noexcept { hand_over(at, nullptr, bytes, false); }
+void Job::begin_mapping(void* at, std::size_t bytes) noexcept { hand_over(at, nullptr, bytes, Reader::Processor); }
 
-void Job::hand_over(void* to, const void* from, std::size_t bytes, bool past_caches) noexcept {
+void Job::hand_over(void* to, const void* from, std::size_t bytes, Reader reader) noexcept {
     constexpr int kTries = 4;  // others may hand over at the same moment
     for (int i = 0; i < kTries && helpers.load(std::memory_order_acquire) != 0; ++i) {
         // Before the number is given out nobody looks at the place, but for those who still hold it.
@@ -152,7 +153,7 @@ void Job::hand_over(void* to, const void* from, std::size_t bytes, bool past_cac
         place.to = to;
         place.from = from;
         place.bytes = bytes;
-        place.past_caches = past_caches;
+        place.reader = reader;
         place_ = static_cast<unsigned>(&place - places.data());
         place.stage.store(Stage::Ready, std::memory_order_release);
         handed_over.fetch_add(1, std::memory_order_seq_cst);
@@ -163,7 +164,7 @@ void Job::hand_over(void* to, const void* from, std::size_t bytes, bool past_cac
         return;
     }
     place_ = kNone;
-    carry_out(to, from, bytes, past_caches);
+    carry_out(to, from, bytes, reader);
 }
 
 bool Job::help() noexcept {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace hpe::copiers {
 
@@ -20,12 +21,15 @@ namespace hpe::copiers {
 unsigned start(unsigned wanted) noexcept;
 unsigned running() noexcept;
 
+// Who reads the bytes next, and so where a copy leaves them: in this processor's caches, in none (stream_copy.h), or in
+// the one that all share (shared_copy.h).
+enum class Reader : std::uint8_t { Processor, Nobody, Device };
+
 // A copy that was handed over. Every job is finished exactly once, by the thread that made it.
 class Job {
 public:
-    // Hands the copy over; if every place is taken, or there are no helpers, it is copied here and now. `past_caches`:
-    // nobody will read the bytes soon (stream_copy.h).
-    void begin(void* to, const void* from, std::size_t bytes, bool past_caches) noexcept;
+    // Hands the copy over; if every place is taken, or there are no helpers, it is copied here and now.
+    void begin(void* to, const void* from, std::size_t bytes, Reader reader) noexcept;
     // Pages to be mapped instead, so that first accesses to them do not trap one by one.
     void begin_mapping(void* at, std::size_t bytes) noexcept;
     // Copies it here unless a helper has begun it; false then.
@@ -34,13 +38,13 @@ public:
     void finish() noexcept;
 
 private:
-    void hand_over(void* to, const void* from, std::size_t bytes, bool past_caches) noexcept;
+    void hand_over(void* to, const void* from, std::size_t bytes, Reader reader) noexcept;
     unsigned place_ = kNone;
     static constexpr unsigned kNone = ~0u;
 };
 
 // The copying itself, by the caller.
-void move(void* to, const void* from, std::size_t bytes, bool past_caches) noexcept;
+void move(void* to, const void* from, std::size_t bytes, Reader reader) noexcept;
 
 // Maps the pages of [at, at + bytes), whole pages of shared memory; with the helpers' help if they must be `made`.
 // Kernels before Linux 5.14 leave it to the accesses.

@@ -60,6 +60,7 @@ struct Driver {
     F(cuMemHostRegister_v2)              \
     F(cuMemHostUnregister)               \
     F(cuFuncGetParamInfo)                \
+    F(cuKernelGetParamInfo)              \
     F(cuFuncIsLoaded)                    \
     F(cuCtxGetDevice)                    \
     F(cuCtxEnablePeerAccess)             \

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "shim/base/machine.h"
+#include "shim/base/shared_copy.h"
 #include "shim/base/spin_lock.h"
 #include "shim/runtime/by_context.h"
 #include "shim/runtime/options.h"
@@ -30,13 +31,15 @@ struct Pool {
 
 namespace {
 
+using copiers::Reader;
+
 // Below this a job costs more to hand over than to copy, and a transfer more to enqueue than to make.
 constexpr std::size_t kSmallestJob = std::size_t{64} << 10, kSmallestPiece = std::size_t{256} << 10;
 // A copy in the fault path that helpers take part in: most of it is memory that nobody has touched yet.
 constexpr std::size_t kWorthATeam = std::size_t{512} << 10;
 constexpr std::size_t kLargestJob = std::size_t{512} << 10;
-// Seen on an H200's host: a block that was filled through the caches of several processors reaches the device slowly at
-// first (22 instead of 39 GB/s for 16 MiB), in the end faster (49 instead of 46 GB/s for 256 MiB).
+// For processors that cannot share copies: a block that was filled through the caches of several of them reaches the
+// device slowly at first (22 instead of 39 GB/s for 16 MiB), in the end faster (49 instead of 46 GB/s for 256 MiB).
 constexpr std::size_t kFillsCaches = std::size_t{128} << 20;
 // What is too large to be read from a cache afterwards is written past it.
 constexpr std::size_t kOutgrowsCaches = std::size_t{32} << 20;
@@ -44,6 +47,7 @@ constexpr std::size_t kOutgrowsCaches = std::size_t{32} << 20;
 constinit ByContext<Pool> pools;
 constinit std::size_t block_bytes = std::size_t{4} << 20;
 constinit unsigned wanted_helpers = 0;
+constinit bool copies_shared = false;
 constinit std::atomic<unsigned> active{0};  // copies under way
 
 CUresult new_stream(CUstream& stream) noexcept {
@@ -93,6 +97,12 @@ bool is_free(Block& block, bool wait, CUresult& result) noexcept {
     return false;
 }
 
+// How blocks are filled for a copy of `bytes` to the device.
+Reader reader_of_blocks(std::size_t bytes) noexcept {
+    if (copies_shared) return Reader::Device;
+    return bytes < kFillsCaches ? Reader::Nobody : Reader::Processor;
+}
+
 std::size_t in_pages(std::size_t bytes) noexcept { return (bytes + 4095) / 4096 * 4096; }
 
 // A copy is cut into pieces, one transfer and one block each, and a piece into jobs. The whole team works on the oldest
@@ -121,15 +131,15 @@ private:
 class Crowd {
 public:
     void begin(std::byte* to, const std::byte* from, std::size_t bytes, std::size_t job_bytes, bool alone,
-               bool past_caches) noexcept {
+               Reader reader) noexcept {
         count_ = 0;
         if (alone) {
-            copiers::move(to, from, bytes, past_caches);
+            copiers::move(to, from, bytes, reader);
             return;
         }
         job_bytes = std::max(job_bytes, in_pages(bytes / kMost));
         for (std::size_t at = 0; at < bytes; at += job_bytes) {
-            jobs_[count_++].begin(to + at, from + at, std::min(job_bytes, bytes - at), past_caches);
+            jobs_[count_++].begin(to + at, from + at, std::min(job_bytes, bytes - at), reader);
         }
     }
     bool done() const noexcept {
@@ -172,6 +182,7 @@ CUresult make_event(Block& block) noexcept {
 
 void configure(unsigned threads, std::size_t bytes) noexcept {
     block_bytes = bytes;
+    copies_shared = can_share_copies();
     // More do not move more: a dozen fill a PCIe 5 link, and other processes share the node.
     constexpr unsigned kEnough = 12;
     wanted_helpers = threads != kAutomatic ? threads : std::min(machine::processors() - 1, kEnough);
@@ -247,7 +258,7 @@ CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, std::
                is_free(lane[begun], begun == sent, result)) {
             auto& crowd = crowds[begun % window];
             crowd.begin(lane[begun].memory, from + pieces.begin(begun), pieces.size(begun), pieces.job(),
-                        lane.team() == 0, bytes < kFillsCaches);
+                        lane.team() == 0, reader_of_blocks(bytes));
             ++begun;
             if (crowd.done()) break;  // let the device have it
         }
@@ -307,7 +318,8 @@ CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, std::size_t b
         // With nothing to drain there is nothing to do but wait for the device.
         while (arrived < asked && is_free(lane[arrived], arrived == drained, result)) {
             crowds[arrived % window].begin(to + pieces.begin(arrived), lane[arrived].memory, pieces.size(arrived),
-                                           pieces.job(), lane.team() == 0, bytes >= kOutgrowsCaches);
+                                           pieces.job(), lane.team() == 0,
+                                           bytes >= kOutgrowsCaches ? Reader::Nobody : Reader::Processor);
             if (++arrived == count) in_stream.ended(lane.context());
         }
         if (drained == arrived) break;  // an error

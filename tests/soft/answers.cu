@@ -19,7 +19,9 @@ struct Driver {
     DRIVER_FUNCTION(cuFuncGetModule, 11000)
     DRIVER_FUNCTION(cuFuncGetName, 12030)
     DRIVER_FUNCTION(cuFuncGetAttribute, 2020)
+    DRIVER_FUNCTION(cuFuncGetParamInfo, 12040)
     DRIVER_FUNCTION(cuFuncIsLoaded, 12040)
+    DRIVER_FUNCTION(cuKernelGetParamInfo, 12040)
     DRIVER_FUNCTION(cuKernelGetFunction, 12000)
     DRIVER_FUNCTION(cuMemFree, 3020)
     DRIVER_FUNCTION(cuMemAllocHost, 3020)
@@ -201,6 +203,10 @@ static void kernels(const Driver& d) {
     ANSWERS(CUDA_ERROR_INVALID_HANDLE, d.cuFuncGetName(&name, as_function));
     ANSWERS(CUDA_ERROR_INVALID_HANDLE, d.cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, as_function));
     ANSWERS(CUDA_ERROR_INVALID_HANDLE, d.cuFuncIsLoaded(&state, as_function));
+    std::size_t offset = 7, size = 0;
+    ANSWERS(CUDA_ERROR_INVALID_HANDLE, d.cuFuncGetParamInfo(as_function, 0, &offset, &size));
+    DRIVER(d.cuKernelGetParamInfo(kernel, 0, &offset, &size));
+    EXPECT(offset == 0 && size == 8);
     CUfunction function;
     DRIVER(d.cuKernelGetFunction(&function, kernel));
     EXPECT(function != as_function);

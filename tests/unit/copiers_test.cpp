@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "shim/base/shared_copy.h"
 #include "shim/base/stream_copy.h"
 #include "tests/unit/catch.h"
 
@@ -35,7 +36,8 @@ std::size_t copy_all(std::size_t jobs, unsigned seed, bool help) {
         from.push_back(noise(1 + (large ? i * 1021 % 300000 : i * 37 % 4096), seed + static_cast<unsigned>(i)));
         to.emplace_back(from.back().size() + 1, static_cast<unsigned char>(0xee));
     }
-    for (std::size_t i = 0; i < jobs; ++i) all[i].begin(to[i].data(), from[i].data(), from[i].size(), i % 2 == 0);
+    for (std::size_t i = 0; i < jobs; ++i)
+        all[i].begin(to[i].data(), from[i].data(), from[i].size(), static_cast<copiers::Reader>(i % 3));
     for (std::size_t i = 0; help && i < jobs; i += 3) all[jobs - 1 - i].help();
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < jobs; ++i) {
@@ -49,13 +51,14 @@ std::size_t copy_all(std::size_t jobs, unsigned seed, bool help) {
 
 }  // namespace
 
-TEST_CASE("a copy past the caches moves every byte and no other") {
+TEST_CASE("copies for other readers move every byte and no other") {
+    const auto copy = GENERATE(stream_copy, shared_copy);
     for (const std::size_t bytes :
          {0u, 1u, 15u, 63u, 64u, 65u, 4095u, 4096u, 16383u, 16384u, 16385u, 70000u, 163840u}) {
         for (const std::size_t shift : {0u, 1u, 16u, 63u}) {
             const Bytes from = noise(bytes + 3, 5);
             Bytes to(bytes + shift + 1, static_cast<unsigned char>(0xee));
-            stream_copy(to.data() + shift, from.data() + 3, bytes);
+            copy(to.data() + shift, from.data() + 3, bytes);
             INFO(bytes << " bytes, shifted by " << shift);
             CHECK(std::memcmp(to.data() + shift, from.data() + 3, bytes) == 0);
             CHECK(to.back() == 0xee);

@@ -152,7 +152,7 @@ CUresult api::cuFuncGetName(const char** name, CUfunction handle) {
 
 CUresult api::cuFuncGetParamInfo(CUfunction handle, size_t index, size_t* offset, size_t* size) {
     require(offset != nullptr);
-    const auto function = function_of(handle);
+    const auto function = function_itself(handle);
     const auto& parameters = function->info().parameters;
     require(index < parameters.size());
     *offset = parameters[index].offset;

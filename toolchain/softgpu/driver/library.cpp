@@ -205,7 +205,8 @@ CUresult api::cuKernelGetName(const char** name, CUkernel handle) {
 }
 
 CUresult api::cuKernelGetParamInfo(CUkernel handle, size_t index, size_t* offset, size_t* size) {
-    return api::cuFuncGetParamInfo(reinterpret_cast<CUfunction>(kernel_of(handle).get()), index, offset, size);
+    const auto function = function_in(current(), *kernel_of(handle));
+    return api::cuFuncGetParamInfo(reinterpret_cast<CUfunction>(function.get()), index, offset, size);
 }
 
 CUresult api::cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel handle, CUdevice dev) {
