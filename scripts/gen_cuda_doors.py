@@ -16,7 +16,7 @@ import sys
 import cuda_abi
 
 # Treatments of launches that have one stream, and of calls that wait for the device.
-LAUNCHES = {"launch_kernel", "launch_kernel_ex"}
+LAUNCHES = {"launch_kernel", "launch_kernel_ex", "launch_graph"}
 WAITS = {"synchronize_context", "synchronize_stream", "synchronize_event", "copy_to_host"}
 
 _ROW = re.compile(r'^DOOR\((\w+), (\d+), (\w+), "([^"]*)"\)$')
@@ -58,7 +58,7 @@ def main(include, catalog, out_cpp, out_map):
             waits = "true" if treatment in WAITS else "false"
             size = next((n for _, n in e.params if n in ("ByteCount", "bytesize")), "0")
             again = (f"launched(call, {size}, [=](const auto& timed) {{ return {treatment}(timed{comma}{e.arguments}); }})"
-                     if treatment in LAUNCHES or e.base == "cuGraphLaunch" else
+                     if treatment in LAUNCHES else
                      f"traced<{waits}>(call, {size}, [=] {{ return {e.export}({e.arguments}); }})")
             body.append(
                 f'extern "C" HPE_DOOR {e.returns} CUDAAPI {e.export}({e.declaration}) {{\n'

@@ -2,7 +2,7 @@
 // Doors of kernel launches, host functions and graphs.
 //
 // A launch releases every object (thesis section 5.2.3): a kernel reaches memory that is none of its arguments. Graphs
-// are settled when launched (cuGraphLaunch is `enqueue` in the catalogue), not when built.
+// are settled when launched, not when built.
 //
 // Threads, ownership and errors: door.h.
 #pragma once
@@ -62,12 +62,20 @@ CUresult unload(const C& call, Handle handle) {
 }
 
 // As enqueue(), but the stream waits for what is sent before it, and not the CPU.
+template <class C, class Real>
+HPE_HOT CUresult launch_in(CUstream stream, const C& call, Real&& real) {
+    return device_work(
+        stream, call.flavour, [&] { return release_before(stream, call.flavour); }, real);
+}
 template <class C, class... A>
 HPE_HOT CUresult launch(const C& call, A... arguments) {
-    const CUstream stream = stream_of(arguments...);
-    return device_work(
-        stream, call.flavour, [&] { return release_before(stream, call.flavour); },
-        [&]() __attribute__((always_inline)) { return call(arguments...); });
+    return launch_in(
+        stream_of(arguments...), call, [&]() __attribute__((always_inline)) { return call(arguments...); });
+}
+
+template <class C>
+CUresult launch_graph(const C& call, CUgraphExec graph, CUstream stream) {
+    return launch(call, graph, stream);
 }
 
 // Once objects are in use on the host, or host functions.
@@ -102,15 +110,12 @@ CUresult launch_kernel_ex(const C& call, const CUlaunchConfig* config, CUfunctio
                           void** extra) {
     const CUstream stream = config != nullptr ? config->hStream : nullptr;
     wait_before_lazy_load(function);
+    const auto true_launch = [&] { return call(config, function, parameters, extra); };
     if (coherence().needs_release()) {
         const Arguments settled(function, parameters, extra);
-        return after_launch(function, device_work(
-                                          stream, call.flavour, [] { return coherence().release(); },
-                                          [&] { return call(config, function, parameters, extra); }));
+        return after_launch(function, launch_in(stream, call, true_launch));
     }
-    return after_launch(function, device_work(
-                                      stream, call.flavour, [] { return coherence().release(); },
-                                      [&] { return call(config, function, parameters, extra); }));
+    return after_launch(function, launch_in(stream, call, true_launch));
 }
 
 template <class C>

@@ -37,7 +37,7 @@ totals = {case: run(case) for case in cases}
 for case in cases:
     for options in OPTIONS:
         run(case, **options)
-    if case.endswith("_between") or case in ("threads", "devices", "callback_while_flushing"):
+    if case.endswith("_between") or case in ("threads", "devices", "callback_while_flushing", "flushes_before_launches"):
         run(case, **SLOW)
         run(case, HPE_BLOCK_SIZE="1M", HPE_PINNED_LIMIT="4M")
 
@@ -63,6 +63,11 @@ if not problems:
     fixed = run("forwards", HPE_BLOCK_SIZE="64K")
     want("blocks of a given size are opened one by one", fixed["read_faults"] == 4 * 96, fixed)
     want("and fetched one by one", fixed["transfers_to_host"] == 4 * 96 and fixed["bytes_ahead_used"] > 0, fixed)
+    # Each of 12 launches finds a flush under way on such a link, and leaves it to its stream to wait.
+    with tempfile.NamedTemporaryFile("r") as counts:
+        run("flushes_before_launches", HPE_SOFT_COUNT=counts.name, **SLOW)
+        waits = sum(int(line.split()[1]) for line in counts if line.startswith("cuStreamWaitEvent"))
+    want("streams wait for flushes", waits >= 12, waits)
     off = run("forwards", HPE_READ_AHEAD="off")
     want("off is off", off["bytes_ahead_used"] == off["bytes_ahead_wasted"] == 0, off)
     # One element a MiB of 24: blocks of 64 KiB, and no other's.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // CPU threads that work their way through objects, in every direction, and everything that may come in between: one
-// pointer for the CPU and the GPU, and beside each object a plain array that says what it must hold. Without arguments it
-// lists its cases; with one it runs it and prints what it saw.
+// pointer for the CPU and the GPU, and beside each object a plain array that says what it must hold. Without arguments
+// it lists its cases; with one it runs it and prints what it saw.
 #include <cuda_runtime.h>
 
 #include <atomic>
@@ -307,8 +307,8 @@ void reset_between() {
         b.read(0, b.size());
     }
 }
-// What the CPU wrote before a launch is on its way when the launch returns: every stream, every copy, the CPU itself and a
-// launch that fails find it there.
+// What the CPU wrote before a launch is on its way when the launch returns: every stream, every copy, the CPU itself
+// and a launch that fails find it there.
 void flushes_between() {
     cudaStream_t first, second;
     CHECK(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
@@ -343,6 +343,41 @@ void flushes_between() {
     CHECK(cudaFreeHost(to));
     CHECK(cudaStreamDestroy(first));
     CHECK(cudaStreamDestroy(second));
+}
+// Launches of all kinds, each with what the CPU wrote just before.
+void flushes_before_launches() {
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    Swept a;
+    a.warm();
+    const auto grid = static_cast<unsigned>((a.size() + 255) / 256);
+    const auto advanced = [&a](Word key) {
+        for (Word& m : a.model) m = m * 1664525u + key;
+    };
+    cudaGraph_t graph;
+    cudaGraphExec_t ready;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    advance<<<grid, 256, 0, stream>>>(a.data, a.size(), 11);
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&ready, graph, 0));
+    for (Word round = 0; round < 4; ++round) {
+        a.write(0, a.size(), round);
+        a.kernel(round, stream);
+        a.read(a.size() - 1000, a.size());
+        a.write(0, a.size(), round + 1);
+        cudaLaunchConfig_t config{};
+        config.gridDim = grid, config.blockDim = 256, config.stream = stream;
+        CHECK(cudaLaunchKernelEx(&config, advance, a.data, a.size(), round));
+        advanced(round);
+        a.read(0, a.size() / 2);
+        a.write(0, a.size(), round + 2);
+        CHECK(cudaGraphLaunch(ready, stream));
+        advanced(11);
+        a.read(0, a.size());
+    }
+    CHECK(cudaGraphExecDestroy(ready));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamDestroy(stream));
 }
 // A host function looks at what another stream's launch is sending.
 struct Looking {
@@ -458,15 +493,38 @@ const struct {
     const char* name;
     void (*run)();
 } cases[] = {
-#define CASE(name) {#name, name}
-    CASE(forwards),        CASE(backwards),           CASE(strided),
-    CASE(strided_backwards), CASE(strided_writes),    CASE(scattered),
-    CASE(writes),          CASE(updates),             CASE(kernel_between),
-    CASE(kernel_and_wait_between), CASE(memset_between), CASE(copy_between),
-    CASE(pinned_copy_between), CASE(graph_between),   CASE(while_capturing),
-    CASE(another_thread_between), CASE(callback_between), CASE(block_by_block), CASE(written_on_the_way), CASE(fresh), CASE(freed_between),
-    CASE(reset_between), CASE(flushes_between), CASE(callback_while_flushing),   CASE(two_objects),         CASE(threads),
-    CASE(threads_and_frees), CASE(devices),           CASE(exit_between),
+#define CASE(name) \
+    { #name, name }
+    CASE(forwards),
+    CASE(backwards),
+    CASE(strided),
+    CASE(strided_backwards),
+    CASE(strided_writes),
+    CASE(scattered),
+    CASE(writes),
+    CASE(updates),
+    CASE(kernel_between),
+    CASE(kernel_and_wait_between),
+    CASE(memset_between),
+    CASE(copy_between),
+    CASE(pinned_copy_between),
+    CASE(graph_between),
+    CASE(while_capturing),
+    CASE(another_thread_between),
+    CASE(callback_between),
+    CASE(block_by_block),
+    CASE(written_on_the_way),
+    CASE(fresh),
+    CASE(freed_between),
+    CASE(reset_between),
+    CASE(flushes_between),
+    CASE(flushes_before_launches),
+    CASE(callback_while_flushing),
+    CASE(two_objects),
+    CASE(threads),
+    CASE(threads_and_frees),
+    CASE(devices),
+    CASE(exit_between),
 };
 
 }  // namespace
