@@ -185,6 +185,12 @@ static void arrays(const Driver& d) {
     char bytes[10] = {};
     BAD(d.cuArrayDestroy(array));
     BAD(d.cuMemcpyHtoA(array, 0, bytes, sizeof bytes));
+    cudaResourceDesc resource{};
+    resource.resType = cudaResourceTypeArray;
+    resource.res.array.array = reinterpret_cast<cudaArray_t>(array);
+    const cudaTextureDesc reading{};
+    cudaTextureObject_t texture;
+    FAILS(cudaErrorInvalidResourceHandle, cudaCreateTextureObject(&texture, &resource, &reading, nullptr));
 }
 
 static void links(const Driver& d) {

@@ -368,13 +368,6 @@ void errors() {
     CUDA(cudaDestroyTextureObject(texture));
     EXPECT(cudaGetTextureObjectResourceDesc(&bad, texture) == cudaErrorInvalidValue);
     CUDA(cudaDestroyTextureObject(0));
-    cudaArray_t array;
-    CUDA(cudaMallocArray(&array, &f, 8));
-    CUDA(cudaFreeArray(array));
-    bad = {};
-    bad.resType = cudaResourceTypeArray;
-    bad.res.array.array = array;
-    EXPECT(create(bad, reading) == cudaErrorInvalidResourceHandle);
 }
 
 // An array of one row reads like one of one dimension; what kernels write is there for the next one.

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
-// A variable that a module declares and nobody defines: memory of the host, as cuda.h says of CU_JIT_GLOBAL_SYMBOL_NAMES.
-// (The driver of an H200, 580.159, refuses these options, and gives such a variable memory of its own.)
+// Linking as the soft device alone does it: machine code is refused, and a variable that a module declares and nobody
+// defines is memory of the host, as cuda.h says of CU_JIT_GLOBAL_SYMBOL_NAMES. (The driver of an H200, 580.159, refuses
+// these options, and gives such a variable memory of its own.)
 #include <cstdio>
 
 #include "driver.h"
 
 struct Driver {
+    DRIVER_FUNCTION(cuLinkCreate, 6050)
+    DRIVER_FUNCTION(cuLinkAddData, 6050)
+    DRIVER_FUNCTION(cuLinkDestroy, 5050)
     DRIVER_FUNCTION(cuModuleLoadData, 2000)
     DRIVER_FUNCTION(cuModuleLoadDataEx, 2010)
     DRIVER_FUNCTION(cuModuleGetFunction, 2000)
@@ -13,9 +17,17 @@ struct Driver {
     DRIVER_FUNCTION(cuLaunchKernel, 4000)
 };
 
-int main() {
-    CUDA(cudaFree(nullptr));
-    const Driver d;
+static void machine_code(const Driver& d) {
+    CUlinkState state;
+    DRIVER(d.cuLinkCreate(0, nullptr, nullptr, &state));
+    char bytes[64] = "\x7f" "ELF";
+    for (const CUjitInputType type : {CU_JIT_INPUT_CUBIN, CU_JIT_INPUT_OBJECT, CU_JIT_INPUT_LIBRARY})
+        ANSWERS(CUDA_ERROR_NOT_SUPPORTED,
+                d.cuLinkAddData(state, type, bytes, sizeof bytes, nullptr, 0, nullptr, nullptr));
+    DRIVER(d.cuLinkDestroy(state));
+}
+
+static void host_variable(const Driver& d) {
     static const char text[] = R"(.version 7.0
 .target sm_75
 .address_size 64
@@ -40,5 +52,12 @@ int main() {
     EXPECT(counter[0] == 42);
     DRIVER(d.cuModuleUnload(module));
     CUDA(cudaFreeHost(counter));
-    std::puts("host symbols: ok");
+}
+
+int main() {
+    CUDA(cudaFree(nullptr));
+    const Driver d;
+    machine_code(d);
+    host_variable(d);
+    std::puts("link soft: ok");
 }
