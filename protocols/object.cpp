@@ -78,6 +78,7 @@ void Object::open(std::size_t block_bytes, Block* words) noexcept {
     shadowed.store(false, std::memory_order_relaxed);
     valid.store(0, std::memory_order_relaxed);
     traffic.clear();
+    scatter.forget();
     serial_.fetch_add(1, std::memory_order_release);
 }
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "protocols/plan.h"
+#include "protocols/scatter.h"
 #include "protocols/state.h"
 
 namespace hpe {
@@ -104,6 +105,7 @@ public:
     std::atomic<bool> listed{false};  // on the runtime's list of objects that were ever mapped; stays there for ever
     Object* next_listed = nullptr;
     Traffic traffic;
+    Scatter scatter;
 
     // Cuts the object into blocks, all DeviceOnly. `words` points to block_count(size, bytes) default Blocks, borrowed.
     void open(std::size_t block_bytes, Block* words) noexcept;

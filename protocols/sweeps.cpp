@@ -68,6 +68,7 @@ Sweeps::Reach Sweeps::fault(const Fault& fault, const Limits& limits) noexcept {
     const bool neighbours = s.step == 1 || s.step == -1;
     Reach reach;
     reach.open = {fault.block, s.step, within(fault.block, s.step, s.count, limits.blocks)};
+    reach.scattered = !foreseen && reach.open.count <= 1;
     if (foreseen) s.confirmed = true;
     s.delta = foreseen ? s.step : s.delta;
     s.last = fault.block;

@@ -42,8 +42,9 @@ public:
         std::uint32_t most;    // blocks that one fault may open; 1: each fault opens its own alone
     };
     struct Reach {
-        Stretch open;   // begins with the faulting block
-        Stretch ahead;  // count 0: nothing
+        Stretch open;            // begins with the faulting block
+        Stretch ahead;           // count 0: nothing
+        bool scattered = false;  // belongs to no sweep that is known
     };
     // How far the fault should reach.
     Reach fault(const Fault& fault, const Limits& limits) noexcept;

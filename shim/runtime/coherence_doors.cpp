@@ -207,6 +207,7 @@ CUresult Coherence::release(const CUstream* stream) {
         objects, [](const Object&, std::uint32_t) { return Event::Release; }, stream);
     if (result == CUDA_SUCCESS) protocol_->released();
     for (Object* object : objects) {
+        object->scatter.released(object->blocks());
         object->hot.store(false, std::memory_order_seq_cst);
         if (object->valid.load(std::memory_order_seq_cst) != 0) make_hot(*object);
         hot_objects_.fetch_sub(1, std::memory_order_release);

@@ -142,12 +142,17 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     }
     const auto event = access.is_write ? Event::CpuWrite : Event::CpuRead;
     const auto next = protocol_->on(before, event).next;
-    Sweeps::Reach reach{{index, 1, 1}, {}};
+    Sweeps::Reach reach{{index, 1, 1}, {}, false};
     const bool sweeping = !unordered && object.blocks() > 1;
     if (sweeping) {
         const auto most = protocol_->reach_bytes(object.size, block_size_) / object.block_bytes();
         reach = thread_sweeps->fault({&object, serial, index, access.is_write},
                                      {object.blocks(), static_cast<std::uint32_t>(most)});
+        if (reach.scattered) {
+            const auto guess = std::min(most, std::max(Scatter::kBytes / object.block_bytes(), std::size_t{1}));
+            reach.open.count = std::min(object.scatter.reach(object.blocks(), static_cast<std::uint32_t>(guess)),
+                                        object.blocks() - index);
+        }
     }
     Run run{object, index, 1};
     if (reach.open.contiguous()) take_neighbours(run, reach.open, event, next);
@@ -193,6 +198,11 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
         for (const auto& victim : plan) evict(victim);
     }
     if (!sweeping) return true;
+    if (reach.scattered) {
+        object.scatter.opened(run.count);
+        if (run.count > 1) thread_sweeps->opened(run.count);
+        return true;
+    }
     const auto opened = reach.open.contiguous() ? run.count : open_arrived(object, reach.open);
     if (opened < reach.open.count) {
         thread_sweeps->opened(opened);
