@@ -108,7 +108,8 @@ static void against(const Buffers& b, bool to_device) {
         if (result != CUDA_SUCCESS) std::exit(1);
         return seconds_since(begin);
     };
-    for (int i = 0; i < 16; ++i) copy(i % 2 == 0);
+    const int warm = b.bytes < (std::size_t{256} << 20) ? 16 : 4;
+    for (int i = 0; i < warm; ++i) copy(i % 2 == 0);
     std::vector<double> given, own;
     for (const auto begin = Clock::now(); given.size() < 7 || seconds_since(begin) < 4 * patience;) {
         const bool first = given.size() % 2 == 0;
