@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes one PTX kernel per instruction form: out[i] = form(a[i], b[i], c[i]) over arrays of 8-byte cells.
+"""Writes one .ptx per instruction form: a kernel, out[i] = form(a[i], b[i], c[i]) over arrays of 8-byte cells.
 
-usage: forms.py OUT.ptx OUT.list     (a line of the list: name, input domain, exact or the ulps that may be off)
+usage: forms.py FOLDER OUT.list     (a line of the list: name, input domain, exact or the ulps that may be off, bytes of
+                                    a result, form; its kernel is in FOLDER/name.ptx)
 """
+import pathlib
 import sys
 
 SIZE = {'b16': 2, 'u16': 2, 's16': 2, 'f16': 2, 'bf16': 2, 'b32': 4, 'u32': 4, 's32': 4, 'f32': 4, 'f16x2': 4,
@@ -176,20 +178,26 @@ for r in ('rn', 'rz'):
         add(f'cvt.{r}.{t}.f32 {D}, {A}, {B};', t, 'f32', 'f32', domain='f32')
         add(f'cvt.{r}.relu.{t}.f32 {D}, {A}, {B};', t, 'f32', 'f32', domain='f32')
 
-with open(sys.argv[1], 'w') as ptx, open(sys.argv[2], 'w') as names:
-    ptx.write('.version 8.0\n.target sm_90\n.address_size 64\n')
+folder = pathlib.Path(sys.argv[1])
+folder.mkdir(parents=True, exist_ok=True)
+for stale in folder.glob('form_*.ptx'):
+    stale.unlink()
+with open(sys.argv[2], 'w') as names:
     for n, (domain, exact, result, sources, text) in enumerate(forms):
-        name = f'form_{n}'
+        name = f'form_{n:03}'
         names.write(f'{name} {domain} {exact} {SIZE[result]} {text}\n')
         reg = lambda t: 'b%d' % (max(2, SIZE[t]) * 8)
-        ptx.write(f'.visible .entry {name}(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 po)\n{{\n')
-        ptx.write('\t.reg .pred %p, %q;\n\t.reg .b32 %t, %u, %v;\n\t.reg .b64 %x, %i;\n')
-        ptx.write(f'\t.reg .{reg(result)} %d;\n')
+        ptx = [f'// {text}\n.version 8.0\n.target sm_90\n.address_size 64\n'
+               f'.visible .entry {name}(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 po)\n{{\n'
+               '\t.reg .pred %p, %q;\n\t.reg .b32 %t, %u, %v;\n\t.reg .b64 %x, %i;\n'
+               f'\t.reg .{reg(result)} %d;\n']
         types = list(sources) + ['b32'] * (3 - len(sources))
         for r, t in zip('abc', types):
-            ptx.write(f'\t.reg .{reg(t)} %{r};\n')
-        ptx.write('\tmov.u32 %t, %tid.x;\n\tmov.u32 %u, %ctaid.x;\n\tmov.u32 %v, %ntid.x;\n'
-                  '\tmad.lo.u32 %t, %u, %v, %t;\n\tmul.wide.u32 %i, %t, 8;\n')
+            ptx.append(f'\t.reg .{reg(t)} %{r};\n')
+        ptx.append('\tmov.u32 %t, %tid.x;\n\tmov.u32 %u, %ctaid.x;\n\tmov.u32 %v, %ntid.x;\n'
+                   '\tmad.lo.u32 %t, %u, %v, %t;\n\tmul.wide.u32 %i, %t, 8;\n')
         for r, t in zip('abc', sources):
-            ptx.write(f'\tld.param.u64 %x, [p{r}];\n\tadd.u64 %x, %x, %i;\n\tld.global.{reg(t)} %{r}, [%x];\n')
-        ptx.write(f'\t{text}\n\tld.param.u64 %x, [po];\n\tadd.u64 %x, %x, %i;\n\tst.global.{reg(result)} [%x], %d;\n\tret;\n}}\n')
+            ptx.append(f'\tld.param.u64 %x, [p{r}];\n\tadd.u64 %x, %x, %i;\n\tld.global.{reg(t)} %{r}, [%x];\n')
+        ptx.append(f'\t{text}\n\tld.param.u64 %x, [po];\n\tadd.u64 %x, %x, %i;\n'
+                   f'\tst.global.{reg(result)} [%x], %d;\n\tret;\n}}\n')
+        (folder / f'{name}.ptx').write_text(''.join(ptx))

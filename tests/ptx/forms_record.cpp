@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Runs the instruction forms on a real GPU through the driver API. On stdout: what ran it, and a fingerprint of each
 // exact form's results; in CELLS, if given, every result of every form (for HPE_FORMS_BIN of the test exec_forms).
-// usage: forms_record FORMS.ptx FORMS.list [CELLS]
+// usage: forms_record FOLDER FORMS.list [CELLS]     (what forms.py wrote)
 #include <cuda.h>
 
 #include <cstdio>
@@ -22,16 +22,12 @@
 
 int main(int argc, char** argv) {
     if (argc != 3 && argc != 4) return 2;
-    std::ifstream in(argv[1]);
-    const std::string ptx{std::istreambuf_iterator<char>(in), {}};
     CUdevice device = 0;
     CUcontext context = nullptr;
-    CUmodule module = nullptr;
     CHECK(cuInit(0));
     CHECK(cuDeviceGet(&device, 0));
     CHECK(cuDevicePrimaryCtxRetain(&context, device));
     CHECK(cuCtxSetCurrent(context));
-    CHECK(cuModuleLoadData(&module, ptx.c_str()));
     char name_of_device[256] = "";
     int driver = 0;
     CHECK(cuDeviceGetName(name_of_device, sizeof name_of_device, device));
@@ -54,6 +50,10 @@ int main(int argc, char** argv) {
                 CHECK(cuMemcpyHtoD(p[n], forms::input(domain, n).data(), forms::cells * 8));
         loaded = domain;
         CHECK(cuMemsetD8(p[3], 0, forms::cells * 8));
+        std::ifstream in(argv[1] + ("/" + name) + ".ptx");
+        const std::string ptx{std::istreambuf_iterator<char>(in), {}};
+        CUmodule module = nullptr;
+        CHECK(cuModuleLoadData(&module, ptx.c_str()));
         CUfunction f = nullptr;
         CHECK(cuModuleGetFunction(&f, module, name.c_str()));
         void* arguments[] = {&p[0], &p[1], &p[2], &p[3]};
@@ -64,6 +64,7 @@ int main(int argc, char** argv) {
         if (exact == "exact")
             std::printf("%016llx %s %s\n", static_cast<unsigned long long>(forms::fingerprint(r.data())),
                         domain.c_str(), text.c_str());
+        CHECK(cuModuleUnload(module));
         cells.write(reinterpret_cast<const char*>(r.data()), forms::cells * 8);
     }
     return argc == 4 && !cells.good() ? 1 : 0;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -89,24 +90,37 @@ std::set<std::string> texts_of(std::span<const std::byte> file) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    unsigned wrong = argc < 2, modules = 0;
+// The files named, and those in the folders named.
+static std::vector<std::filesystem::path> files_of(int argc, char** argv) {
+    std::vector<std::filesystem::path> files;
     for (int n = 1; n < argc; ++n) {
-        std::ifstream in(argv[n], std::ios::binary);
+        if (!std::filesystem::is_directory(argv[n])) {
+            files.emplace_back(argv[n]);
+            continue;
+        }
+        for (const auto& entry : std::filesystem::directory_iterator(argv[n])) files.push_back(entry.path());
+    }
+    return files;
+}
+
+int main(int argc, char** argv) {
+    unsigned wrong = 0, modules = 0;
+    for (const auto& file : files_of(argc, argv)) {
+        std::ifstream in(file, std::ios::binary);
         const std::vector<char> bytes{std::istreambuf_iterator<char>(in), {}};
         const auto texts = texts_of(std::as_bytes(std::span(bytes)));
         if (texts.empty()) {
-            std::printf("%s: no PTX in it\n", argv[n]);
+            std::printf("%s: no PTX in it\n", file.c_str());
             ++wrong;
         }
         for (const std::string& text : texts) {
             std::string why;
             ++modules;
             if (same_again(text, why)) continue;
-            std::printf("%s: %s\n", argv[n], why.c_str());
+            std::printf("%s: %s\n", file.c_str(), why.c_str());
             ++wrong;
         }
     }
     std::printf("%u modules, %u wrong\n", modules, wrong);
-    return wrong != 0;
+    return wrong != 0 || modules == 0;
 }

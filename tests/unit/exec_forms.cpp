@@ -68,7 +68,6 @@ TEST_CASE("instruction forms give what the hardware gave", "[exec]") {
     INFO("oldest instruction set: " << baseline);
     hpe::soft::exec::use_baseline_handlers(baseline);
     Device d;
-    d.load(Device::file(environment("HPE_FORMS_PTX")));
     unsigned differing = 0;
     for (std::size_t n = 0; n < list.size(); n++) {
         const Form& form = list[n];
@@ -76,6 +75,7 @@ TEST_CASE("instruction forms give what the hardware gave", "[exec]") {
         std::vector<std::uint64_t> operand[3];
         for (unsigned k = 0; k < 3; k++) at[k] = d.memory.put(operand[k] = forms::input(form.domain, k));
         at[3] = d.memory.put(std::vector<std::uint64_t>(forms::cells));
+        d.load(Device::file(environment("HPE_FORMS_PTX") + "/" + form.name + ".ptx"));
         const Failure f = d.run(form.name, {forms::cells / 128}, {128}, at[0], at[1], at[2], at[3]);
         INFO(form.text << " " << f.message);
         CHECK(f.fault == Fault::None);
