@@ -3,7 +3,7 @@
 // scattered accesses that trap, and device work between them, against plain arrays. So that a sanitizer sees the fault
 // path with the transfers it makes and those it sends ahead; libhpe.so itself cannot run under one.
 //
-//   coherence_threads [ROUNDS]
+//   coherence_threads [ROUNDS [CALLS]]     one in CALLS of libhpe's own driver calls fails (failing_driver.h)
 //
 // The options are libhpe's own variables.
 #include <cuda.h>
@@ -23,12 +23,22 @@
 #include "shim/runtime/process.h"
 #include "shim/runtime/real.h"
 #include "tests/sanitizers/do.h"
+#include "tests/sanitizers/failing_driver.h"
 
 namespace {
 
 using Word = std::uint32_t;
 constexpr unsigned kThreads = 5;
-std::atomic<std::size_t> wrong{0}, read_words{0};
+std::atomic<std::size_t> wrong{0}, read_words{0}, told{0};
+
+// What fails here the program is told, and its data is as before: it may try again.
+template <class Call>
+void tell_again(Call&& call) {
+    const failing_driver::Patience patience;
+    CUresult result = call();
+    for (int i = 0; i < 100 && result != CUDA_SUCCESS && failing_driver::one_in != 0; ++i, ++told) result = call();
+    DO(result);
+}
 
 // What the doors of allocation, free and device work do.
 struct Swept {
@@ -45,7 +55,7 @@ struct Swept {
         auto& state = hpe::coherence();
         hpe::LaunchInRoom in_room(state.room());
         hpe::Object& object = *state.object_at(device);
-        DO(state.begin_free(object));
+        tell_again([&] { return state.begin_free(object); });
         DO(cuMemFree_v2(device));
         state.finish_free(object);
     }
@@ -58,7 +68,9 @@ struct Swept {
         {
             hpe::LaunchInRoom in_room(state.room());
             const auto begin = static_cast<std::uintptr_t>(device) + first * sizeof(Word);
-            DO(as_a_launch ? state.release(&stream) : state.before_device_writes({begin, count * sizeof(Word)}));
+            tell_again([&] {
+                return as_a_launch ? state.release(&stream) : state.before_device_writes({begin, count * sizeof(Word)});
+            });
             DO(cuMemsetD32Async(begin, value, count, stream));
             hpe::in_flight.enqueued(stream, hpe::Flavour::Legacy, in_room.slot());
         }
@@ -115,6 +127,8 @@ int main(int argc, char** argv) {
     }
     CUdevice device;
     CUcontext context;
+    const unsigned calls = argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 0;
+    if (calls != 0) failing_driver::install(calls);
     DO(cuInit(0));
     DO(cuDeviceGet(&device, 0));
     DO(cuDevicePrimaryCtxRetain(&context, device));
@@ -128,6 +142,7 @@ int main(int argc, char** argv) {
         }
         for (auto& thread : threads) thread.join();
     }
-    std::printf("%zu words read, %zu wrong\n", read_words.load(), wrong.load());
-    return wrong != 0 || read_words == 0;
+    std::printf("%zu words read, %zu wrong; %zu calls failed, %zu were told\n", read_words.load(), wrong.load(),
+                failing_driver::failed.load(), told.load());
+    return wrong != 0 || read_words == 0 || (calls != 0) != (failing_driver::failed != 0);
 }
