@@ -2,16 +2,62 @@
 // Asking the kernel.
 #include "shim/base/machine.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
 
 namespace hpe::machine {
 
 std::size_t physical_memory() noexcept {
     struct sysinfo info {};
     return sysinfo(&info) == 0 ? std::size_t{info.totalram} * info.mem_unit : std::size_t{1} << 30;
+}
+
+namespace {
+
+// "0-3,8": adds what it names to the set. False: it is no such list.
+bool add_list(const char* text, cpu_set_t& set) noexcept {
+    while (std::isdigit(static_cast<unsigned char>(*text)) != 0) {
+        char* end = nullptr;
+        const unsigned long first = std::strtoul(text, &end, 10);
+        unsigned long last = first;
+        if (*end == '-') last = std::strtoul(end + 1, &end, 10);
+        for (auto i = first; i <= last && i < CPU_SETSIZE; ++i) CPU_SET(i, &set);
+        if (*end != ',') return *end == '\n' || *end == 0;
+        text = end + 1;
+    }
+    return false;
+}
+
+}  // namespace
+
+bool processors_near(const char* device, cpu_set_t& near, const char* devices) noexcept {
+    char path[256], text[4096];
+    if (std::snprintf(path, sizeof path, "%s/%s/local_cpulist", devices, device) >= static_cast<int>(sizeof path)) {
+        return false;
+    }
+    // sysfs names devices in small letters.
+    for (char* c = path + std::char_traits<char>::length(devices); *c != 0; ++c) {
+        *c = static_cast<char>(std::tolower(static_cast<unsigned char>(*c)));
+    }
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return false;
+    const auto length = read(file, text, sizeof text - 1);
+    close(file);
+    if (length <= 0) return false;
+    text[length] = 0;
+    cpu_set_t local, mine;
+    CPU_ZERO(&local);
+    if (!add_list(text, local) || sched_getaffinity(0, sizeof mine, &mine) != 0) return false;
+    CPU_AND(&near, &local, &mine);
+    return CPU_COUNT(&near) != 0 && !CPU_EQUAL(&near, &mine);
 }
 
 unsigned processors() noexcept {

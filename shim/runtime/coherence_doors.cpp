@@ -10,7 +10,6 @@
 #include "shim/runtime/apply.h"
 #include "shim/runtime/arena.h"
 #include "shim/runtime/coherence.h"
-#include "shim/runtime/copiers.h"
 #include "shim/runtime/engine.h"
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/live_objects.h"
@@ -185,7 +184,7 @@ void Coherence::streams_wait(bool some) noexcept {
 
 CUresult Coherence::release(const CUstream* stream) {
     if (damage() != CUDA_SUCCESS) return damage();
-    if (helpers_wanted_.exchange(false, std::memory_order_relaxed)) copiers::start(staging::helpers());
+    if (helpers_wanted_.exchange(false, std::memory_order_relaxed)) staging::start_helpers();
     SignalsBlocked blocked;
     // To the end: a second launch that finds the list empty must not go on before the first one's data have arrived,
     // nor if they could not be sent.

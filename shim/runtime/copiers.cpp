@@ -92,11 +92,28 @@ bool work() noexcept {
     }
 }
 
+// Where helpers are to run; `placements` moves with it.
+constinit std::mutex place_mutex;
+cpu_set_t wanted_place;
+constinit std::atomic<unsigned> placements{0};
+
+void move_if_placed(unsigned& known) noexcept {
+    const auto now = placements.load(std::memory_order_acquire);
+    if (now == known) [[likely]] {
+        return;
+    }
+    std::scoped_lock lock(place_mutex);
+    known = now;
+    sched_setaffinity(0, sizeof wanted_place, &wanted_place);
+}
+
 void serve(void*) noexcept {
     // Between the blocks of one copy a helper is wanted again within microseconds: less than a sleep and a wake cost.
     constexpr unsigned kSpins = 2000;
+    unsigned placed = 0;
     for (;;) {
         const auto seen = handed_over.load(std::memory_order_acquire);
+        move_if_placed(placed);
         bool worked = work();
         for (unsigned i = 0; !worked && i < kSpins; ++i) {
             pause();
@@ -130,6 +147,12 @@ unsigned start(unsigned wanted) noexcept {
     while (made < wanted && start_thread("hpe-copier", serve)) ++made;
     helpers.store(made, std::memory_order_release);
     return made;
+}
+
+void place(const cpu_set_t& processors) noexcept {
+    std::scoped_lock lock(place_mutex);
+    wanted_place = processors;
+    placements.fetch_add(1, std::memory_order_release);
 }
 
 void Job::begin(void* to, const void* from, std::size_t bytes, Reader reader) noexcept {

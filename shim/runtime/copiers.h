@@ -12,6 +12,8 @@
 // helpers there are.
 #pragma once
 
+#include <sched.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -20,6 +22,8 @@ namespace hpe::copiers {
 // Makes the helpers if there are none yet. `wanted` 0: none. Returns how many run.
 unsigned start(unsigned wanted) noexcept;
 unsigned running() noexcept;
+// Where they run from the next job on.
+void place(const cpu_set_t& processors) noexcept;
 
 // Who reads the bytes next, and so where a copy leaves them: in this processor's caches, in none (stream_copy.h), or in
 // the one that all share (shared_copy.h).

@@ -63,6 +63,7 @@ struct Driver {
     F(cuKernelGetParamInfo)              \
     F(cuFuncIsLoaded)                    \
     F(cuCtxGetDevice)                    \
+    F(cuDeviceGetPCIBusId)               \
     F(cuCtxEnablePeerAccess)             \
     F(cuCtxDisablePeerAccess)            \
     F(cuDeviceCanAccessPeer)             \

@@ -2,6 +2,9 @@
 // One pool of blocks per context, and the two loops that keep blocks, helpers and the device busy.
 #include "shim/runtime/staging.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -26,6 +29,7 @@ struct Pool {
     std::array<Block, kMost> blocks{};
     std::array<bool, kMost> held{};
     unsigned count = 0;
+    std::atomic<bool> met{false};  // the helpers know where its device is
     CUstream to_device = nullptr, to_host = nullptr;
 };
 
@@ -47,6 +51,7 @@ constexpr std::size_t kOutgrowsCaches = std::size_t{32} << 20;
 constinit ByContext<Pool> pools;
 constinit std::size_t block_bytes = std::size_t{4} << 20;
 constinit unsigned wanted_helpers = 0;
+constinit bool fixed_helpers = false;  // the number is the user's
 constinit bool copies_shared = false;
 constinit std::atomic<unsigned> active{0};  // copies under way
 
@@ -188,17 +193,69 @@ void configure(unsigned threads, std::size_t bytes) noexcept {
     copies_shared = can_share_copies();
     // More do not move more: a dozen fill a PCIe 5 link, and other processes share the node.
     constexpr unsigned kEnough = 12;
+    fixed_helpers = threads != kAutomatic;
     wanted_helpers = threads != kAutomatic ? threads : std::min(machine::processors() - 1, kEnough);
 }
 
 unsigned helpers() noexcept { return wanted_helpers; }
+
+namespace {
+
+// The processors near the current context's device; all of the process's where it has too few of them.
+bool near_current(cpu_set_t& near) noexcept {
+    constexpr int kFew = 4;
+    CUdevice device = 0;
+    char bus[32] = "";
+    return driver.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
+           driver.cuDeviceGetPCIBusId(bus, sizeof bus, device) == CUDA_SUCCESS && machine::processors_near(bus, near) &&
+           CPU_COUNT(&near) >= kFew;
+}
+
+// Near the first device that they serve; anywhere once they serve one that is elsewhere.
+struct Home {
+    std::mutex mutex;
+    bool known = false, narrow = false;
+    cpu_set_t processors{};
+};
+constinit Home home;
+
+unsigned place_helpers() noexcept {
+    cpu_set_t near;
+    const bool narrow = near_current(near);
+    std::scoped_lock lock(home.mutex);
+    if (!home.known) {
+        home.known = true;
+        home.narrow = narrow;
+        if (narrow) copiers::place(home.processors = near);
+    } else if (home.narrow && (!narrow || !CPU_EQUAL(&near, &home.processors))) {
+        home.narrow = false;
+        // The main thread's: whoever calls may have been bound to less.
+        if (sched_getaffinity(getpid(), sizeof near, &near) == 0) copiers::place(near);
+    }
+    const auto room = home.narrow ? static_cast<unsigned>(CPU_COUNT(&home.processors)) - 1 : wanted_helpers;
+    return fixed_helpers ? wanted_helpers : std::min(wanted_helpers, room);
+}
+
+unsigned start_helpers(Pool& pool) noexcept {
+    if (pool.met.exchange(true, std::memory_order_relaxed)) return copiers::start(wanted_helpers);
+    return copiers::start(place_helpers());
+}
+
+}  // namespace
+
+unsigned start_helpers() noexcept {
+    CUcontext context = nullptr;
+    driver.cuCtxGetCurrent(&context);
+    Pool* pool = context != nullptr ? pools.of(context) : nullptr;
+    return pool != nullptr ? start_helpers(*pool) : copiers::start(wanted_helpers);
+}
 
 Lane::Lane(CUcontext context, std::size_t bytes, bool (*may_pin)()) noexcept
     : context_(context), pool_(pools.of(context)), block_bytes_(staging::block_bytes) {
     if (pool_ == nullptr) return;
     const auto others = active.fetch_add(1, std::memory_order_relaxed);
     // Callers copy, too: with half as many of them as helpers, handing over would only cost.
-    team_ = copiers::start(wanted_helpers) / (others + 1);
+    team_ = start_helpers(*pool_) / (others + 1);
     if (others != 0 && team_ < 2) team_ = 0;
     const auto most = std::min<std::size_t>((bytes + kSmallestPiece - 1) / kSmallestPiece, team_ != 0 ? kMost : 2);
     const auto collect = [&] {

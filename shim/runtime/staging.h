@@ -26,6 +26,8 @@ namespace hpe::staging {
 void configure(unsigned threads, std::size_t block_bytes) noexcept;
 // Helpers that a copy may have; 0 where they could not run beside the caller.
 unsigned helpers() noexcept;
+// Makes them, near the device of the current context. Outside the fault path. Returns how many run.
+unsigned start_helpers() noexcept;
 
 struct Block {
     std::byte* memory = nullptr;

@@ -73,6 +73,9 @@ void work(CUcontext context, unsigned thread) {
 
 int main() {
 #define HPE_TAKE(symbol) hpe::driver.symbol = &::symbol;
+    HPE_TAKE(cuCtxGetCurrent)
+    HPE_TAKE(cuCtxGetDevice)
+    HPE_TAKE(cuDeviceGetPCIBusId)
     HPE_TAKE(cuStreamCreateWithPriority)
     HPE_TAKE(cuStreamSynchronize)
     HPE_TAKE(cuMemHostAlloc)

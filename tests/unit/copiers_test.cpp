@@ -8,6 +8,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -128,4 +131,41 @@ TEST_CASE("jobs end with and without helpers, one thread and many") {
 TEST_CASE("pages are mapped with helpers") {
     CHECK(copiers::running() == 3);
     mapped_pages_do_not_trap();
+}
+
+namespace {
+
+// How many helpers may run on exactly these processors.
+unsigned helpers_on(const cpu_set_t& wanted) {
+    unsigned count = 0;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::string name;
+        std::getline(std::ifstream(task.path() / "comm"), name);
+        cpu_set_t set;
+        if (name == "hpe-copier" && sched_getaffinity(std::stoi(task.path().filename()), sizeof set, &set) == 0) {
+            count += CPU_EQUAL(&set, &wanted) != 0;
+        }
+    }
+    return count;
+}
+
+}  // namespace
+
+TEST_CASE("helpers run where they are placed from the next job on, and the caller where it was") {
+    cpu_set_t mine, one, now;
+    REQUIRE(sched_getaffinity(0, sizeof mine, &mine) == 0);
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++i) {
+        if (CPU_ISSET(i, &mine)) CPU_SET(i, &one);
+    }
+    const auto helpers = copiers::start(3);
+    REQUIRE(helpers != 0);
+    for (const auto* set : {&one, &mine}) {
+        copiers::place(*set);
+        // Each job wakes all that sleep.
+        for (int i = 0; i < 10000 && helpers_on(*set) != helpers; ++i) CHECK(copy_all(1, 3, false) == 0);
+        CHECK(helpers_on(*set) == helpers);
+    }
+    REQUIRE(sched_getaffinity(0, sizeof now, &now) == 0);
+    CHECK(CPU_EQUAL(&now, &mine));
 }
