@@ -47,6 +47,20 @@ CUcontext context_of(const Copy& copy) noexcept {
     return driver.cuStreamGetCtx(stream, &streams) == CUDA_SUCCESS && streams == current ? current : nullptr;
 }
 
+// For what came before in the stream, and in those that it waits for: an event in the legacy stream comes after the
+// work of all blocking streams ("Stream synchronization behavior" of the driver manual); no word says so of
+// synchronizing it. An event of its own, since another thread's may be stuck behind a kernel that waits for this
+// thread.
+CUresult wait_for_earlier(CUstream stream) noexcept {
+    CUevent event = nullptr;
+    auto result = twice([&] { return driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING); });
+    if (result != CUDA_SUCCESS) return result;
+    result = twice([&] { return driver.cuEventRecord(event, stream); });
+    if (result == CUDA_SUCCESS) result = twice([&] { return driver.cuEventSynchronize(event); });
+    twice([&] { return driver.cuEventDestroy_v2(event); });
+    return result;
+}
+
 CUresult transfer(staging::Lane& lane, const Copy& copy, CUstream stream) noexcept {
     report::copy_staged(copy.bytes);
     auto* host = static_cast<std::byte*>(copy.host);
@@ -83,7 +97,7 @@ Attempt attempt(const Copy& copy) noexcept {
     // What came before in the stream has ended when such a copy returns, and when it begins. Now, so that only the copy
     // is measured, and blocks can be made.
     if (waits) {
-        const auto result = twice([&] { return driver.cuStreamSynchronize(stream); });
+        const auto result = wait_for_earlier(stream);
         if (result != CUDA_SUCCESS) return {true, false, result};
     }
     if (way == Crossover::Way::Driver) return {false, measure, CUDA_SUCCESS};
