@@ -51,10 +51,11 @@ CUcontext context_of(const Copy& copy) noexcept {
 // work of all blocking streams ("Stream synchronization behavior" of the driver manual); no word says so of
 // synchronizing it. An event of its own, since another thread's may be stuck behind a kernel that waits for this
 // thread.
+// NOT_READY: there is no event to be had.
 CUresult wait_for_earlier(CUstream stream) noexcept {
     CUevent event = nullptr;
     auto result = twice([&] { return driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING); });
-    if (result != CUDA_SUCCESS) return result;
+    if (result != CUDA_SUCCESS) return CUDA_ERROR_NOT_READY;
     result = twice([&] { return driver.cuEventRecord(event, stream); });
     if (result == CUDA_SUCCESS) result = twice([&] { return driver.cuEventSynchronize(event); });
     twice([&] { return driver.cuEventDestroy_v2(event); });
@@ -98,6 +99,7 @@ Attempt attempt(const Copy& copy) noexcept {
     // is measured, and blocks can be made.
     if (waits) {
         const auto result = wait_for_earlier(stream);
+        if (result == CUDA_ERROR_NOT_READY) return {};
         if (result != CUDA_SUCCESS) return {true, false, result};
     }
     if (way == Crossover::Way::Driver) return {false, measure, CUDA_SUCCESS};
