@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Settling a launch's arguments.
+// What a launch does before it is one.
 #include "shim/doors/cuda_launch.h"
 
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 namespace hpe::doors {
 
@@ -20,6 +22,14 @@ bool parameter_of(CUfunction function, std::size_t index, std::size_t& bytes) {
 }
 
 }  // namespace
+
+void wait_a_while_for_idle() {
+    using namespace std::chrono_literals;
+    for (const auto end = std::chrono::steady_clock::now() + 1s;
+         !in_flight.idle() && std::chrono::steady_clock::now() < end;) {
+        std::this_thread::sleep_for(100us);
+    }
+}
 
 Arguments::Arguments(CUfunction function, void**& parameters, void**& extra) {
     // Everything here is read on this thread, before the room is entered, so that a fault on the way is served as

@@ -26,10 +26,13 @@ private:
     std::vector<std::vector<std::byte>> values_;
 };
 
+// Until the device is idle, a second at most.
+void wait_a_while_for_idle();
+
 // A kernel that is loaded at its first launch (CUDA's lazy loading) puts an operation between all streams that waits
 // for what runs and holds up what follows. With a host callback pending that touches an object, the fetch for it would
-// be held up too, for ever (seen on an H200). So such a launch waits until the device is idle; no other does, since the
-// callback may be waiting for this very launch.
+// be held up too, for ever (seen on an H200). So such a launch waits until the device is idle; not for ever, since the
+// callback may be waiting for this very launch; and no other does.
 inline void wait_before_lazy_load(CUfunction kernel) {
     if (!coherence().expects_callbacks()) [[likely]] {
         return;
@@ -40,7 +43,7 @@ inline void wait_before_lazy_load(CUfunction kernel) {
         if (loaded_kernels::known(kernel)) return;
         if (driver.cuFuncIsLoaded(&state, kernel) == CUDA_SUCCESS && state == CU_FUNCTION_LOADING_STATE_LOADED) return;
     }
-    in_flight.wait();
+    wait_a_while_for_idle();
 }
 
 inline CUresult after_launch(CUfunction kernel, CUresult result) {

@@ -412,6 +412,31 @@ void callback_while_flushing() {
     CHECK(cudaStreamDestroy(first));
     CHECK(cudaStreamDestroy(second));
 }
+// A host function waits for a launch that is the kernel's first.
+__global__ void never_launched_before(Word* data) { data[0] += 1; }
+void callback_before_first_launch() {
+    cudaStream_t first, second;
+    CHECK(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    Swept a;
+    a.warm();
+    a.read(0, a.size());
+    std::atomic<bool> launched{false};
+    CHECK(cudaLaunchHostFunc(
+        first,
+        [](void* argument) {
+            while (!static_cast<std::atomic<bool>*>(argument)->load()) std::this_thread::yield();
+        },
+        &launched));
+    never_launched_before<<<1, 1, 0, second>>>(a.data);
+    CHECK(cudaGetLastError());
+    launched = true;
+    a.model[0] += 1;
+    CHECK(cudaStreamSynchronize(first));
+    a.read(0, a.size());
+    CHECK(cudaStreamDestroy(first));
+    CHECK(cudaStreamDestroy(second));
+}
 void two_objects() {
     Swept a, b;
     for (Word round = 0; round < 4; ++round) {
@@ -520,6 +545,7 @@ const struct {
     CASE(flushes_between),
     CASE(flushes_before_launches),
     CASE(callback_while_flushing),
+    CASE(callback_before_first_launch),
     CASE(two_objects),
     CASE(threads),
     CASE(threads_and_frees),
