@@ -95,7 +95,8 @@ void mapped_pages_do_not_trap() {
     for (const std::size_t pages : {1, 3, 64, 65, 1000, 16384 + 7}) {
         INFO(pages << " pages");
         const auto without = traps(pages * 4096, false);
-        CHECK(traps(pages * 4096, true) <= without / 8);
+        // A difference: a sanitizer's own memory traps beside each page.
+        CHECK(without - traps(pages * 4096, true) >= static_cast<long>(pages - pages / 8));
     }
 }
 
