@@ -66,11 +66,15 @@ public:
         : begin_(on() ? now() : 0), name_(name), bytes_(bytes), number_(number), kind_(kind) {}
     ~Span() {
         if (begin_ != 0) [[unlikely]] {
-            add_until_now({.begin = begin_, .name = name_, .bytes = bytes_, .number = number_, .kind = kind_});
+            add_until_now(
+                {.begin = begin_, .name = name_, .bytes = bytes_, .number = number_, .kind = kind_, .failed = failed_});
         }
     }
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;
+
+protected:
+    bool failed_ = false;
 
 private:
     const std::uint64_t begin_;
@@ -81,27 +85,13 @@ private:
 };
 
 // Bytes that move: they have if it is told so before the end.
-class Transfer {
+class Transfer : public Span {
 public:
     Transfer(Kind kind, const char* name, std::size_t bytes, std::uint32_t number = 0) noexcept
-        : begin_(on() ? now() : 0), name_(name), bytes_(bytes), number_(number), kind_(kind) {}
-    void done() noexcept { done_ = true; }
-    ~Transfer() {
-        if (begin_ != 0) [[unlikely]] {
-            add_until_now(
-                {.begin = begin_, .name = name_, .bytes = bytes_, .number = number_, .kind = kind_, .failed = !done_});
-        }
+        : Span(kind, name, bytes, number) {
+        failed_ = true;
     }
-    Transfer(const Transfer&) = delete;
-    Transfer& operator=(const Transfer&) = delete;
-
-private:
-    const std::uint64_t begin_;
-    const char* const name_;
-    const std::size_t bytes_;
-    const std::uint32_t number_;
-    const Kind kind_;
-    bool done_ = false;
+    void done() noexcept { failed_ = false; }
 };
 
 // An access that trapped. Only one that was served is kept: another is repeated, and traps again.

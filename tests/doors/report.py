@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: report.py SMALL
+"""usage: report.py SMALL ARGUMENTS
 
 HPE_REPORT as text and as JSON, its call sites, with %p, to places that cannot be written, and the counts of
-HPE_LOG=debug.
+HPE_LOG=debug. And that a launch whose arguments lie in an object traps nowhere: they are brought before the driver reads
+them, with its locks held.
 """
 import json
 import pathlib
@@ -133,4 +134,10 @@ if "cuCtxGetCurrent" not in counts and "cuGetErrorString" not in counts and "cuD
     compare.problem(f"counts {counts}")
 if run("work", HPE_LOG="info").count("passed through"):
     compare.problem("counts without debug")
+with tempfile.TemporaryDirectory() as name:
+    path = pathlib.Path(name) / "arguments.json"
+    soft.run([sys.argv[2]], HPE_REPORT=path)
+    of_arguments = json.loads(path.read_text())["per_object"][1]
+    if of_arguments["write_faults"] == 0 or of_arguments["read_faults"] != 0:
+        compare.problem(f"arguments in an object: {of_arguments}")
 compare.finish(14)
