@@ -60,6 +60,9 @@ if not problems:
         want(f"{case}: ahead", totals[case]["bytes_ahead_used"] >= 3 * (5 << 20), totals[case])
         want(f"{case}: faults", totals[case]["read_faults"] < 4 * 20, totals[case])
     want("fresh: only what a kernel wrote is fetched", totals["fresh"]["bytes_to_host"] == 4 * (6 << 20), totals["fresh"])
+    # 256 blocks a round, but for the first third by more than one.
+    dense = run("scattered_densely")
+    want("what is touched all over is opened by more", dense["write_faults"] < 2 * 256, dense)
     fixed = run("forwards", HPE_BLOCK_SIZE="64K")
     want("blocks of a given size are opened one by one", fixed["read_faults"] == 4 * 96, fixed)
     want("and fetched one by one", fixed["transfers_to_host"] == 4 * 96 and fixed["bytes_ahead_used"] > 0, fixed)

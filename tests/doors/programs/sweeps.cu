@@ -412,6 +412,24 @@ void callback_while_flushing() {
     CHECK(cudaStreamDestroy(first));
     CHECK(cudaStreamDestroy(second));
 }
+// Every block of 64 KiB is written once a round, in no order.
+void scattered_densely() {
+    constexpr std::size_t kStep = (64 << 10) / sizeof(Word);
+    Swept a(16 * kMiB);
+    std::vector<std::size_t> order(a.size() / kStep);
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::uint64_t state = 88172645463325252u;
+    for (std::size_t i = order.size(); i > 1; --i) {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+        std::swap(order[i - 1], order[state % i]);
+    }
+    for (Word round = 0; round < 4; ++round) {
+        a.kernel(round);
+        for (const std::size_t block : order) a.write(block * kStep + round, round);
+    }
+    a.kernel(9);
+    a.read(0, a.size());
+}
 // A host function waits for a launch that is the kernel's first.
 __global__ void never_launched_before(Word* data) { data[0] += 1; }
 void callback_before_first_launch() {
@@ -526,6 +544,7 @@ const struct {
     CASE(strided_backwards),
     CASE(strided_writes),
     CASE(scattered),
+    CASE(scattered_densely),
     CASE(writes),
     CASE(updates),
     CASE(kernel_between),
