@@ -3,6 +3,7 @@
 the machine falls on all of them alike. Shared by the benches that scripts/gpu-check runs.
 """
 import os
+import resource
 import statistics
 import subprocess
 import time
@@ -36,26 +37,36 @@ def printed_numbers(command, env):
     return [float(line) for line in run(command, env).split()]
 
 
-def wall_ms(command, env):
-    """How long the whole command takes, in milliseconds."""
-    begin = time.monotonic()
+def wall_and_processor_ms(command, env):
+    """How long the whole command takes, and how much of that it spends on processors, in milliseconds."""
+    begin, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     run(command, env)
-    return [(time.monotonic() - begin) * 1e3]
+    wall, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return [(wall * 1e3, (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e3)]
 
 
-def compare(contenders, rounds, measure=printed_numbers):
-    """contenders: name -> (command, environment). Returns name -> {"median", "low", "high", "samples", "more"}; low and
-    high are quartiles, more is the median of what each sample took more than the first contender's beside it: a machine
-    that drifts by more than the difference moves the medians, but not the pairs."""
+def in_turn(contenders, rounds, measure):
+    """contenders: name -> (command, environment). Returns name -> samples, those of one round in the same places."""
     samples = {name: [] for name in contenders}
     for number in range(rounds):
         order = list(contenders) if number % 2 == 0 else list(reversed(contenders))
         for name in order:
             samples[name] += measure(*contenders[name])
-    summary, first = {}, samples[next(iter(contenders))]
+    return samples
+
+
+def summary(samples):
+    """Of name -> samples: name -> {"median", "low", "high", "samples", "more"}; low and high are quartiles, more is the
+    median of what each sample took more than the first contender's beside it: a machine that drifts by more than the
+    difference moves the medians, but not the pairs."""
+    summaries, first = {}, samples[next(iter(samples))]
     for name, values in samples.items():
         low, median, high = statistics.quantiles(values, n=4) if len(values) > 1 else values * 3
         more = statistics.median(value - beside for value, beside in zip(values, first, strict=True))
-        summary[name] = {"median": round(median, 3), "low": round(low, 3), "high": round(high, 3), "samples": len(values),
-                         "more": round(more, 3)}
-    return summary
+        summaries[name] = {"median": round(median, 3), "low": round(low, 3), "high": round(high, 3), "samples": len(values),
+                           "more": round(more, 3)}
+    return summaries
+
+
+def compare(contenders, rounds, measure=printed_numbers):
+    return summary(in_turn(contenders, rounds, measure))
