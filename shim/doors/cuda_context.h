@@ -121,6 +121,7 @@ CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
         in_flight.forget(context);
         loaded_kernels::forget();
         peers.forget(context);
+        peer_staging::forget(context);
         kernel_times::forget(context);
         Arena::forget_pins(context);
     } else {

@@ -27,6 +27,7 @@ inline CUresult before_copy(DeviceRange to, DeviceRange from) {
 inline CUresult after_wait(CUresult result) {
     if (result != CUDA_SUCCESS) return result;
     peers.waited();
+    peer_staging::waited();
     if (coherence().acts_on_acquire()) coherence().acquire();
     return coherence().damage();
 }
@@ -42,6 +43,15 @@ CUresult copy(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, CUstrea
         real);
 }
 
+// Of linear memory whose two ends may be on two devices. `part(to, from, bytes)`: the program's call for a part of it.
+template <class Part>
+CUresult copy_linear(Flavour flavour, CUstream stream, Ordered ordered, Ends ends, CUdeviceptr to, CUdeviceptr from,
+                     std::size_t bytes, Part&& part) {
+    return copy(to, from, bytes, stream, flavour, [&] {
+        return peer_staging::copy({to, from, bytes, stream, flavour, ends.to, ends.from}, ordered, part);
+    });
+}
+
 inline CUresult unified(Flavour flavour, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
     Inside inside;
     return (flavour == Flavour::PerThread ? driver.cuMemcpy_ptds : driver.cuMemcpy)(to, from, bytes);
@@ -53,13 +63,13 @@ inline CUresult unified(Flavour flavour, CUdeviceptr to, CUdeviceptr from, std::
 
 template <class C>
 CUresult copy_unified(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
-    expect_copy(to, from, bytes);
-    return after_wait(copy(to, from, bytes, nullptr, call.flavour, [&] { return call(to, from, bytes); }));
+    return after_wait(copy_linear(call.flavour, nullptr, Ordered::AmongContexts, expect_copy(to, from, bytes), to, from,
+                                  bytes, [&](CUdeviceptr t, CUdeviceptr f, std::size_t n) { return call(t, f, n); }));
 }
 template <class C>
 CUresult copy_unified_async(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-    expect_copy(to, from, bytes);
-    return copy(to, from, bytes, stream, call.flavour, [&] { return call(to, from, bytes, stream); });
+    return copy_linear(call.flavour, stream, Ordered::InStream, expect_copy(to, from, bytes), to, from, bytes,
+                       [&](CUdeviceptr t, CUdeviceptr f, std::size_t n) { return call(t, f, n, stream); });
 }
 
 // Between the program's memory and the device.
@@ -107,28 +117,29 @@ CUresult copy_to_host_async(const C& call, void* to, CUdeviceptr from, std::size
 
 template <class C>
 CUresult copy_on_device(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
-    expect_copy(to, from, bytes);
-    return copy(to, from, bytes, nullptr, call.flavour, [&] { return call(to, from, bytes); });
+    return copy_linear(call.flavour, nullptr, Ordered::AmongContexts, expect_copy(to, from, bytes), to, from, bytes,
+                       [&](CUdeviceptr t, CUdeviceptr f, std::size_t n) { return call(t, f, n); });
 }
 template <class C>
 CUresult copy_on_device_async(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-    expect_copy(to, from, bytes);
-    return copy(to, from, bytes, stream, call.flavour, [&] { return call(to, from, bytes, stream); });
+    return copy_linear(call.flavour, stream, Ordered::InStream, expect_copy(to, from, bytes), to, from, bytes,
+                       [&](CUdeviceptr t, CUdeviceptr f, std::size_t n) { return call(t, f, n, stream); });
 }
 
 template <class C>
 CUresult copy_peer(const C& call, CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                    std::size_t bytes) {
-    expect_copy(to, from, bytes);
-    return copy(to, from, bytes, nullptr, call.flavour,
-                [&] { return call(to, to_context, from, from_context, bytes); });
+    return copy_linear(
+        call.flavour, nullptr, Ordered::AmongContexts, expect_copy(to, to_context, from, from_context, bytes), to, from,
+        bytes, [&](CUdeviceptr t, CUdeviceptr f, std::size_t n) { return call(t, to_context, f, from_context, n); });
 }
 template <class C>
 CUresult copy_peer_async(const C& call, CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                          std::size_t bytes, CUstream stream) {
-    expect_copy(to, from, bytes);
-    return copy(to, from, bytes, stream, call.flavour,
-                [&] { return call(to, to_context, from, from_context, bytes, stream); });
+    return copy_linear(call.flavour, stream, Ordered::InStream, expect_copy(to, to_context, from, from_context, bytes),
+                       to, from, bytes, [&](CUdeviceptr t, CUdeviceptr f, std::size_t n) {
+                           return call(t, to_context, f, from_context, n, stream);
+                       });
 }
 
 template <class C, class... A>

@@ -1,26 +1,48 @@
 // SPDX-License-Identifier: MIT
-// Doors of peer access, and what copies between devices ask of it (runtime/peers.h).
+// Doors of peer access, and how copies between devices go: directly (runtime/peers.h) or through pinned blocks
+// (runtime/peer_staging.h).
 //
-// Handled: every form of copy between two objects, but not inside graphs, nor in three-dimensional batches.
+// Directly: every form of copy between two objects, but not inside graphs, nor in three-dimensional batches. Through
+// blocks: the linear forms, but not in batches.
 //
 // Sizes in bytes. Threads, ownership and errors: door.h.
 #pragma once
 
 #include "shim/doors/door.h"
+#include "shim/runtime/peer_staging.h"
 #include "shim/runtime/peers.h"
 
 namespace hpe::doors {
 
-// The program is about to copy that many bytes.
-inline void expect_copy(std::uintptr_t to, std::uintptr_t from, std::size_t bytes) {
+// The program is about to copy that many bytes. Returns the two contexts if blocks are the way.
+struct Ends {
+    CUcontext to = nullptr, from = nullptr;
+};
+inline Ends expect_copy(std::uintptr_t to, std::uintptr_t from, std::size_t bytes) {
     if (bytes < Peers::kWorthwhile || !peers.several_contexts()) [[likely]] {
-        return;
+        return {};
     }
     const Object* target = coherence().object_of(to);
     const Object* source = coherence().object_of(from);
-    if (target == nullptr || source == nullptr || target->context == source->context) return;
-    peers.before_copy({static_cast<CUcontext>(target->context), to}, {static_cast<CUcontext>(source->context), from});
+    if (target == nullptr || source == nullptr || target->context == source->context) return {};
+    const Ends ends{static_cast<CUcontext>(target->context), static_cast<CUcontext>(source->context)};
+    if (!peers.before_copy({ends.to, to}, {ends.from, from})) return {};
+    // What the driver would refuse must not be made by half.
+    const auto holds = [&](const Object& object, std::uintptr_t at) {
+        const auto offset = at - object.base;
+        return offset <= object.requested_size && bytes <= object.requested_size - offset;
+    };
+    return holds(*target, to) && holds(*source, from) ? ends : Ends{};
 }
+
+// The same where the program says what it takes the contexts to be.
+inline Ends expect_copy(std::uintptr_t to, CUcontext to_context, std::uintptr_t from, CUcontext from_context,
+                        std::size_t bytes) {
+    const Ends ends = expect_copy(to, from, bytes);
+    return ends.to == to_context && ends.from == from_context ? ends : Ends{};
+}
+
+using Ordered = peer_staging::Ordered;
 
 template <class C>
 CUresult enable_peer_access(const C& call, CUcontext peer, unsigned flags) {

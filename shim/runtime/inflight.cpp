@@ -165,13 +165,19 @@ CUresult wait_for(Record& r) noexcept {
 
 }  // namespace
 
+CUcontext context_if_current(CUstream stream) noexcept {
+    CUcontext current = nullptr, streams = nullptr;
+    if (driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current == nullptr) return nullptr;
+    if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return current;
+    return driver.cuStreamGetCtx(stream, &streams) == CUDA_SUCCESS && streams == current ? current : nullptr;
+}
+
 void InFlight::enqueued(CUstream stream, Flavour flavour, unsigned slot) noexcept {
     Record* r = record_for(stream);
     (r != nullptr ? r->enqueued : unrecorded_).add(slot);
     if (r != nullptr) return;
     // Nothing would wait for this work later.
-    if (stream == nullptr) stream = flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
-    twice([&] { return driver.cuStreamSynchronize(stream); });
+    twice([&] { return driver.cuStreamSynchronize(named(stream, flavour)); });
 }
 
 std::uint64_t InFlight::work() const noexcept {
@@ -277,9 +283,8 @@ void InFlight::forget(CUcontext context) noexcept {
 }
 
 bool InFlight::captured(CUstream stream, Flavour flavour) const noexcept {
-    if (stream == nullptr) stream = flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
     auto status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return twice([&] { return driver.cuStreamIsCapturing(stream, &status); }) == CUDA_SUCCESS &&
+    return twice([&] { return driver.cuStreamIsCapturing(named(stream, flavour), &status); }) == CUDA_SUCCESS &&
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 

@@ -22,6 +22,14 @@ namespace hpe {
 // How the program's entry point reads stream 0 (cuda.h: CUDA_API_PER_THREAD_DEFAULT_STREAM).
 enum class Flavour : std::uint8_t { Legacy, PerThread };
 
+// The stream by the name that every entry point reads alike.
+inline CUstream named(CUstream stream, Flavour flavour) noexcept {
+    if (stream != nullptr) return stream;
+    return flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
+// Of a stream by that name; nullptr if it is not the current one.
+CUcontext context_if_current(CUstream stream) noexcept;
+
 class InFlight {
 public:
     // The program put work into the stream: after the true call, and before the room is left if it was entered, with

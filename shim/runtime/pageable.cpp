@@ -18,11 +18,6 @@ Crossover& crossover(const Copy& copy) noexcept {
     return copy.direction == Copy::Direction::ToDevice ? ways_to_device : ways_to_host;
 }
 
-CUstream handle(const Copy& copy) noexcept {
-    if (copy.stream != nullptr) return copy.stream;
-    return copy.flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
-}
-
 // Memory that the driver knows (pinned, registered, managed) needs no staging.
 bool is_pageable(const void* host) noexcept {
     unsigned type = 0;
@@ -36,15 +31,6 @@ bool in_one_allocation(CUdeviceptr device, std::size_t bytes) noexcept {
     std::size_t size = 0;
     return driver.cuMemGetAddressRange_v2(&base, &size, device) == CUDA_SUCCESS && device >= base &&
            device - base <= size && bytes <= size - (device - base);
-}
-
-// The context in which the copy is made, or nullptr if that is not the current one.
-CUcontext context_of(const Copy& copy) noexcept {
-    CUcontext current = nullptr, streams = nullptr;
-    if (driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current == nullptr) return nullptr;
-    const auto stream = handle(copy);
-    if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return current;
-    return driver.cuStreamGetCtx(stream, &streams) == CUDA_SUCCESS && streams == current ? current : nullptr;
 }
 
 // For what came before in the stream, and in those that it waits for: an event in the legacy stream comes after the
@@ -92,9 +78,9 @@ Attempt attempt(const Copy& copy) noexcept {
     const bool measure = waits && ways.measuring(copy.bytes);
     if (way == Crossover::Way::Driver && !measure) return {};
     if (!is_pageable(copy.host) || !in_one_allocation(copy.device, copy.bytes)) return {};
-    const CUcontext context = context_of(copy);
+    const auto stream = named(copy.stream, copy.flavour);
+    const CUcontext context = context_if_current(stream);
     if (context == nullptr) return {};
-    const auto stream = handle(copy);
     // What came before in the stream has ended when such a copy returns, and when it begins. Now, so that only the copy
     // is measured, and blocks can be made.
     if (waits) {

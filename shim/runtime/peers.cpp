@@ -49,10 +49,12 @@ bool reaches(CUdevice from, CUdevice to) noexcept {
            atomics != 0;
 }
 
+bool apart(CUcontext a, CUcontext b, CUdevice& device_a, CUdevice& device_b) noexcept {
+    return device_of(a, device_a) && device_of(b, device_b) && device_a != device_b;
+}
 bool joined(CUcontext a, CUcontext b) noexcept {
     CUdevice device_a = 0, device_b = 0;
-    return device_of(a, device_a) && device_of(b, device_b) && device_a != device_b && reaches(device_a, device_b) &&
-           reaches(device_b, device_a);
+    return apart(a, b, device_a, device_b) && reaches(device_a, device_b) && reaches(device_b, device_a);
 }
 
 }  // namespace
@@ -110,26 +112,28 @@ void Peers::consider(Access& access, CUdeviceptr memory, bool possible) noexcept
     set(access, State::Wanted);
 }
 
-void Peers::before_copy(Side to, Side from) noexcept {
-    if (in_flight.capturing_anywhere()) return;
+bool Peers::before_copy(Side to, Side from) noexcept {
+    if (in_flight.capturing_anywhere()) return false;
     std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return;  // somebody is at it; this copy goes the driver's way
+    if (!lock.owns_lock()) return false;  // somebody is at it; this copy goes the driver's way
     Inside inside;
     Access* there = entry(to.context, from.context);
-    if (there == nullptr) return;
+    if (there == nullptr) return false;
     // So that the other direction gets a place of its own.
     const bool fresh = there->state == State::None;
     if (fresh) there->state = State::Never;
     Access* back = entry(from.context, to.context);
     if (fresh) there->state = State::None;
-    if (back == nullptr) return;
+    if (back == nullptr) return false;
     if (fresh || back->state == State::None) {
         const bool possible = joined(to.context, from.context);
         consider(*there, from.address, possible);
         consider(*back, to.address, possible);
     }
-    if (there->state != State::Wanted && back->state != State::Wanted) return;
-    if (in_flight.idle()) enable_pair(*there, *back);
+    if ((there->state == State::Wanted || back->state == State::Wanted) && in_flight.idle()) enable_pair(*there, *back);
+    CUdevice devices[2] = {};
+    return there->state == State::Never && back->state == State::Never &&
+           apart(to.context, from.context, devices[0], devices[1]);
 }
 
 void Peers::enable_pair(Access& there, Access& back) noexcept {

@@ -39,12 +39,13 @@ public:
     // False, for good in most programs: no two objects lie in different contexts.
     bool several_contexts() const noexcept { return several_.load(std::memory_order_relaxed); }
 
-    // The program is about to copy kWorthwhile bytes or more between them. Outside the room.
+    // The program is about to copy kWorthwhile bytes or more between them. Outside the room. True where it will never
+    // go directly although the devices are two.
     struct Side {
         CUcontext context;
         CUdeviceptr address;
     };
-    void before_copy(Side to, Side from) noexcept;
+    bool before_copy(Side to, Side from) noexcept;
 
     // The program waited for the device.
     void waited() noexcept {

@@ -30,6 +30,7 @@ struct Driver {
     F(cuCtxSynchronize)                  \
     F(cuMemHostAlloc)                    \
     F(cuStreamGetCtx)                    \
+    F(cuStreamGetId)                     \
     F(cuStreamSynchronize)               \
     F(cuStreamIsCapturing)               \
     F(cuStreamQuery)                     \

@@ -6,9 +6,7 @@ Copies between devices go directly although the program never enabled peer acces
 what its own calls return and what it is told of pointers are as without libhpe, also where libhpe's own calls fail. The
 soft device counts which way the bytes went and how often access was enabled.
 """
-import re
 import sys
-import tempfile
 
 import compare
 import soft
@@ -22,14 +20,9 @@ CASES = soft.run([peers], preload=False)[1].decode().split()
 
 
 def counted(form, *case, preload=True, **variables):
-    """(result of the run, calls by name, bytes that went directly, bytes that went through the host)"""
-    with tempfile.NamedTemporaryFile("r") as file:
-        result = soft.run([peers, form, *case], preload=preload, timeout=20, **{**TWO, **variables}, HPE_SOFT_COUNT=file.name)
-        text = file.read()
-    calls = {name: int(n) for name, n in (line.split() for line in text.splitlines() if line[0] != "#")}
-    directly, through_host = map(int, re.search(r"between devices (\d+) directly (\d+) through", text).groups())
+    """What soft.counted() does."""
     compare.runs += 1
-    return result, calls, directly, through_host
+    return soft.counted([peers, form, *case], preload, **{**TWO, **variables})
 
 
 def expect(what, got, wanted):

@@ -5,7 +5,9 @@ The build tells where things are: HPE_TEST_LIBRARY, HPE_TEST_DRIVER and HPE_TEST
 libcudart.so.13).
 """
 import os
+import re
 import subprocess
+import tempfile
 
 LIBRARY = os.environ["HPE_TEST_LIBRARY"]
 SEARCH = os.environ["HPE_TEST_DRIVER"] + ":" + os.environ["HPE_TEST_RUNTIME"]
@@ -27,6 +29,17 @@ def run(command, preload=True, timeout=60, **variables):
     except subprocess.TimeoutExpired as late:
         return "timeout", late.stdout or b"", late.stderr or b""
     return done.returncode, done.stdout, done.stderr
+
+
+def counted(command, preload=True, timeout=20, **variables):
+    """Returns (what run() does, calls of driver functions by name, bytes that went from device to device directly, those
+    that the driver took through the host)."""
+    with tempfile.NamedTemporaryFile("r") as file:
+        result = run(command, preload, timeout, **variables, HPE_SOFT_COUNT=file.name)
+        text = file.read()
+    calls = {name: int(n) for name, n in (line.split() for line in text.splitlines() if line[0] != "#")}
+    directly, through_host = map(int, re.search(r"between devices (\d+) directly (\d+) through", text).groups())
+    return result, calls, directly, through_host
 
 
 def shown(command, variables):

@@ -1,96 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Copies between devices, and peer access that the program enables and disables, or never does. Linked with libcuda as
 // well as with the CUDA runtime. Cases that take a way of copying are run once for each.
-#include <cuda.h>
-#include <pthread.h>
-
-#include <atomic>
-#include <vector>
-
-#include "program.h"
-
-constexpr unsigned kRows = 700, kWords = 512, kCount = kRows * kWords;  // 1.4 MB
-constexpr std::size_t kBytes = kCount * sizeof(unsigned);
-
-static unsigned value(unsigned seed, unsigned i) { return seed * 2654435761u + i; }
-
-// An array on a device.
-struct Array {
-    unsigned* gpu = nullptr;
-    unsigned count = kCount;
-
-    explicit Array(int device, unsigned n = kCount) : count(n) {
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaMalloc(&gpu, n * sizeof(unsigned)));
-    }
-    void fill(unsigned seed) {
-        std::vector<unsigned> copy(plain ? 0 : count);
-        unsigned* words = plain ? gpu : copy.data();
-        for (unsigned i = 0; i < count; ++i) words[i] = value(seed, i);
-        if (!plain) CHECK(cudaMemcpy(gpu, words, count * sizeof(unsigned), cudaMemcpyHostToDevice));
-    }
-    unsigned wrong(unsigned seed) const {
-        std::vector<unsigned> copy(plain ? 0 : count);
-        if (!plain) CHECK(cudaMemcpy(copy.data(), gpu, count * sizeof(unsigned), cudaMemcpyDeviceToHost));
-        const unsigned* words = plain ? gpu : copy.data();
-        unsigned found = 0;
-        for (unsigned i = 0; i < count; ++i) found += words[i] != value(seed, i);
-        return found;
-    }
-    CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(gpu); }
-};
-
-
-// All of the array, in one of the ways there are.
-static cudaError_t copy_in(const char* way, Array& to, int to_device, const Array& from, int from_device) {
-    const auto is = [&](const char* name) { return std::strcmp(way, name) == 0; };
-    const std::size_t bytes = to.count * sizeof(unsigned), pitch = kWords * sizeof(unsigned);
-    const auto driver = [](CUresult result) { return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown; };
-    if (is("peer")) return cudaMemcpyPeer(to.gpu, to_device, from.gpu, from_device, bytes);
-    if (is("peer_async")) return cudaMemcpyPeerAsync(to.gpu, to_device, from.gpu, from_device, bytes, nullptr);
-    if (is("default")) return cudaMemcpy(to.gpu, from.gpu, bytes, cudaMemcpyDefault);
-    if (is("on_device")) return cudaMemcpy(to.gpu, from.gpu, bytes, cudaMemcpyDeviceToDevice);
-    if (is("on_device_async")) {
-        return cudaMemcpyAsync(to.gpu, from.gpu, bytes, cudaMemcpyDeviceToDevice, cudaStreamPerThread);
-    }
-    if (is("unified")) return driver(cuMemcpy(to.address(), from.address(), bytes));
-    if (is("unified_async")) return driver(cuMemcpyAsync(to.address(), from.address(), bytes, nullptr));
-    if (is("linear")) return driver(cuMemcpyDtoD(to.address(), from.address(), bytes));
-    if (is("rows")) {
-        return cudaMemcpy2D(to.gpu, pitch, from.gpu, pitch, pitch, to.count / kWords, cudaMemcpyDeviceToDevice);
-    }
-    if (is("box")) {
-        cudaMemcpy3DParms p{};
-        p.srcPtr = make_cudaPitchedPtr(from.gpu, pitch, kWords, 10);
-        p.dstPtr = make_cudaPitchedPtr(to.gpu, pitch, kWords, 10);
-        p.extent = make_cudaExtent(pitch, 10, to.count / kWords / 10);
-        p.kind = cudaMemcpyDeviceToDevice;
-        return cudaMemcpy3D(&p);
-    }
-    if (is("box_peer")) {
-        cudaMemcpy3DPeerParms p{};
-        p.srcPtr = make_cudaPitchedPtr(from.gpu, pitch, kWords, 10);
-        p.dstPtr = make_cudaPitchedPtr(to.gpu, pitch, kWords, 10);
-        p.srcDevice = from_device;
-        p.dstDevice = to_device;
-        p.extent = make_cudaExtent(pitch, 10, to.count / kWords / 10);
-        return cudaMemcpy3DPeer(&p);
-    }
-    if (is("batch")) {
-        CUdeviceptr target = to.address(), source = from.address();
-        std::size_t size = bytes, index = 0;
-        CUmemcpyAttributes attributes{};
-        attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
-        CUstream stream = nullptr;
-        CHECK_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-        const CUresult result = cuMemcpyBatchAsync(&target, &source, &size, 1, &attributes, &index, 1, stream);
-        CHECK_CU(cuStreamSynchronize(stream));
-        CHECK_CU(cuStreamDestroy(stream));
-        return driver(result);
-    }
-    std::fprintf(stderr, "no way %s\n", way);
-    std::exit(2);
-}
+#include "devices.h"
 
 // There and back again.
 static void copies(int argc, char** argv) {
@@ -98,6 +9,7 @@ static void copies(int argc, char** argv) {
     for (unsigned round = 0; round < 3; ++round) {
         first.fill(round + 1);
         second.fill(round + 10);
+        rest();
         say("copy %d", copy_in(argv[argc - 1], second, 1, first, 0));
         say(" error %d, %u wrong\n", cudaGetLastError(), second.wrong(round + 1));
         second.fill(round + 20);
@@ -116,6 +28,7 @@ static void all_pairs(int, char**) {
     for (int d = 0; d < count; ++d) {
         for (int e = 0; e < count; ++e) {
             if (d == e) continue;
+            rest();
             // Issued by a third device, if there is one.
             CHECK(cudaSetDevice((d + e) % count));
             CHECK(copy_in((d + e) % 2 != 0 ? "peer" : "default", visitors[e], e, arrays[d], d));
@@ -154,8 +67,7 @@ static void look(const char* when, const Array& second) {
     CHECK(cudaSetDevice(0));
     unsigned flags = 99;
     CUdeviceptr pointer = 0, both_pointer = 0;
-    say("%s: flags %d", when,
-        cuPointerGetAttribute(&flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, second.address()));
+    say("%s: flags %d", when, cuPointerGetAttribute(&flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, second.address()));
     say(" %u", flags);
     say(" pointer %d", cuPointerGetAttribute(&pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, second.address()));
     say(" same %d", pointer == second.address());
@@ -180,6 +92,7 @@ static void own(int, char**) {
     Array first(0), second(1);
     const auto copy = [&](unsigned seed) {
         first.fill(seed);
+        rest();
         const cudaError_t copied = copy_in("peer", second, 1, first, 0);
         say("copy %d error %d, %u wrong\n", copied, cudaGetLastError(), second.wrong(seed));
         CHECK(cudaSetDevice(0));
@@ -232,6 +145,7 @@ static void own(int, char**) {
 static void disable(int, char**) {
     Array first(0), second(1);
     first.fill(1);
+    rest();
     CHECK(copy_in("peer", second, 1, first, 0));
     CHECK(cudaDeviceSynchronize());
     CHECK(cudaSetDevice(0));
@@ -250,6 +164,7 @@ static void disable(int, char**) {
 static void broken(int, char**) {
     Array first(0), second(1);
     first.fill(1);
+    rest();
     CHECK(copy_in("peer", second, 1, first, 0));
     CHECK(cudaDeviceSynchronize());
     CHECK(cudaSetDevice(0));
@@ -273,6 +188,7 @@ static void contexts(int, char**) {
             CHECK_CU(cuCtxSynchronize());
         }
         CHECK_CU(cuMemcpyHtoD(memory[2], words.data(), kBytes));
+        CHECK_CU(cuCtxSynchronize());
         say("to the second %d", cuMemcpyPeer(memory[1], context[1], memory[2], context[2], kBytes));
         say(" to the first %d\n", cuMemcpyPeer(memory[0], context[0], memory[1], context[1], kBytes));
         CHECK_CU(cuCtxSynchronize());
@@ -294,6 +210,7 @@ static void contexts(int, char**) {
     for (unsigned round = 0; round < 3; ++round) {
         Array first(0), second(1);
         second.fill(round);
+        rest();
         say("copy %d", copy_in("peer", first, 0, second, 1));
         say(", %u wrong\n", first.wrong(round));
         CHECK(cudaSetDevice(1));
@@ -303,19 +220,6 @@ static void contexts(int, char**) {
         say(" error %d", cudaGetLastError());
         say(" enable %d\n", cudaDeviceEnablePeerAccess(1, 0));
     }
-}
-
-template <class Work>
-static pthread_t start(Work& work) {
-    pthread_t thread;
-    pthread_create(
-        &thread, nullptr,
-        [](void* argument) -> void* {
-            (*static_cast<Work*>(argument))();
-            return nullptr;
-        },
-        &work);
-    return thread;
 }
 
 // Copies on all sides at once, while one thread enables and disables.
@@ -389,19 +293,13 @@ static void busy(int, char**) {
     second.fill(2);
     CHECK(cudaDeviceSynchronize());
     CHECK(cudaSetDevice(0));
-    static std::atomic<bool> go{false};
     cudaStream_t held, free;
     CHECK(cudaStreamCreateWithFlags(&held, cudaStreamNonBlocking));
     CHECK(cudaStreamCreateWithFlags(&free, cudaStreamNonBlocking));
-    CHECK(cudaLaunchHostFunc(
-        held,
-        [](void*) {
-            while (!go) sched_yield();
-        },
-        nullptr));
+    hold(held);
     say("copy %d", cudaMemcpyPeerAsync(second.gpu, 1, first.gpu, 0, kBytes, free));
     say(" %d\n", cudaStreamSynchronize(free));
-    go = true;
+    let_go();
     say("wait %d\n", cudaStreamSynchronize(held));
     // From here on directly.
     for (int round = 0; round < 2; ++round) {
@@ -413,8 +311,8 @@ static void busy(int, char**) {
 
 int main(int argc, char** argv) {
     static const Case cases[] = {
-        {"copies", copies},   {"all_pairs", all_pairs}, {"small", small},       {"pool", pool},
-        {"own", own},         {"disable", disable},     {"broken", broken},     {"contexts", contexts},
+        {"copies", copies},   {"all_pairs", all_pairs}, {"small", small},   {"pool", pool},
+        {"own", own},         {"disable", disable},     {"broken", broken}, {"contexts", contexts},
         {"threads", threads}, {"capture", capture},     {"busy", busy},
     };
     return run_case(cases, argc, argv);
