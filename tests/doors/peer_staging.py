@@ -75,9 +75,12 @@ if copies < 3:
 _, copies, _, host = counted("ends", **ALWAYS)
 expect("contexts that end", (copies, host), (8, 0))
 
-# What is asked for while the device is at work is there after the next wait.
+# What is asked for while the device is at work is there after the next wait. The driver had the first of four copies,
+# then blocks have two, and then it is the driver's turn, unless nothing was learned.
 _, copies, staged, host = counted("busy")
-expect("a busy device", (copies, staged, host), (2, 2 * LARGE, LARGE))
+expect("a busy device", (copies, staged, host), (2, 2 * LARGE, 2 * LARGE))
+_, copies, staged, host = counted("busy", **ALWAYS)
+expect("a busy device, nothing learned", (copies, staged, host), (3, 3 * LARGE, LARGE))
 
 # Where nothing is to be done, nothing is.
 for case, variables in ((("one_device",), {}), (("blocks", "peer"), {"HPE_PINNED_LIMIT": "1M"})):
