@@ -18,9 +18,15 @@ inline bool is_object(const void* pointer) {
     return coherence().table().count() != 0 && coherence().object_of(address(pointer)) != nullptr;
 }
 
-inline CUresult before_copy(DeviceRange to, DeviceRange from) {
-    const CUresult result = coherence().before_device_reads(from);
-    return result == CUDA_SUCCESS ? coherence().before_device_writes(to) : result;
+// The stream waits for what is sent before it, and not the CPU, as for a launch.
+inline CUresult before_copy(DeviceRange to, DeviceRange from, CUstream stream, Flavour flavour) {
+    const auto in = named(stream, flavour);
+    const CUresult result = coherence().before_device_reads(from, &in);
+    return result == CUDA_SUCCESS ? coherence().before_device_writes(to, &in) : result;
+}
+inline CUresult before_memset(DeviceRange to, CUstream stream, Flavour flavour) {
+    const auto in = named(stream, flavour);
+    return coherence().before_device_writes(to, &in);
 }
 
 // A call that returns when the device is done is a wait of the program, too.
@@ -38,7 +44,7 @@ CUresult copy(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, CUstrea
     return device_work(
         stream, flavour,
         [&] {
-            return before_copy({to, bytes}, {from, bytes});
+            return before_copy({to, bytes}, {from, bytes}, stream, flavour);
         },
         real);
 }
@@ -214,11 +220,7 @@ CUresult copy_rows(const C& call, const Descriptor* given, CUstream stream, auto
     const auto sides = sides_of(descriptor);
     expect_copy(sides.to.begin, sides.from.begin, bytes_of(descriptor));
     return device_work(
-        stream, call.flavour,
-        [&] {
-            const CUresult result = coherence().before_device_reads(sides.from);
-            return result == CUDA_SUCCESS ? coherence().before_device_writes(sides.to) : result;
-        },
+        stream, call.flavour, [&] { return before_copy(sides.to, sides.from, stream, call.flavour); },
         [&] { return call(&descriptor, rest...); });
 }
 
@@ -311,7 +313,7 @@ CUresult memset_linear(const C& call, CUdeviceptr to, Value value, std::size_t c
     return device_work(
         nullptr, call.flavour,
         [&] {
-            return coherence().before_device_writes({address(to), count * sizeof value});
+            return before_memset({address(to), count * sizeof value}, nullptr, call.flavour);
         },
         [&] { return call(to, value, count); });
 }
@@ -320,7 +322,7 @@ CUresult memset_linear_async(const C& call, CUdeviceptr to, Value value, std::si
     return device_work(
         stream, call.flavour,
         [&] {
-            return coherence().before_device_writes({address(to), count * sizeof value});
+            return before_memset({address(to), count * sizeof value}, stream, call.flavour);
         },
         [&] { return call(to, value, count, stream); });
 }
@@ -333,7 +335,7 @@ CUresult memset_2d(const C& call, CUdeviceptr to, std::size_t pitch, Value value
                    std::size_t height) {
     return device_work(
         nullptr, call.flavour,
-        [&] { return coherence().before_device_writes(rows(to, pitch, width * sizeof value, height)); },
+        [&] { return before_memset(rows(to, pitch, width * sizeof value, height), nullptr, call.flavour); },
         [&] { return call(to, pitch, value, width, height); });
 }
 template <class C, class Value>
@@ -341,7 +343,7 @@ CUresult memset_2d_async(const C& call, CUdeviceptr to, std::size_t pitch, Value
                          std::size_t height, CUstream stream) {
     return device_work(
         stream, call.flavour,
-        [&] { return coherence().before_device_writes(rows(to, pitch, width * sizeof value, height)); },
+        [&] { return before_memset(rows(to, pitch, width * sizeof value, height), stream, call.flavour); },
         [&] { return call(to, pitch, value, width, height, stream); });
 }
 

@@ -60,8 +60,8 @@ CUresult unload(const C& call, Handle handle) {
 }
 
 [[gnu::noinline]] inline CUresult release_before(CUstream stream, Flavour flavour) {
-    if (stream == nullptr) stream = flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
-    return coherence().release(&stream);
+    const auto in = named(stream, flavour);
+    return coherence().release(&in);
 }
 
 // As enqueue(), but the stream waits for what is sent before it, and not the CPU.

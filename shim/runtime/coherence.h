@@ -75,8 +75,12 @@ public:
     CUresult release() { return release(nullptr); }
     CUresult release(const CUstream* stream);
     // The same for what the device is about to read or overwrite. In the room, as a launch.
-    CUresult before_device_reads(DeviceRange range) { return apply_to_range(range, Event::DeviceRead); }
-    CUresult before_device_writes(DeviceRange range) { return apply_to_range(range, Event::DeviceWrite); }
+    CUresult before_device_reads(DeviceRange range, const CUstream* stream = nullptr) {
+        return apply_to_range(range, Event::DeviceRead, stream);
+    }
+    CUresult before_device_writes(DeviceRange range, const CUstream* stream = nullptr) {
+        return apply_to_range(range, Event::DeviceWrite, stream);
+    }
     // The program waited for the device. Outside the room.
     void acquire();
     bool acts_on_acquire() const noexcept { return protocol_->acts_on_acquire(); }
@@ -135,7 +139,7 @@ private:
     CUresult wait_in_order() noexcept;
 
     CUresult release_object(Object& object);
-    CUresult apply_to_range(DeviceRange range, Event event);
+    CUresult apply_to_range(DeviceRange range, Event event, const CUstream* stream);
     template <class Choose>
     CUresult apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream = nullptr);
     CUresult sent(const CUstream* stream);

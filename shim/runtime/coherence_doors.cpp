@@ -235,7 +235,7 @@ void Coherence::make_hot(Object& object) noexcept {
     } while (!hot_.compare_exchange_weak(head, &object, std::memory_order_release));
 }
 
-CUresult Coherence::apply_to_range(DeviceRange range, Event event) {
+CUresult Coherence::apply_to_range(DeviceRange range, Event event, const CUstream* stream) {
     if (damage() != CUDA_SUCCESS) return damage();
     if (range.bytes == 0 || table_.empty() || !needs_release()) return CUDA_SUCCESS;
     std::vector<Object*> objects;
@@ -243,18 +243,19 @@ CUresult Coherence::apply_to_range(DeviceRange range, Event event) {
     SignalsBlocked blocked;
     std::scoped_lock lock(apply_mutex());
     const auto end = range.begin + range.bytes;
-    return apply(objects, [&](const Object& object, std::uint32_t index) {
+    const auto event_of = [&](const Object& object, std::uint32_t index) {
         const auto first = object.base + object.offset_of(index);
         const auto last = first + object.bytes_of(index);
         return last <= range.begin || first >= end ? kNotConcerned : event;
-    });
+    };
+    return apply(objects, event_of, stream);
 }
 
 void Coherence::acquire() {
     if (!protocol_->acts_on_acquire() || table_.empty()) return;
     // While other work runs an object may still change: it stays Invalid, and a touch waits for that work.
     const auto work = in_flight.work();
-    if (!in_flight.idle()) return;
+    if (!in_flight.idle_after_wait()) return;
     FaultInRoom in_room(room_);
     if (in_flight.work() != work) return;
     SignalsBlocked blocked;

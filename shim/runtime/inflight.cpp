@@ -2,6 +2,7 @@
 // One record per stream that ever had work; looked up by a cache per thread, then by a list.
 #include "shim/runtime/inflight.h"
 
+#include <chrono>
 #include <mutex>
 #include <new>
 
@@ -212,6 +213,14 @@ bool InFlight::idle() noexcept {
             return false;
         }
         r->settle(target);
+    }
+    return true;
+}
+
+bool InFlight::idle_after_wait() noexcept {
+    constexpr std::chrono::microseconds kPatience{20};
+    for (const auto end = std::chrono::steady_clock::now() + kPatience; !idle();) {
+        if (std::chrono::steady_clock::now() >= end) return false;
     }
     return true;
 }

@@ -406,7 +406,7 @@ void detail::grant_wishes() noexcept {
     const auto turn = waits.fetch_add(1, std::memory_order_relaxed);
     if ((turn >= 64 && turn % 64 != 0) || in_flight.capturing_anywhere()) return;
     Inside inside;
-    if (!in_flight.idle()) return;
+    if (!in_flight.idle_after_wait()) return;
     for (auto& companions : all) {
         if (companions.context.load(std::memory_order_acquire) == nullptr) break;
         const auto wish = take_wish(companions);

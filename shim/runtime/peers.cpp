@@ -168,7 +168,7 @@ void Peers::enable_wanted() noexcept {
     std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return;
     Inside inside;
-    if (!in_flight.idle()) return;
+    if (!in_flight.idle_after_wait()) return;
     for (std::size_t i = 0; i < used_; ++i) {
         if (accesses_[i].state != State::Wanted) continue;
         Access* back = find(accesses_[i].to, accesses_[i].from);

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: sweeps.py SWEEPS
+"""usage: sweeps.py SWEEPS FLUSHES
 
-CPU threads that sweep and stride through objects: whatever comes in between, no number is wrong, with blocks of their
+CPU threads that sweep and stride through objects, and what they wrote being on its way: whatever comes in between, no number is wrong, with blocks of their
 own size and of a given one, with reading ahead and without, and on a link so slow that what was sent for is still on its
 way. The report says that what was to be fetched ahead was, and what it cost.
 """
@@ -13,11 +13,11 @@ import tempfile
 
 import soft
 
-program = sys.argv[1]
 SLOW = {"HPE_SOFT_LINK": "400M", "HPE_SOFT_LATENCY": 300}
 OPTIONS = [{"HPE_READ_AHEAD": "off"}, {"HPE_BLOCK_SIZE": "16K", "HPE_ROLLING_SIZE": 1}]
 problems, runs = [], 0
-cases = soft.run([program], preload=False)[1].decode().split()
+sweeps, flushes = (soft.run([program], preload=False)[1].decode().split() for program in sys.argv[1:])
+cases = {**dict.fromkeys(sweeps, sys.argv[1]), **dict.fromkeys(flushes, sys.argv[2])}  # and whose they are
 
 
 def run(case, **options):
@@ -26,9 +26,9 @@ def run(case, **options):
     runs += 1
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "report.json"
-        status, out, err = soft.run([program, case], HPE_REPORT=path, HPE_SOFT_DEVICES=2, **options)
+        status, out, err = soft.run([cases[case], case], HPE_REPORT=path, HPE_SOFT_DEVICES=2, **options)
         if status != 0 or not out.endswith(b"\n0 wrong\n") and out != b"0 wrong\n" or err:
-            problems.append(f"{soft.shown([program, case], options)}: {status} {out} {err[-500:]}")
+            problems.append(f"{soft.shown([cases[case], case], options)}: {status} {out} {err[-500:]}")
             return None
         return json.loads(path.read_text())["total"]
 
@@ -37,7 +37,7 @@ totals = {case: run(case) for case in cases}
 for case in cases:
     for options in OPTIONS:
         run(case, **options)
-    if case.endswith("_between") or case in ("threads", "devices", "callback_while_flushing", "flushes_before_launches"):
+    if case.endswith("_between") or case in ("threads", "devices") or cases[case] == sys.argv[2]:
         run(case, **SLOW)
         run(case, HPE_BLOCK_SIZE="1M", HPE_PINNED_LIMIT="4M")
 
@@ -66,11 +66,13 @@ if not problems:
     fixed = run("forwards", HPE_BLOCK_SIZE="64K")
     want("blocks of a given size are opened one by one", fixed["read_faults"] == 4 * 96, fixed)
     want("and fetched one by one", fixed["transfers_to_host"] == 4 * 96 and fixed["bytes_ahead_used"] > 0, fixed)
-    # Each of 12 launches finds a flush under way on such a link, and leaves it to its stream to wait.
-    with tempfile.NamedTemporaryFile("r") as counts:
-        run("flushes_before_launches", HPE_SOFT_COUNT=counts.name, **SLOW)
-        waits = sum(int(line.split()[1]) for line in counts if line.startswith("cuStreamWaitEvent"))
-    want("streams wait for flushes", waits >= 12, waits)
+    # Each of 12 launches, and each of 16 copies and memsets, finds a flush under way on such a link, and leaves it to its
+    # stream to wait.
+    for case, least in (("flushes_before_launches", 12), ("flushes_before_copies", 16)):
+        with tempfile.NamedTemporaryFile("r") as counts:
+            run(case, HPE_SOFT_COUNT=counts.name, **SLOW)
+            waits = sum(int(line.split()[1]) for line in counts if line.startswith("cuStreamWaitEvent"))
+        want(f"{case}: streams wait for flushes", waits >= least, waits)
     off = run("forwards", HPE_READ_AHEAD="off")
     want("off is off", off["bytes_ahead_used"] == off["bytes_ahead_wasted"] == 0, off)
     # One element a MiB of 24: blocks of 64 KiB, and no other's.

@@ -1,71 +1,10 @@
 // SPDX-License-Identifier: MIT
-// CPU threads that work their way through objects, in every direction, and everything that may come in between: one
-// pointer for the CPU and the GPU, and beside each object a plain array that says what it must hold. Without arguments
-// it lists its cases; with one it runs it and prints what it saw.
-#include <cuda_runtime.h>
+// CPU threads that work their way through objects, in every direction, and everything that may come in between.
+#include "swept.h"
 
-#include <atomic>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <thread>
-#include <vector>
-
-#include "../../apps/app.h"
 
 namespace {
-
-using Word = unsigned;
-constexpr std::size_t kWords = (std::size_t{6} << 20) / sizeof(Word);  // 96 blocks of 64 KiB
-constexpr std::size_t kMiB = (1 << 20) / sizeof(Word);
-
-std::atomic<unsigned long> wrong{0};
-
-__global__ void advance(Word* data, std::size_t n, Word key) {
-    const std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x;
-    if (i < n) data[i] = data[i] * 1664525u + key;
-}
-
-struct Swept {
-    Word* data = nullptr;
-    std::vector<Word> model;
-
-    explicit Swept(std::size_t n = kWords) : model(n) {
-        CHECK(cudaMalloc(&data, n * sizeof(Word)));
-        for (std::size_t i = 0; i < n; ++i) write(i, static_cast<Word>(i * 2654435761u));
-    }
-    ~Swept() { CHECK(cudaFree(data)); }
-    Swept(const Swept&) = delete;
-    Swept& operator=(const Swept&) = delete;
-
-    std::size_t size() const { return model.size(); }
-    void kernel(Word key, cudaStream_t stream = nullptr) {
-        advance<<<static_cast<unsigned>((size() + 255) / 256), 256, 0, stream>>>(data, size(), key);
-        CHECK(cudaGetLastError());
-        for (Word& m : model) m = m * 1664525u + key;
-    }
-    void read(std::size_t i) const { wrong += data[i] != model[i]; }
-    void write(std::size_t i, Word value) { data[i] = model[i] = value; }
-    void read(std::size_t first, std::size_t last) const {
-        for (std::size_t i = first; i < last; ++i) read(i);
-    }
-    void write(std::size_t first, std::size_t last, Word key) {
-        for (std::size_t i = first; i < last; ++i) write(i, static_cast<Word>(i) * 40503u + key);
-    }
-    // After two sweeps its host copy is pinned, and the third fetches ahead.
-    void warm() {
-        for (Word round = 0; round < 2; ++round) {
-            kernel(round);
-            read(0, size());
-        }
-        kernel(7);
-    }
-    // The first two thirds: more is on its way.
-    void begin() {
-        warm();
-        read(0, size() * 2 / 3);
-    }
-};
 
 void forwards() {
     Swept a;
@@ -307,111 +246,6 @@ void reset_between() {
         b.read(0, b.size());
     }
 }
-// What the CPU wrote before a launch is on its way when the launch returns: every stream, every copy, the CPU itself
-// and a launch that fails find it there.
-void flushes_between() {
-    cudaStream_t first, second;
-    CHECK(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
-    CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
-    Swept a, b, c;
-    Word* to = nullptr;
-    CHECK(cudaMallocHost(&to, kWords * sizeof(Word)));
-    a.warm();
-    b.warm();
-    c.warm();
-    for (Word round = 0; round < 6; ++round) {
-        a.write(0, a.size(), round);
-        b.write(0, b.size(), round + 1);
-        c.write(c.size() / 2, c.size(), round + 2);
-        if (round % 3 == 2) {
-            advance<<<1, 32, 1 << 28, second>>>(b.data, b.size(), 1);  // too much shared memory
-            wrong += cudaGetLastError() == cudaSuccess;
-            b.read(b.size() - 1000, b.size());  // what was written last goes last
-            b.read(0, b.size());
-        }
-        a.kernel(round, first);
-        if (round % 3 == 0) b.kernel(round, second);
-        if (round % 3 == 1) {
-            CHECK(cudaMemcpyAsync(to, b.data, b.size() * sizeof(Word), cudaMemcpyDeviceToHost, second));
-            CHECK(cudaStreamSynchronize(second));
-            for (std::size_t i = 0; i < b.size(); ++i) wrong += to[i] != b.model[i];
-        }
-        c.read(0, c.size());
-        b.read(0, b.size());
-        a.read(0, a.size());
-    }
-    CHECK(cudaFreeHost(to));
-    CHECK(cudaStreamDestroy(first));
-    CHECK(cudaStreamDestroy(second));
-}
-// Launches of all kinds, each with what the CPU wrote just before.
-void flushes_before_launches() {
-    cudaStream_t stream;
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    Swept a;
-    a.warm();
-    const auto grid = static_cast<unsigned>((a.size() + 255) / 256);
-    const auto advanced = [&a](Word key) {
-        for (Word& m : a.model) m = m * 1664525u + key;
-    };
-    cudaGraph_t graph;
-    cudaGraphExec_t ready;
-    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    advance<<<grid, 256, 0, stream>>>(a.data, a.size(), 11);
-    CHECK(cudaStreamEndCapture(stream, &graph));
-    CHECK(cudaGraphInstantiate(&ready, graph, 0));
-    for (Word round = 0; round < 4; ++round) {
-        a.write(0, a.size(), round);
-        a.kernel(round, stream);
-        a.read(a.size() - 1000, a.size());
-        a.write(0, a.size(), round + 1);
-        cudaLaunchConfig_t config{};
-        config.gridDim = grid, config.blockDim = 256, config.stream = stream;
-        CHECK(cudaLaunchKernelEx(&config, advance, a.data, a.size(), round));
-        advanced(round);
-        a.read(0, a.size() / 2);
-        a.write(0, a.size(), round + 2);
-        CHECK(cudaGraphLaunch(ready, stream));
-        advanced(11);
-        a.read(0, a.size());
-    }
-    CHECK(cudaGraphExecDestroy(ready));
-    CHECK(cudaGraphDestroy(graph));
-    CHECK(cudaStreamDestroy(stream));
-}
-// A host function looks at what another stream's launch is sending.
-struct Looking {
-    const Swept* swept;
-    std::atomic<bool> launched{false};
-};
-void callback_while_flushing() {
-    cudaStream_t first, second;
-    CHECK(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
-    CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
-    Swept a, b;
-    a.warm();
-    b.warm();
-    a.kernel(1, second);
-    for (Word round = 0; round < 4; ++round) {
-        b.write(0, b.size(), round);
-        Looking looking{&b};
-        CHECK(cudaLaunchHostFunc(
-            first,
-            [](void* argument) {
-                auto* with = static_cast<Looking*>(argument);
-                while (!with->launched) std::this_thread::yield();
-                with->swept->read(with->swept->size() - 1000, with->swept->size());
-            },
-            &looking));
-        a.kernel(round, second);
-        looking.launched = true;
-        CHECK(cudaStreamSynchronize(first));
-        b.read(0, b.size());
-        a.read(0, a.size());
-    }
-    CHECK(cudaStreamDestroy(first));
-    CHECK(cudaStreamDestroy(second));
-}
 // Every block of 64 KiB is written once a round, in no order.
 void scattered_densely() {
     constexpr std::size_t kStep = (64 << 10) / sizeof(Word);
@@ -429,31 +263,6 @@ void scattered_densely() {
     }
     a.kernel(9);
     a.read(0, a.size());
-}
-// A host function waits for a launch that is the kernel's first.
-__global__ void never_launched_before(Word* data) { data[0] += 1; }
-void callback_before_first_launch() {
-    cudaStream_t first, second;
-    CHECK(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
-    CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
-    Swept a;
-    a.warm();
-    a.read(0, a.size());
-    std::atomic<bool> launched{false};
-    CHECK(cudaLaunchHostFunc(
-        first,
-        [](void* argument) {
-            while (!static_cast<std::atomic<bool>*>(argument)->load()) std::this_thread::yield();
-        },
-        &launched));
-    never_launched_before<<<1, 1, 0, second>>>(a.data);
-    CHECK(cudaGetLastError());
-    launched = true;
-    a.model[0] += 1;
-    CHECK(cudaStreamSynchronize(first));
-    a.read(0, a.size());
-    CHECK(cudaStreamDestroy(first));
-    CHECK(cudaStreamDestroy(second));
 }
 void two_objects() {
     Swept a, b;
@@ -532,12 +341,7 @@ void exit_between() {
     std::exit(wrong != 0);
 }
 
-const struct {
-    const char* name;
-    void (*run)();
-} cases[] = {
-#define CASE(name) \
-    { #name, name }
+constexpr Case cases[] = {
     CASE(forwards),
     CASE(backwards),
     CASE(strided),
@@ -561,10 +365,6 @@ const struct {
     CASE(fresh),
     CASE(freed_between),
     CASE(reset_between),
-    CASE(flushes_between),
-    CASE(flushes_before_launches),
-    CASE(callback_while_flushing),
-    CASE(callback_before_first_launch),
     CASE(two_objects),
     CASE(threads),
     CASE(threads_and_frees),
@@ -574,15 +374,4 @@ const struct {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    for (const auto& c : cases) {
-        if (argc < 2) {
-            std::puts(c.name);
-        } else if (std::strcmp(argv[1], c.name) == 0) {
-            c.run();
-            std::printf("%lu wrong\n", wrong.load());
-            return wrong != 0;
-        }
-    }
-    return argc < 2 ? 0 : 2;
-}
+int main(int argc, char** argv) { return run(cases, argc, argv); }
