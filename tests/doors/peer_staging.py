@@ -28,7 +28,8 @@ EDGES = 2 * 4096  # what the driver copies of each staged copy that no stream or
 def counted(*case, **variables):
     """(result of the plain form, copies staged, bytes staged, bytes that the driver took through the host)"""
     with tempfile.NamedTemporaryFile("r", suffix=".json") as report:
-        result, _, directly, host = soft.counted([program, "plain", *case], **{**APART, **variables}, HPE_REPORT=report.name)
+        result, _, directly, host = soft.counted([program, "plain", *case], timeout=60,
+                                                **{**APART, **variables}, HPE_REPORT=report.name)
         said = json.load(report)
     compare.runs += 1
     expect(f"{case} {variables}: bytes directly", directly, 0)
