@@ -69,7 +69,8 @@ struct Swept {
             hpe::LaunchInRoom in_room(state.room());
             const auto begin = static_cast<std::uintptr_t>(device) + first * sizeof(Word);
             tell_again([&] {
-                return as_a_launch ? state.release(&stream) : state.before_device_writes({begin, count * sizeof(Word)});
+                return as_a_launch ? state.release(&stream)
+                                   : state.before_device_writes({begin, count * sizeof(Word)}, &stream);
             });
             DO(cuMemsetD32Async(begin, value, count, stream));
             hpe::in_flight.enqueued(stream, hpe::Flavour::Legacy, in_room.slot());
