@@ -45,8 +45,8 @@ public:
     CUresult wait() noexcept;
     // Whether nothing is outstanding, as far as events tell without waiting.
     bool idle() noexcept;
-    // The same after the program has waited, with the patience that the device needs to say so: events recorded only now
-    // in streams that have nothing else to do take some microseconds.
+    // The same after the program has waited, with the patience that the device needs to say so: events recorded only
+    // now in streams that have nothing else to do take some microseconds.
     bool idle_after_wait() noexcept;
 
     // The program waited for a stream, or for a whole context: what was enqueued before `before` has finished.
