@@ -401,7 +401,7 @@ void Attempt::succeeded() noexcept {
     trial_ = nullptr;
 }
 
-// Seldom once it has not worked often: asking whether the device is idle costs some microseconds.
+// Seldom once it has not worked often: asking whether the device is idle costs some tens of microseconds.
 void detail::grant_wishes() noexcept {
     const auto turn = waits.fetch_add(1, std::memory_order_relaxed);
     if ((turn >= 64 && turn % 64 != 0) || in_flight.capturing_anywhere()) return;

@@ -49,12 +49,18 @@ bool reaches(CUdevice from, CUdevice to) noexcept {
            atomics != 0;
 }
 
-bool apart(CUcontext a, CUcontext b, CUdevice& device_a, CUdevice& device_b) noexcept {
-    return device_of(a, device_a) && device_of(b, device_b) && device_a != device_b;
+struct Devices {
+    CUdevice a = 0, b = 0;
+    bool two = false;  // known, and not one and the same
+};
+Devices devices_of(CUcontext a, CUcontext b) noexcept {
+    Devices d;
+    d.two = device_of(a, d.a) && device_of(b, d.b) && d.a != d.b;
+    return d;
 }
 bool joined(CUcontext a, CUcontext b) noexcept {
-    CUdevice device_a = 0, device_b = 0;
-    return apart(a, b, device_a, device_b) && reaches(device_a, device_b) && reaches(device_b, device_a);
+    const auto d = devices_of(a, b);
+    return d.two && reaches(d.a, d.b) && reaches(d.b, d.a);
 }
 
 }  // namespace
@@ -131,9 +137,7 @@ bool Peers::before_copy(Side to, Side from) noexcept {
         consider(*back, to.address, possible);
     }
     if ((there->state == State::Wanted || back->state == State::Wanted) && in_flight.idle()) enable_pair(*there, *back);
-    CUdevice devices[2] = {};
-    return there->state == State::Never && back->state == State::Never &&
-           apart(to.context, from.context, devices[0], devices[1]);
+    return there->state == State::Never && back->state == State::Never && devices_of(to.context, from.context).two;
 }
 
 void Peers::enable_pair(Access& there, Access& back) noexcept {
@@ -161,7 +165,7 @@ void Peers::enable_pair(Access& there, Access& back) noexcept {
     enable(back, there);
 }
 
-// Seldom once it has not worked often: asking whether the device is idle costs some microseconds.
+// Seldom once it has not worked often: asking whether the device is idle costs some tens of microseconds.
 void Peers::enable_wanted() noexcept {
     const auto turn = waits_.fetch_add(1, std::memory_order_relaxed);
     if ((turn >= 64 && turn % 64 != 0) || in_flight.capturing_anywhere()) return;

@@ -20,15 +20,7 @@ static CUcontext current() {
 
 template <class Work>
 static void in_thread(Work work) {
-    pthread_t thread;
-    pthread_create(
-        &thread, nullptr,
-        [](void* argument) -> void* {
-            (*static_cast<Work*>(argument))();
-            return nullptr;
-        },
-        &work);
-    pthread_join(thread, nullptr);
+    pthread_join(start(work), nullptr);
 }
 
 static void no_current_context(int, char**) {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cuda.h>
-#include <pthread.h>
 
 #include <atomic>
 #include <vector>
@@ -122,16 +121,3 @@ inline void hold(cudaStream_t stream) {
         nullptr));
 }
 inline void let_go() { holding = false; }
-
-template <class Work>
-inline pthread_t start(Work& work) {
-    pthread_t thread;
-    pthread_create(
-        &thread, nullptr,
-        [](void* argument) -> void* {
-            (*static_cast<Work*>(argument))();
-            return nullptr;
-        },
-        &work);
-    return thread;
-}

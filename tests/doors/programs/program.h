@@ -4,6 +4,7 @@
 // same lines. Nothing here knows of libhpe.
 #pragma once
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <cstdarg>
@@ -41,6 +42,20 @@ __attribute__((format(printf, 1, 2))) inline void say(const char* format, ...) {
         while (result_ == cudaErrorCudartUnloading) pause(); \
         CHECK(result_);                                      \
     } while (false)
+
+// Threads of no library but libc. `work` outlives the thread.
+template <class Work>
+inline pthread_t start(Work& work) {
+    pthread_t thread;
+    pthread_create(
+        &thread, nullptr,
+        [](void* argument) -> void* {
+            (*static_cast<Work*>(argument))();
+            return nullptr;
+        },
+        &work);
+    return thread;
+}
 
 template <int = 0>
 __global__ void advance(unsigned* data, unsigned n, unsigned key) {

@@ -33,9 +33,9 @@ Library::~Library() {
 }
 
 std::shared_ptr<KernelFunction> function_in(Context& context, Kernel& kernel) {
-    auto function = kernel.library->in(context)->function(kernel.name);
+    auto function = kernel.owner->in(context)->function(kernel.name);
     require(function != nullptr, CUDA_ERROR_NOT_FOUND);
-    const std::lock_guard lock(kernel.library->mutex);
+    const std::lock_guard lock(kernel.owner->mutex);
     if (const auto at = kernel.attributes.find(context.device().ordinal); at != kernel.attributes.end()) {
         const auto set = [&](CUfunction_attribute which, std::atomic<int>& value) {
             if (const auto found = at->second.find(which); found != at->second.end()) value = found->second;
@@ -194,7 +194,7 @@ CUresult api::cuKernelGetFunction(CUfunction* out, CUkernel handle) {
 
 CUresult api::cuKernelGetLibrary(CUlibrary* out, CUkernel handle) {
     require(out != nullptr);
-    *out = reinterpret_cast<CUlibrary>(kernel_of(handle)->library);
+    *out = reinterpret_cast<CUlibrary>(kernel_of(handle)->owner);
     return CUDA_SUCCESS;
 }
 
@@ -228,7 +228,7 @@ CUresult api::cuKernelSetAttribute(CUfunction_attribute attribute, int value, CU
         const CUresult result = api::cuFuncSetAttribute(reinterpret_cast<CUfunction>(function.get()), attribute, value);
         if (result != CUDA_SUCCESS) return result;
     }
-    const std::lock_guard lock(kernel->library->mutex);
+    const std::lock_guard lock(kernel->owner->mutex);
     kernel->attributes[device.ordinal][attribute] = value;
     return CUDA_SUCCESS;
 }

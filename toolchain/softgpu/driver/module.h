@@ -69,7 +69,7 @@ private:
 
 // A kernel of a library, in no context: CUkernel.
 struct Kernel {
-    Library* library;
+    Library* owner;
     std::string name;
     std::map<int, std::map<int, int>> attributes;  // by device; guarded by the library's mutex
 };

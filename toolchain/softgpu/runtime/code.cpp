@@ -15,7 +15,7 @@ namespace {
 
 struct FatBinary {
     const void* image;  // the wrapper struct that nvcc emitted
-    CUlibrary library = nullptr;
+    CUlibrary loaded = nullptr;
     CUresult error = CUDA_ERROR_NOT_INITIALIZED;  // of the load, once tried
     bool tried = false;
 };
@@ -52,7 +52,7 @@ Registry& registry() {
 // The registry's lock is held.
 CUresult load(const Driver& d, FatBinary& b) {
     if (b.tried) return b.error;
-    b.error = d.cuLibraryLoadData(&b.library, b.image, nullptr, nullptr, 0, nullptr, nullptr, 0);
+    b.error = d.cuLibraryLoadData(&b.loaded, b.image, nullptr, nullptr, 0, nullptr, nullptr, 0);
     b.tried = true;
     if (b.error != CUDA_SUCCESS) return b.error;
     for (auto& entry : registry().variables) {
@@ -60,7 +60,7 @@ CUresult load(const Driver& d, FatBinary& b) {
         if (v.owner != &b || v.managed == nullptr) continue;
         CUdeviceptr address = 0;
         size_t bytes = 0;
-        if (CUresult r = d.cuLibraryGetManaged(&address, &bytes, b.library, v.name)) return b.error = r;
+        if (CUresult r = d.cuLibraryGetManaged(&address, &bytes, b.loaded, v.name)) return b.error = r;
         *v.managed = reinterpret_cast<void*>(address);
     }
     return CUDA_SUCCESS;
@@ -93,7 +93,7 @@ cudaError_t find_kernel(const Driver& d, const void* function, CUkernel& kernel)
     Kernel& k = found->second;
     if (k.handle == nullptr) {
         if (CUresult e = load(d, *k.owner)) return as_error(e);
-        const CUresult e = d.cuLibraryGetKernel(&k.handle, k.owner->library, k.name);
+        const CUresult e = d.cuLibraryGetKernel(&k.handle, k.owner->loaded, k.name);
         if (e == CUDA_ERROR_NOT_FOUND) return cudaErrorInvalidDeviceFunction;
         if (e != CUDA_SUCCESS) return as_error(e);
         r.stubs[k.handle] = k.stub;
@@ -115,8 +115,8 @@ cudaError_t find_variable(const Driver& d, const void* symbol, CUdeviceptr& addr
     const Variable* v = variable_of(r, symbol);
     if (v == nullptr) return cudaErrorInvalidSymbol;
     if (CUresult e = load(d, *v->owner)) return as_error(e);
-    const CUresult e = v->managed != nullptr ? d.cuLibraryGetManaged(&address, &size, v->owner->library, v->name)
-                                             : d.cuLibraryGetGlobal(&address, &size, v->owner->library, v->name);
+    const CUresult e = v->managed != nullptr ? d.cuLibraryGetManaged(&address, &size, v->owner->loaded, v->name)
+                                             : d.cuLibraryGetGlobal(&address, &size, v->owner->loaded, v->name);
     return e == CUDA_ERROR_NOT_FOUND ? cudaErrorInvalidSymbol : as_error(e);
 }
 
@@ -159,7 +159,7 @@ void __cudaUnregisterFatBinary(void** handle) {
     if (found == r.binaries.end()) return;
     // At exit the driver may be gone already, and in a child it is; a plug-in that is closed earlier gives back.
     const Driver* d = loaded_driver();
-    if (d != nullptr && binary->library != nullptr) d->cuLibraryUnload(binary->library);
+    if (d != nullptr && binary->loaded != nullptr) d->cuLibraryUnload(binary->loaded);
     std::erase_if(r.stubs, [&](auto& s) { return r.kernels.at(s.second).owner == binary; });
     std::erase_if(r.kernels, [&](auto& k) { return k.second.owner == binary; });
     std::erase_if(r.variables, [&](auto& v) { return v.second.owner == binary; });
