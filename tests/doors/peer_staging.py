@@ -41,19 +41,26 @@ def expect(what, got, wanted):
         compare.problem(f"{what}: {got} instead of {wanted}")
 
 
+def check(*case, **variables):
+    status = compare.check([program, *case], **{**APART, **variables})[0]
+    if status != 0:
+        compare.problem(f"{case} does not work without libhpe: {status}")
+
+
 # As without libhpe.
 for case in CASES:
-    compare.check([program, case], **APART)
-compare.check([program, "crossing"], **{**APART, **ALWAYS, "HPE_SOFT_DEVICES": 3})
+    check(case)
+check("crossing", **ALWAYS, HPE_SOFT_DEVICES=3)
 # So slow that what is looked at too early is not there.
 for way in ("peer", "peer_async"):
-    compare.check([program, "blocks", way], **{**APART, **ALWAYS, "HPE_SOFT_LINK": "500M"})
-compare.check([program, "among"], **{**APART, "HPE_SOFT_PEER": 1})
+    check("blocks", way, **ALWAYS, HPE_SOFT_LINK="500M")
+for apart in (0, 1):
+    check("among", **ALWAYS, HPE_SOFT_LINK="500M", HPE_SOFT_PEER=apart)
 for way in WAYS:
-    compare.check([program, "blocks", way], **APART)
+    check("blocks", way)
 for protocol in ("rolling", "batch"):
     for way in ("peer", "peer_async"):
-        compare.check([program, "twice", way], HPE_PROTOCOL=protocol, **APART)
+        check("twice", way, HPE_PROTOCOL=protocol)
 
 # Which way: each of both in turn while it is not known which is faster, and a part of each one that no stream orders
 # stays the driver's.
@@ -90,6 +97,7 @@ for case, variables in ((("one_device",), {}), (("blocks", "peer"), {"HPE_PINNED
 
 # What fails of libhpe's own calls fails silently, and the driver takes over where it broke off.
 good = soft.run([program, "plain", "among"], **APART)
+expect("a copy without a stream", good[0], 0)
 for rule in ("cuStreamGetId:*:1", "cuMemHostAlloc:*:2", "cuStreamCreateWithPriority:*:2", "cuEventCreate:*:2",
              "cuMemcpyDtoHAsync:1:1,cuMemcpyDtoHAsync:2:1", "cuStreamWaitEvent:*:1", "cuEventElapsedTime:*:1"):
     result, _, _, _ = counted("among", HPE_SOFT_FAIL=rule)

@@ -49,7 +49,7 @@ static void twice(int argc, char** argv) { there(argv[argc - 1], 3u << 20); }
 
 // A copy without a stream is ordered among all work of both devices.
 static void among(int, char**) {
-    Array first(0, 1 << 20), second(1, 3 << 20);
+    Array first(0, 1 << 20), second(1, 1 << 20);
     for (unsigned round = 0; round < 6; ++round) {
         first.fill(round);
         second.fill(round + 100);
