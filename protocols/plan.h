@@ -14,12 +14,13 @@ namespace hpe {
 class Object;
 
 // Names neighbouring blocks that one fault opened, without owning them: the object may be gone by the time the plan is
-// carried out, which `serial` tells.
+// carried out, which `serial` tells. Members have no initial values: a queue of many is not to touch its pages before
+// it is used.
 struct RunRef {
-    Object* object = nullptr;
-    std::uint32_t serial = 0;
-    std::uint32_t first = 0;
-    std::uint32_t count = 1;
+    Object* object;
+    std::uint32_t serial;
+    std::uint32_t first;
+    std::uint32_t count;
 };
 
 class Plan {

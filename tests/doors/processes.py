@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: processes.py PROCESSES PLUGIN
+"""usage: processes.py PROCESSES PLUGIN SMALL
 
-Children, ends, limits, closed descriptors and CUDA in constructors: as without libhpe.
+Children, ends, limits, closed descriptors and CUDA in constructors: as without libhpe. And that a CUDA program whose
+memory the CPU leaves alone has hardly more pages for libhpe: touching them is what a start costs.
 """
+import resource
 import sys
 
 import compare
 import soft
 
-processes, plugin = sys.argv[1:]
+processes, plugin, small = sys.argv[1:]
 
 for case in soft.run([processes], preload=False)[1].decode().split():
     if case == "limit_address_space":
@@ -29,4 +31,20 @@ compare.runs += 1
 err = soft.run([processes, "plain", "forks"], HPE_REPORT="-")[2]
 if err.count(b"hpe: report of process") != 1:
     compare.problem(f"forks: {err}")
+
+
+def pages_touched(preload):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+    # Meson has malloc fill what it gives, which touches all of it.
+    status, _, _ = soft.run([small, "plain", "device_only"], preload=preload, MALLOC_PERTURB_=0)
+    if status != 0:
+        compare.problem(f"device_only: {status}")
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt - before
+
+
+# 105 as built here; the queue of Dirty blocks alone would be 385.
+compare.runs += 1
+more = min(pages_touched(True) for _ in range(3)) - min(pages_touched(False) for _ in range(3))
+if not 0 < more < 250:
+    compare.problem(f"{more} pages more with libhpe")
 compare.finish(100)

@@ -125,7 +125,7 @@ TEST_CASE("rolling update evicts the oldest block beyond its size") {
     Object object;
     const auto dirtied = [&](std::uint32_t block) {
         Plan plan;
-        rolling.dirtied({&object, 1, block}, false, plan);
+        rolling.dirtied({&object, 1, block, 1}, false, plan);
         std::vector<std::uint32_t> evicted;
         for (const auto& victim : plan) evicted.push_back(victim.first);
         return evicted;
@@ -143,7 +143,7 @@ TEST_CASE("a store that straddles two blocks finds both writable, whatever the r
     Object object, other;
     const auto dirtied = [&](Object& in, std::uint32_t block) {
         Plan plan;
-        rolling.dirtied({&in, 1, block}, false, plan);
+        rolling.dirtied({&in, 1, block, 1}, false, plan);
         std::vector<std::uint32_t> evicted;
         for (const auto& victim : plan) evicted.push_back(victim.first);
         return evicted;
@@ -161,11 +161,11 @@ TEST_CASE("a block that becomes Dirty anew is not evicted for its own older entr
     Object object;
     for (int again = 0; again < 3; ++again) {
         Plan plan;
-        rolling.dirtied({&object, 1, 8}, false, plan);
+        rolling.dirtied({&object, 1, 8, 1}, false, plan);
         CHECK(plan.size() == 0);
     }
     Plan plan;
-    rolling.dirtied({&object, 1, 20}, false, plan);
+    rolling.dirtied({&object, 1, 20, 1}, false, plan);
     REQUIRE(plan.size() == 1);
     CHECK(plan.begin()->first == 8);
 }
@@ -185,7 +185,7 @@ TEST_CASE("what went too early makes the adaptive size grow, and releases make i
     Object object;
     const auto write = [&](Rolling& rolling, std::uint32_t block, bool again) {
         Plan plan;
-        rolling.dirtied({&object, 1, block}, again, plan);
+        rolling.dirtied({&object, 1, block, 1}, again, plan);
     };
     Rolling rolling(0);
     rolling.object_added();
@@ -213,7 +213,7 @@ TEST_CASE("a queue that is full still evicts instead of forgetting") {
     std::size_t evicted = 0;
     for (std::uint32_t block = 0; block < 70000; ++block) {
         Plan plan;
-        rolling.dirtied({&object, 1, block}, false, plan);
+        rolling.dirtied({&object, 1, block, 1}, false, plan);
         evicted += plan.size();
     }
     CHECK(evicted == 70000 - 65535);
