@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Which way a pageable copy goes: the driver's or through staging. Machines differ too much to know: for each class of
-// sizes (powers of two) the first copies of the program go both ways in turn, and from then on the faster way is taken.
-// Small copies are the driver's; the largest are not worth an experiment, and follow the class of kDecisive.
+// sizes (powers of two) the program's first copies go one way, the next the other, and from then on the faster way is
+// taken. Small copies are the driver's; the largest are not worth an experiment, and follow the class of kDecisive.
+//
+// Not in turn: a copy finds in the caches what the one before it left there. On an H200's host the driver moves 1 MiB
+// in 50 us after a staged copy, in 85 after one of its own.
 //
 // Bytes and nanoseconds. Threads: any; no lock: two copies at once may both be experiments. Errors: none.
 #pragma once
@@ -27,8 +30,7 @@ public:
         const auto& staged = tried(bytes, Way::Staged);
         const auto d = direct.count.load(std::memory_order_relaxed), s = staged.count.load(std::memory_order_relaxed);
         if (d < kTrials || s < kTrials) {
-            if (bytes >= 2 * kDecisive) return Way::Staged;
-            return s <= d ? Way::Staged : Way::Driver;
+            return bytes >= 2 * kDecisive || s < kTrials ? Way::Staged : Way::Driver;
         }
         return staged.best.load(std::memory_order_relaxed) <= direct.best.load(std::memory_order_relaxed) ? Way::Staged
                                                                                                           : Way::Driver;
@@ -38,9 +40,12 @@ public:
     void took(std::size_t bytes, Way way, std::uint64_t nanoseconds) noexcept {
         if (bytes < kSmallest || bytes >= 2 * kDecisive) return;
         auto& t = tried(bytes, way);
-        const auto rate = nanoseconds * 1024 / (bytes >> 10);  // a MiB
-        auto best = t.best.load(std::memory_order_relaxed);
-        while (rate < best && !t.best.compare_exchange_weak(best, rate, std::memory_order_relaxed)) {
+        // The first finds what the other way left.
+        if (t.count.load(std::memory_order_relaxed) != 0) {
+            const auto rate = nanoseconds * 1024 / (bytes >> 10);  // a MiB
+            auto best = t.best.load(std::memory_order_relaxed);
+            while (rate < best && !t.best.compare_exchange_weak(best, rate, std::memory_order_relaxed)) {
+            }
         }
         t.count.fetch_add(1, std::memory_order_relaxed);
     }
@@ -52,7 +57,7 @@ public:
     }
 
 private:
-    static constexpr std::uint32_t kTrials = 3;
+    static constexpr std::uint32_t kTrials = 4;
     static constexpr unsigned kClasses = 8;  // 512K, 1M, ... 32M, 64M and more
     struct Tried {
         std::atomic<std::uint32_t> count{0};

@@ -13,6 +13,10 @@ namespace hpe::pageable::detail {
 
 namespace {
 
+// Asynchronous copies of so much return though their stream does not move, larger ones do not (an H200's driver: 2 and
+// 4 MiB). What comes after such a copy may be what lets the stream go.
+constexpr std::size_t kKeptByTheDriver = std::size_t{4} << 20;
+
 constinit Crossover ways_to_device, ways_to_host;
 Crossover& crossover(const Copy& copy) noexcept {
     return copy.direction == Copy::Direction::ToDevice ? ways_to_device : ways_to_host;
@@ -92,7 +96,10 @@ Attempt attempt(const Copy& copy) noexcept {
     // Pinning waits for the device, which may be waiting for this thread.
     staging::Lane lane(context, copy.bytes, [] { return in_flight.idle(); });
     if (lane.size() < 2) return {};
-    if (!waits) return {true, false, transfer(lane, copy, stream)};
+    if (!waits) {
+        if (copy.bytes <= kKeptByTheDriver && !staging::has_room(lane, copy.bytes)) return {};
+        return {true, false, transfer(lane, copy, stream)};
+    }
     const bool to_device = copy.direction == Copy::Direction::ToDevice;
     const auto begin = measure ? now() : 0;
     const auto result = transfer(lane, copy, to_device ? lane.to_device() : lane.to_host());

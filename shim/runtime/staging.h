@@ -61,6 +61,8 @@ public:
     std::size_t block_bytes() const noexcept { return block_bytes_; }
     // Helpers for this copy: its share of all, other copies being under way.
     unsigned team() const noexcept { return team_; }
+    // So many others are under way that it has none.
+    bool crowded() const noexcept { return pool_ != nullptr && team_ == 0; }
     Block& operator[](std::size_t piece) noexcept { return *blocks_[piece % count_]; }
     // Blocks were made for it: it took longer than the next will.
     bool grew() const noexcept { return grew_; }
@@ -80,6 +82,8 @@ private:
     bool grew_ = false;
 };
 
+// Whether a copy to the device has a place for all its bytes, and so returns though its stream does not move.
+bool has_room(const Lane& lane, std::size_t bytes) noexcept;
 // `from` may be reused on return; the device has the bytes when `stream` has come that far. With `wait` it has come
 // that far on return.
 CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, std::size_t bytes, CUstream stream,

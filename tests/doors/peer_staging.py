@@ -62,7 +62,7 @@ for protocol in ("rolling", "batch"):
     for way in ("peer", "peer_async"):
         check("twice", way, HPE_PROTOCOL=protocol)
 
-# Which way: each of both in turn while it is not known which is faster, and a part of each one that no stream orders
+# Which way: one after the other while it is not known which is faster, and a part of each one that no stream orders
 # stays the driver's.
 SMALL, LARGE = 4 * ((1 << 20) + 12345), 4 * (3 << 20)
 for case, size, ways in (("blocks", SMALL, WAYS), ("twice", LARGE, WAYS[:2])):
@@ -83,12 +83,12 @@ if copies < 3:
 _, copies, _, host = counted("ends", **ALWAYS)
 expect("contexts that end", (copies, host), (8, 0))
 
-# What is asked for while the device is at work is there after the next wait. The driver had the first of four copies,
-# then blocks have two, and then it is the driver's turn, unless nothing was learned.
+# What is asked for while the device is at work is there after the next wait. The driver had the first of six copies,
+# then blocks have four, and then it is the driver's turn, unless nothing was learned.
 _, copies, staged, host = counted("busy")
-expect("a busy device", (copies, staged, host), (2, 2 * LARGE, 2 * LARGE))
+expect("a busy device", (copies, staged, host), (4, 4 * LARGE, 2 * LARGE))
 _, copies, staged, host = counted("busy", **ALWAYS)
-expect("a busy device, nothing learned", (copies, staged, host), (3, 3 * LARGE, LARGE))
+expect("a busy device, nothing learned", (copies, staged, host), (5, 5 * LARGE, LARGE))
 
 # Where nothing is to be done, nothing is.
 for case, variables in ((("one_device",), {}), (("blocks", "peer"), {"HPE_PINNED_LIMIT": "1M"})):

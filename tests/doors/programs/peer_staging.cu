@@ -188,8 +188,8 @@ static void busy(int, char**) {
     say(" %d\n", cudaStreamSynchronize(free));
     let_go();
     say("wait %d\n", cudaStreamSynchronize(held));
-    // From here on through blocks, or either way in turn.
-    for (int round = 0; round < 3; ++round) {
+    // From here on through blocks, until it is the driver's turn.
+    for (int round = 0; round < 5; ++round) {
         say("copy %d", cudaMemcpyPeerAsync(second.gpu, 1, first.gpu, 0, 12 << 20, free));
         say(" %d\n", cudaStreamSynchronize(free));
     }

@@ -19,7 +19,9 @@
 namespace hpe::soft {
 namespace {
 
-constexpr std::uint64_t most_staged = 64ull << 20;
+// An asynchronous copy from pageable memory returns before its stream gets there, up to this (H200: 2 MiB return, 4
+// wait).
+constexpr std::uint64_t most_staged = 2ull << 20;
 
 bool move_row(std::uint64_t to, std::uint64_t from, std::uint64_t bytes) {
     while (bytes > 0) {
