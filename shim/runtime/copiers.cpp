@@ -214,20 +214,39 @@ void Job::finish() noexcept {
     place_ = kNone;
 }
 
+namespace {
+
+// begin(job, offset, bytes) for each of a few jobs of at least `smallest` bytes; done on return.
+template <class Begin>
+void together(std::size_t bytes, std::size_t smallest, Begin&& begin) noexcept {
+    constexpr std::size_t kMost = 64, kPage = 4096;
+    const auto piece = std::max(smallest, (bytes / kMost / kPage + 1) * kPage);
+    std::array<Job, kMost> jobs;
+    std::size_t count = 0;
+    for (std::size_t from = 0; from < bytes; from += piece) begin(jobs[count++], from, std::min(piece, bytes - from));
+    for (std::size_t i = 0; i < count; ++i) jobs[i].help();
+    for (std::size_t i = 0; i < count; ++i) jobs[i].finish();
+}
+
+}  // namespace
+
+void move_together(void* to, const void* from, std::size_t bytes, Reader reader) noexcept {
+    constexpr std::size_t kSmallest = std::size_t{64} << 10;  // below, a job costs more to hand over than to copy
+    if (bytes < 2 * kSmallest || running() == 0) return move(to, from, bytes, reader);
+    together(bytes, kSmallest, [&](Job& job, std::size_t offset, std::size_t part) {
+        job.begin(static_cast<std::byte*>(to) + offset, static_cast<const std::byte*>(from) + offset, part, reader);
+    });
+}
+
 void map_pages(void* at, std::size_t bytes, bool made) noexcept {
     // To wake helpers for pages that are there costs more than to map them, and each processor that took part is
     // interrupted by every change of the mapping that follows (H200's host: 46 against 53 ms for arrays of 32 MiB).
     if (!made || running() == 0) return map(at, bytes);
     // A helper holds the kernel's lock on the address space as long as it maps one.
-    constexpr std::size_t kMost = 64, kPage = 4096, kSmallest = std::size_t{256} << 10;
-    const auto piece = std::max(kSmallest, (bytes / kMost / kPage + 1) * kPage);
-    std::array<Job, kMost> jobs;
-    std::size_t count = 0;
-    for (std::size_t from = 0; from < bytes; from += piece) {
-        jobs[count++].begin_mapping(static_cast<std::byte*>(at) + from, std::min(piece, bytes - from));
-    }
-    for (std::size_t i = 0; i < count; ++i) jobs[i].help();
-    for (std::size_t i = 0; i < count; ++i) jobs[i].finish();
+    constexpr std::size_t kSmallest = std::size_t{256} << 10;
+    together(bytes, kSmallest, [&](Job& job, std::size_t offset, std::size_t part) {
+        job.begin_mapping(static_cast<std::byte*>(at) + offset, part);
+    });
 }
 
 }  // namespace hpe::copiers

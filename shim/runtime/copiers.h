@@ -50,6 +50,9 @@ private:
 // The copying itself, by the caller.
 void move(void* to, const void* from, std::size_t bytes, Reader reader) noexcept;
 
+// The same with the helpers' help, where there is enough to do.
+void move_together(void* to, const void* from, std::size_t bytes, Reader reader) noexcept;
+
 // Maps the pages of [at, at + bytes), whole pages of shared memory; with the helpers' help if they must be `made`.
 // Kernels before Linux 5.14 leave it to the accesses.
 void map_pages(void* at, std::size_t bytes, bool made) noexcept;

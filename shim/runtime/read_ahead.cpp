@@ -11,7 +11,9 @@
 #include "shim/base/spin_lock.h"
 #include "shim/runtime/arena.h"
 #include "shim/runtime/by_context.h"
+#include "shim/runtime/copiers.h"
 #include "shim/runtime/inflight.h"
+#include "shim/runtime/parking.h"
 #include "shim/runtime/real.h"
 #include "shim/runtime/trace.h"
 
@@ -28,6 +30,18 @@ struct Window {
     bool arrived = false;
     std::uint64_t sent = 0;  // when, and in how many bytes, for the timeline
     std::size_t bytes = 0;
+    std::uint64_t number = 0;  // in the order of sending
+    // Where they go that cannot go to the view: so many blocks of the stretch into each bay.
+    std::array<std::byte*, Parking::kMostAtOnce> bays{};
+    std::uint32_t bay_count = 0, blocks_per_bay = 0;
+
+    // The same order in the bays as in the object: neighbours are one transfer, also of a sweep that goes backwards.
+    std::uint32_t begin() const noexcept { return stretch.contiguous() ? stretch.lowest() : stretch.first; }
+    std::int32_t step() const noexcept { return stretch.contiguous() ? 1 : stretch.step; }
+    std::uint32_t at(std::uint32_t place) const noexcept { return Stretch{begin(), step(), stretch.count}.at(place); }
+    std::byte* parked(const Object& o, std::uint32_t place) const noexcept {
+        return bays[place / blocks_per_bay] + std::size_t{place % blocks_per_bay} * o.block_bytes();
+    }
 };
 
 struct Lookout {
@@ -37,7 +51,8 @@ struct Lookout {
     // Of low priority: what a thread is waiting for goes first.
     CUstream stream = nullptr;
     std::array<Window, 16> windows{};
-    unsigned oldest = 0;
+    std::uint64_t sent = 0;  // windows
+    Parking parking;
 };
 
 constinit ByContext<Lookout> lookouts;
@@ -49,6 +64,7 @@ void close(Lookout& lookout, Window& window) noexcept {
         const auto block = window.stretch.at(i);
         if (window.object->block(block).take_expected()) wasted(*window.object, block);
     }
+    while (window.bay_count != 0) lookout.parking.give_back(window.bays[--window.bay_count]);
     window.object = nullptr;
     lookout.windows_used.fetch_sub(1, std::memory_order_release);
 }
@@ -93,23 +109,41 @@ CUresult wait(Lookout& lookout, Window& window) noexcept {
     return result;
 }
 
-// A window that holds nothing: one that was used up, or else the oldest, if it has arrived. Locked, its context
-// current.
-Window* free_window(Lookout& lookout) noexcept {
+// Closes what is used up. Locked, its context current.
+void tidy(Lookout& lookout) noexcept {
     for (auto& window : lookout.windows) {
-        if (window.object == nullptr) return &window;
+        if (window.object == nullptr) continue;
         if (!window.arrived && window.recorded && driver.cuEventQuery(window.event) == CUDA_SUCCESS) {
             arrived(lookout, window);
         }
-        if (window.arrived && !any_left(window)) {
-            close(lookout, window);
-            return &window;
+        if (window.arrived && !any_left(window)) close(lookout, window);
+    }
+}
+
+// Gives up the oldest window that `chosen` accepts, if there is one and it has arrived.
+template <class Chosen>
+bool close_oldest(Lookout& lookout, Chosen&& chosen) noexcept {
+    Window* oldest = nullptr;
+    for (auto& window : lookout.windows) {
+        if (window.object != nullptr && chosen(window) && (oldest == nullptr || window.number < oldest->number)) {
+            oldest = &window;
         }
     }
-    auto& window = lookout.windows[lookout.oldest++ % lookout.windows.size()];
-    if (!window.arrived) return nullptr;
-    close(lookout, window);
-    return &window;
+    if (oldest == nullptr || !oldest->arrived) return false;
+    close(lookout, *oldest);
+    return true;
+}
+
+// Tidied before.
+Window* free_window(Lookout& lookout) noexcept {
+    const auto find = [&]() -> Window* {
+        for (auto& window : lookout.windows) {
+            if (window.object == nullptr) return &window;
+        }
+        return nullptr;
+    };
+    if (Window* window = find()) return window;
+    return close_oldest(lookout, [](const Window&) { return true; }) ? find() : nullptr;
 }
 
 bool prepare(Lookout& lookout, Window& window) noexcept {
@@ -130,10 +164,24 @@ bool prepare(Lookout& lookout, Window& window) noexcept {
     return true;
 }
 
-// Calls run(offset, bytes) for each range of the object that the stretch covers and no boundary of a pinned chunk cuts.
+// Calls run(offset, bytes) for each range of the object that the stretch covers.
+template <class Run>
+bool for_ranges(const Object& object, const Stretch& stretch, Run&& run) noexcept {
+    if (stretch.contiguous()) {
+        const auto first = stretch.lowest();
+        const auto last = first + stretch.count - 1;
+        return run(object.offset_of(first), object.offset_of(last) + object.bytes_of(last) - object.offset_of(first));
+    }
+    for (std::uint32_t i = 0; i < stretch.count; ++i) {
+        if (!run(object.offset_of(stretch.at(i)), object.bytes_of(stretch.at(i)))) return false;
+    }
+    return true;
+}
+
+// The same, cut at the boundaries of what is pinned as one.
 template <class Run>
 bool for_pieces(const Object& object, const Stretch& stretch, Run&& run) noexcept {
-    const auto pieces = [&](std::size_t offset, std::size_t bytes) {
+    return for_ranges(object, stretch, [&](std::size_t offset, std::size_t bytes) {
         while (bytes != 0) {
             const auto at = reinterpret_cast<std::uintptr_t>(object.view + offset) % Arena::kChunk;
             const auto part = std::min(bytes, Arena::kChunk - at);
@@ -142,17 +190,73 @@ bool for_pieces(const Object& object, const Stretch& stretch, Run&& run) noexcep
             bytes -= part;
         }
         return true;
-    };
-    if (stretch.contiguous()) {
-        const auto first = stretch.lowest();
-        const auto last = first + stretch.count - 1;
-        return pieces(object.offset_of(first),
-                      object.offset_of(last) + object.bytes_of(last) - object.offset_of(first));
-    }
-    for (std::uint32_t i = 0; i < stretch.count; ++i) {
-        if (!pieces(object.offset_of(stretch.at(i)), object.bytes_of(stretch.at(i)))) return false;
+    });
+}
+
+// Calls run(offset, bytes, bay's memory) for the longest runs of blocks that `wanted` accepts and that are neighbours
+// in the object and in a bay.
+template <class Wanted, class Run>
+bool for_parked(const Object& object, const Window& window, Wanted&& wanted, Run&& run) noexcept {
+    for (std::uint32_t place = 0; place < window.stretch.count;) {
+        if (!wanted(window.at(place))) {
+            ++place;
+            continue;
+        }
+        const auto begin = place;
+        auto bytes = object.bytes_of(window.at(place++));
+        while (place < window.stretch.count && place % window.blocks_per_bay != 0 && window.step() == 1 &&
+               wanted(window.at(place))) {
+            bytes += object.bytes_of(window.at(place++));
+        }
+        if (!run(object.offset_of(window.at(begin)), bytes, window.parked(object, begin))) return false;
     }
     return true;
+}
+
+bool view_is_pinned(const Object& object, const Stretch& stretch) noexcept {
+    // None is pinned for a stretch that then goes elsewhere.
+    return for_pieces(object, stretch, [&](std::size_t at, std::size_t) { return Arena::used(object.view + at); }) &&
+           for_pieces(object, stretch, [&](std::size_t at, std::size_t) {
+               return Arena::pinned(object.view + at, Arena::Pinning::IfUsedBefore);
+           });
+}
+
+// Bays for as much of the window's stretch as there is room for. Its context is current. False: for nothing.
+bool park(Lookout& lookout, Window& window, const Object& object) noexcept {
+    // What is over at once is not worth memory that stays.
+    constexpr std::size_t kWorthIt = 2 * Parking::kBay;
+    window.blocks_per_bay = static_cast<std::uint32_t>(Parking::kBay / object.block_bytes());
+    if (object.size < kWorthIt || window.blocks_per_bay == 0) return false;
+    const auto wanted = std::min<std::size_t>(
+        (window.stretch.count + window.blocks_per_bay - 1) / window.blocks_per_bay, Parking::kMostAtOnce);
+    while (window.bay_count < wanted) {
+        auto* bay = lookout.parking.take();
+        if (bay == nullptr && close_oldest(lookout, [&](const Window& w) { return w.bay_count != 0; })) {
+            bay = lookout.parking.take();
+        }
+        if (bay == nullptr) break;
+        window.bays[window.bay_count++] = bay;
+    }
+    window.stretch.count = std::min(window.stretch.count, window.bay_count * window.blocks_per_bay);
+    return window.bay_count != 0;
+}
+
+// From the bays to the view, of the blocks [first, first + count).
+void deliver(Object& object, const Window& window, std::uint32_t first, std::uint32_t count) noexcept {
+    for_parked(
+        object, window,
+        [&](std::uint32_t block) {
+            return block >= first && block - first < count && object.block(block).expected() &&
+                   !valid_on_host(object.block(block).peek().state);
+        },
+        [&](std::size_t offset, std::size_t bytes, const std::byte* from) {
+            copiers::move_together(object.view + offset, from, bytes, copiers::Reader::Processor);
+            // It counts as a use: the next one finds the view pinned.
+            for (std::size_t at = offset; at < offset + bytes; at += kPage) {
+                if (!Arena::used(object.view + at)) Arena::pinned(object.view + at, Arena::Pinning::Use);
+            }
+            return true;
+        });
 }
 
 bool covers(const Window& window, std::uint32_t first, std::uint32_t count) noexcept {
@@ -197,36 +301,41 @@ void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept 
     ContextScope scope(object.context);
     if (scope.result() != CUDA_SUCCESS) return;
     CaptureRelaxed relaxed;
-    if (!for_pieces(object, stretch, [&](std::size_t offset, std::size_t) {
-            return Arena::pinned(object.view + offset, Arena::Pinning::IfUsedBefore);
-        })) {
-        return;
-    }
+    const bool direct = view_is_pinned(object, stretch);
     std::scoped_lock lock(lookout->lock);
+    tidy(*lookout);
     Window* window = free_window(*lookout);
     if (window == nullptr || !prepare(*lookout, *window)) return;
-    window->object = &object;
     window->stretch = stretch;
+    if (!direct && !park(*lookout, *window, object)) return;
+    window->object = &object;
     window->work = work;
     window->recorded = window->arrived = false;
+    window->number = ++lookout->sent;
     lookout->windows_used.fetch_add(1, std::memory_order_release);
-    for (std::uint32_t i = 0; i < stretch.count; ++i) object.block(stretch.at(i)).expect();
     std::size_t wanted = 0, bytes = 0, transfers = 0;
-    for (std::uint32_t i = 0; i < stretch.count; ++i) wanted += object.bytes_of(stretch.at(i));
+    for (std::uint32_t i = 0; i < window->stretch.count; ++i) {
+        object.block(window->stretch.at(i)).expect();
+        wanted += object.bytes_of(window->stretch.at(i));
+    }
     trace::Transfer traced(trace::Kind::Fetch, "fetch ahead", wanted, object.report_id);
     window->sent = trace::on() ? trace::now() : 0;
     window->bytes = wanted;
     auto result = CUDA_SUCCESS;
-    for_pieces(object, stretch, [&](std::size_t offset, std::size_t part) {
-        result = twice([&] {
-            return driver.cuMemcpyDtoHAsync_v2(object.view + offset, object.base + offset, part, lookout->stream);
-        });
-        if (result == CUDA_SUCCESS) {
-            bytes += part;
-            ++transfers;
-        }
-        return result == CUDA_SUCCESS;
-    });
+    const auto send = [&](std::size_t offset, std::size_t part, std::byte* to) {
+        result = twice([&] { return driver.cuMemcpyDtoHAsync_v2(to, object.base + offset, part, lookout->stream); });
+        if (result != CUDA_SUCCESS) return false;
+        bytes += part;
+        ++transfers;
+        return true;
+    };
+    if (direct) {
+        for_pieces(object, window->stretch,
+                   [&](std::size_t at, std::size_t part) { return send(at, part, object.view + at); });
+    } else {
+        for_parked(
+            object, *window, [](std::uint32_t) { return true; }, send);
+    }
     if (result == CUDA_SUCCESS) {
         result = twice([&] { return driver.cuEventRecord(window->event, lookout->stream); });
         window->recorded = result == CUDA_SUCCESS;
@@ -244,7 +353,11 @@ CUresult settle(Object& object, std::uint32_t first, std::uint32_t count, std::u
     return end_windows(
         object, [&](const Window& window) { return covers(window, first, count); },
         [&](Lookout& lookout, Window& window) {
-            if (window.work != work || work == kNothing) close(lookout, window);
+            if (window.work != work || work == kNothing) {
+                close(lookout, window);
+            } else if (window.bay_count != 0) {
+                deliver(object, window, first, count);
+            }
         });
 }
 
@@ -270,6 +383,7 @@ void forget(CUcontext context) noexcept {
         if (window.object != nullptr) close(*lookout, window);
     }
     lookout->windows = {};
+    lookout->parking.forget();
 }
 
 }  // namespace hpe::read_ahead

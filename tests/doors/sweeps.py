@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: MIT
 """usage: sweeps.py SWEEPS FLUSHES
 
-CPU threads that sweep and stride through objects, and what they wrote being on its way: whatever comes in between, no number is wrong, with blocks of their
-own size and of a given one, with reading ahead and without, and on a link so slow that what was sent for is still on its
-way. The report says that what was to be fetched ahead was, and what it cost.
+CPU threads that sweep and stride through objects, and what they wrote being on its way: whatever comes in between, no
+number is wrong, with blocks of their own size and of a given one, with reading ahead and without, in objects that the CPU
+has used before and in others, and on a link so slow that what was sent for is still on its way. The report says that what
+was to be fetched ahead was, and what it cost.
 """
 import json
 import pathlib
@@ -20,23 +21,26 @@ sweeps, flushes = (soft.run([program], preload=False)[1].decode().split() for pr
 cases = {**dict.fromkeys(sweeps, sys.argv[1]), **dict.fromkeys(flushes, sys.argv[2])}  # and whose they are
 
 
-def run(case, **options):
+def run(case, *first, **options):
     """The report's totals."""
     global runs
     runs += 1
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "report.json"
-        status, out, err = soft.run([cases[case], case], HPE_REPORT=path, HPE_SOFT_DEVICES=2, **options)
+        status, out, err = soft.run([cases[case], case, *first], HPE_REPORT=path, HPE_SOFT_DEVICES=2, **options)
         if status != 0 or not out.endswith(b"\n0 wrong\n") and out != b"0 wrong\n" or err:
-            problems.append(f"{soft.shown([cases[case], case], options)}: {status} {out} {err[-500:]}")
+            problems.append(f"{soft.shown([cases[case], case, *first], options)}: {status} {out} {err[-500:]}")
             return None
         return json.loads(path.read_text())["total"]
 
 
-totals = {case: run(case) for case in cases}
+totals, firsts = {case: run(case) for case in cases}, {}
 for case in cases:
     for options in OPTIONS:
         run(case, **options)
+    if cases[case] == sys.argv[1]:
+        firsts[case] = run(case, "first")
+        run(case, "first", HPE_PINNED_LIMIT="4M", **(SLOW if case.endswith("_between") else {}))
     if case.endswith("_between") or case in ("threads", "devices") or cases[case] == sys.argv[2]:
         run(case, **SLOW)
         run(case, HPE_BLOCK_SIZE="1M", HPE_PINNED_LIMIT="4M")
@@ -60,6 +64,19 @@ if not problems:
         want(f"{case}: ahead", totals[case]["bytes_ahead_used"] >= 3 * (5 << 20), totals[case])
         want(f"{case}: faults", totals[case]["read_faults"] < 4 * 20, totals[case])
     want("fresh: only what a kernel wrote is fetched", totals["fresh"]["bytes_to_host"] == 4 * (6 << 20), totals["fresh"])
+    # What the CPU has never used is fetched ahead as well: all but the first blocks.
+    once = run("once", "first")
+    want("once: ahead", once["bytes_ahead_used"] >= 5 << 20 and once["bytes_ahead_wasted"] == 0, once)
+    want("once: bytes", once["bytes_to_host"] == 6 << 20, once)
+    want("once: faults", once["read_faults"] < 20, once)
+    for case in ("once", "forwards", "backwards", "strided", "strided_backwards", "updates"):
+        want(f"{case}, first: waste", firsts[case]["bytes_ahead_wasted"] == 0, firsts[case])
+    for case in ("strided", "strided_backwards"):
+        want(f"{case}, first: several elements a fault", firsts[case]["read_faults"] < 3 * 24 / 3, firsts[case])
+    backwards = run("backwards_once", "first")
+    want("backwards: ahead", backwards["bytes_ahead_used"] >= 4 << 20, backwards)
+    nothing = run("once", "first", HPE_PINNED_LIMIT="1M")
+    want("nothing may be pinned: nothing is fetched ahead", nothing["bytes_ahead_used"] == 0, nothing)
     # 256 blocks a round, but for the first third by more than one.
     dense = run("scattered_densely")
     want("what is touched all over is opened by more", dense["write_faults"] < 2 * 256, dense)
@@ -82,8 +99,9 @@ if not problems:
         want(f"{case}: moves what is touched", moved <= 3 * (24 + 4) * 65536, totals[case])
     # What was on its way when something came in between is all that a wrong guess cost: one window of 1 MiB.
     for case in ("kernel_between", "memset_between", "copy_between", "graph_between"):
-        want(f"{case}: waste", 0 < totals[case]["bytes_ahead_wasted"] <= 1 << 20, totals[case])
-if runs < 95:
+        for total in (totals[case], firsts[case]):
+            want(f"{case}: waste", 0 < total["bytes_ahead_wasted"] <= 1 << 20, total)
+if runs < 170:
     problems.append(f"only {runs} runs")
 print("\n".join(problems[:20]) or f"{runs} runs")
 sys.exit(1 if problems else 0)

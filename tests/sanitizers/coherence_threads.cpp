@@ -92,6 +92,15 @@ void work(CUcontext context, unsigned thread, unsigned rounds, Swept& shared, st
     DO(cuCtxSetCurrent(context));
     CUstream stream;
     DO(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    {
+        // Large enough that what is fetched ahead is parked, since nobody has used its memory before.
+        Swept large(1100000 + thread * 1000);
+        const auto n = large.model.size();
+        large.fill(0, n, thread, stream, true);
+        large.read(0, n * 2 / 3, 64);
+        large.fill(n / 2, n / 4, 99, stream, thread % 2 == 0);
+        large.read(n / 3, n, 64);
+    }
     for (unsigned life = 0; life < 3; ++life) {
         Swept own(200000 + thread * 10007 + life * 999);
         const auto n = own.model.size();

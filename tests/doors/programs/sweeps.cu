@@ -13,6 +13,16 @@ void forwards() {
         a.read(0, a.size());
     }
 }
+void once() {
+    Swept a;
+    a.kernel(3);
+    a.read(0, a.size());
+}
+void backwards_once() {
+    Swept a;
+    a.kernel(3);
+    for (std::size_t i = a.size(); i-- > 0;) a.read(i);
+}
 void backwards() {
     Swept a;
     for (Word round = 0; round < 4; ++round) {
@@ -343,6 +353,8 @@ void exit_between() {
 
 constexpr Case cases[] = {
     CASE(forwards),
+    CASE(once),
+    CASE(backwards_once),
     CASE(backwards),
     CASE(strided),
     CASE(strided_backwards),

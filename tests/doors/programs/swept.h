@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // An object of one pointer for the CPU and the GPU, and a plain array beside it that says what it must hold. Programs
-// that use it list their cases without arguments; with one they run it and print what they saw.
+// that use it list their cases without arguments; with one they run it and print what they saw. With `first` behind it
+// the device fills the objects, and the CPU has not used them before a case begins.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,7 +19,12 @@ constexpr std::size_t kWords = (std::size_t{6} << 20) / sizeof(Word);  // 96 blo
 constexpr std::size_t kMiB = (1 << 20) / sizeof(Word);
 
 inline std::atomic<unsigned long> wrong{0};
+inline bool used_before = true;
 
+static __global__ void fill(Word* data, std::size_t n) {
+    const std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x;
+    if (i < n) data[i] = static_cast<Word>(i * 2654435761u);
+}
 static __global__ void advance(Word* data, std::size_t n, Word key) {
     const std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x;
     if (i < n) data[i] = data[i] * 1664525u + key;
@@ -30,7 +36,13 @@ struct Swept {
 
     explicit Swept(std::size_t n = kWords) : model(n) {
         CHECK(cudaMalloc(&data, n * sizeof(Word)));
-        for (std::size_t i = 0; i < n; ++i) write(i, static_cast<Word>(i * 2654435761u));
+        if (used_before) {
+            for (std::size_t i = 0; i < n; ++i) write(i, static_cast<Word>(i * 2654435761u));
+            return;
+        }
+        fill<<<static_cast<unsigned>((n + 255) / 256), 256>>>(data, n);
+        CHECK(cudaDeviceSynchronize());
+        for (std::size_t i = 0; i < n; ++i) model[i] = static_cast<Word>(i * 2654435761u);
     }
     ~Swept() { CHECK(cudaFree(data)); }
     Swept(const Swept&) = delete;
@@ -52,7 +64,7 @@ struct Swept {
     }
     // After two sweeps its host copy is pinned, and the third fetches ahead.
     void warm() {
-        for (Word round = 0; round < 2; ++round) {
+        for (Word round = 0; used_before && round < 2; ++round) {
             kernel(round);
             read(0, size());
         }
@@ -74,6 +86,7 @@ struct Case {
 
 template <std::size_t kCount>
 int run(const Case (&cases)[kCount], int argc, char** argv) {
+    used_before = argc < 3 || std::strcmp(argv[2], "first") != 0;
     for (const auto& c : cases) {
         if (argc < 2) {
             std::puts(c.name);
