@@ -62,7 +62,7 @@ constinit std::atomic<std::uint64_t> without{0};
 
 // --- what it may cost ------------------------------------------------------------------------------------------------
 
-constexpr std::uint64_t kShare = 100;
+constexpr std::uint64_t kShare = 300;
 constexpr std::uint64_t kCredit = 2'000'000;  // ns: what a process's start varies by, anyway
 // Two events hold a stream up by about as much; it cannot be seen from here.
 constexpr std::uint64_t kDevicePart = 3'000;

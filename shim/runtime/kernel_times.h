@@ -3,9 +3,9 @@
 // and again, asked for where the program waits anyway and never waited for. The device's clock is mapped to the host's
 // by one reference event per context, renewed every few seconds.
 //
-// All of it never takes more than a hundredth of the time that has passed: what the driver calls take is measured, what
-// the events cost the device is assumed. Launches for which nothing is left, and those where events must not be
-// (captures, host callbacks, other contexts than the current one), have no times, and are counted.
+// All of it never takes more than a three-hundredth of the time that has passed: what the driver calls take is
+// measured, what the events cost the device is assumed. Launches for which nothing is left, and those where events must
+// not be (captures, host callbacks, other contexts than the current one), have no times, and are counted.
 //
 // Only while a timeline is recorded. Threads: any, outside the fault path. Errors: none are told; after one that says
 // that the context is lost nothing more is done in it. Contexts and streams are the program's.

@@ -18,6 +18,13 @@ void once() {
     a.kernel(3);
     a.read(0, a.size());
 }
+// So large that a window fills several of what parks it.
+void large() {
+    Swept a(208 * kMiB);
+    for (std::size_t i = 0; i < a.size(); i += 64) a.read(i);
+    a.kernel(5);
+    for (std::size_t i = a.size(); i >= 64; i -= 64) a.read(i - 1);
+}
 void backwards_once() {
     Swept a;
     a.kernel(3);
@@ -354,6 +361,7 @@ void exit_between() {
 constexpr Case cases[] = {
     CASE(forwards),
     CASE(once),
+    CASE(large),
     CASE(backwards_once),
     CASE(backwards),
     CASE(strided),
