@@ -14,6 +14,7 @@
 namespace hpe::doors {
 
 inline std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+inline void* pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 inline bool is_object(const void* pointer) {
     return coherence().table().count() != 0 && coherence().object_of(address(pointer)) != nullptr;
 }
@@ -67,17 +68,6 @@ inline CUresult unified(Flavour flavour, CUdeviceptr to, CUdeviceptr from, std::
     return (flavour == Flavour::PerThread ? driver.cuMemcpyAsync_ptsz : driver.cuMemcpyAsync)(to, from, bytes, stream);
 }
 
-template <class C>
-CUresult copy_unified(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
-    return after_wait(copy_linear(call.flavour, nullptr, Ordered::AmongContexts, expect_copy(to, from, bytes), to, from,
-                                  bytes, [&](CUdeviceptr t, CUdeviceptr f, std::size_t n) { return call(t, f, n); }));
-}
-template <class C>
-CUresult copy_unified_async(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-    return copy_linear(call.flavour, stream, Ordered::InStream, expect_copy(to, from, bytes), to, from, bytes,
-                       [&](CUdeviceptr t, CUdeviceptr f, std::size_t n) { return call(t, f, n, stream); });
-}
-
 // Between the program's memory and the device.
 using Direction = pageable::Copy::Direction;
 template <class Driver>
@@ -85,6 +75,33 @@ CUresult copy_of_host(Direction direction, CUdeviceptr device, const void* host,
                       Flavour flavour, pageable::Return returns, Driver&& driver) {
     Inside inside;
     return pageable::copy({direction, device, const_cast<void*>(host), bytes, stream, flavour, returns}, driver);
+}
+
+// Between addresses of any kind: of an object on one side and of the program's own memory on the other, perhaps.
+template <class Part>
+CUresult copy_by_address(Flavour flavour, CUstream stream, Ordered ordered, pageable::Return returns, CUdeviceptr to,
+                         CUdeviceptr from, std::size_t bytes, Part&& part) {
+    const auto ends = expect_copy(to, from, bytes);
+    const auto between_devices = [&] {
+        return peer_staging::copy({to, from, bytes, stream, flavour, ends.to, ends.from}, ordered, part);
+    };
+    return copy(to, from, bytes, stream, flavour, [&] {
+        const bool to_object = is_object(pointer(to));
+        if (to_object == is_object(pointer(from))) return between_devices();
+        return copy_of_host(to_object ? Direction::ToDevice : Direction::ToHost, to_object ? to : from,
+                            pointer(to_object ? from : to), bytes, stream, flavour, returns, between_devices);
+    });
+}
+template <class C>
+CUresult copy_unified(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+    return after_wait(copy_by_address(call.flavour, nullptr, Ordered::AmongContexts, pageable::Return::Done, to, from,
+                                      bytes,
+                                      [&](CUdeviceptr t, CUdeviceptr f, std::size_t n) { return call(t, f, n); }));
+}
+template <class C>
+CUresult copy_unified_async(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+    return copy_by_address(call.flavour, stream, Ordered::InStream, pageable::Return::Ordered, to, from, bytes,
+                           [&](CUdeviceptr t, CUdeviceptr f, std::size_t n) { return call(t, f, n, stream); });
 }
 
 template <class C>

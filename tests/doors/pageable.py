@@ -26,15 +26,16 @@ OPTIONS = [
 ]
 problems, runs = [], 0
 cases = soft.run([program], preload=False)[1].decode().split()
-for case in cases:
-    wanted = soft.run([program, case], preload=False, **MACHINE)
-    if wanted[0] != 0 or b"WRONG" in wanted[1]:
-        problems.append(f"{case} without libhpe: {wanted}")
-    for options in OPTIONS:
+for case, *kind in [*zip(cases), *((case, "default") for case in cases)]:
+    wanted = soft.run([program, case, *kind], preload=False, **MACHINE)
+    if (wanted[0] != 0 and not (case == "too_long" and kind)) or b"WRONG" in wanted[1]:
+        problems.append(f"{case} {kind} without libhpe: {wanted}")
+    for options in OPTIONS if not kind else OPTIONS[:1]:
         runs += 1
-        got = soft.run([program, case], **MACHINE, **options)
+        got = soft.run([program, case, *kind], **MACHINE, **options)
         if got[:2] != wanted[:2] or b"hpe:" in got[2]:
-            problems.append(f"{soft.shown([program, case], {**MACHINE, **options})}\n  {got}\n  without libhpe {wanted}")
+            problems.append(f"{soft.shown([program, case, *kind], {**MACHINE, **options})}\n  {got}\n"
+                            f"  without libhpe {wanted}")
 
 
 def calls(case, **options):
@@ -55,9 +56,9 @@ for case, options, staged in (("sizes", {"HPE_STAGING_THREADS": 3}, True), ("siz
     if not staged and counted.get("cuMemHostAlloc", 0) > (1 if case == "known_memory" else 0):
         problems.append(f"{case} {options}: pinned memory was made: {sorted(counted.items())}")
 with tempfile.TemporaryDirectory() as folder:
-    for threads, staged in ((3, True), (0, False)):
+    for threads, staged, *kind in ((3, True), (0, False), (3, True, "default")):
         path = pathlib.Path(folder) / f"{threads}.json"
-        soft.run([program, "order"], HPE_REPORT=path, HPE_STAGING_THREADS=threads, **MACHINE)
+        soft.run([program, "order", *kind], HPE_REPORT=path, HPE_STAGING_THREADS=threads, **MACHINE)
         report = json.loads(path.read_text())
         if (report["staged_copies"] > 0) != staged or report["staged_bytes"] != report["staged_copies"] * (2 * 2**20 + 100):
             problems.append(f"{threads} helper threads: the report counts {report['staged_copies']} staged copies of "
@@ -68,7 +69,7 @@ with tempfile.TemporaryDirectory() as folder:
     staged = json.loads(path.read_text())["staged_copies"]
     if not 3 <= staged <= 17:
         problems.append(f"of 20 copies behind a kernel {staged} were staged")
-if runs < 98:
+if runs < 112:
     problems.append(f"only {runs} runs")
 print("\n".join(problems[:20]) or f"{runs} runs")
 sys.exit(1 if problems else 0)

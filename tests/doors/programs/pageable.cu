@@ -33,6 +33,9 @@
         }                                                                     \
     } while (0)
 
+// With `default` behind the case the driver is to find out by the addresses.
+static cudaMemcpyKind to_device = cudaMemcpyHostToDevice, to_host = cudaMemcpyDeviceToHost;
+
 using Bytes = std::vector<unsigned char>;
 constexpr std::size_t kMiB = 1 << 20;
 
@@ -78,9 +81,9 @@ static void sizes() {
                 Bytes from(n + odd + 1, 1), to(n + odd + 2, 2);
                 Device d(n + 64);
                 fill(from.data() + odd, n, seed);
-                CHECK(cudaMemcpy(d.p + odd, from.data() + odd, n, cudaMemcpyHostToDevice));
+                CHECK(cudaMemcpy(d.p + odd, from.data() + odd, n, to_device));
                 std::memset(from.data(), 0xee, from.size());  // it may be reused at once
-                CHECK(cudaMemcpy(to.data() + odd, d.p + odd, n, cudaMemcpyDeviceToHost));
+                CHECK(cudaMemcpy(to.data() + odd, d.p + odd, n, to_host));
                 WANT(is(to.data() + odd, n, seed) && to[n + odd] == 2 && to[n + odd + 1] == 2);
                 WANT(odd == 0 || to[odd - 1] == 2);
             }
@@ -98,26 +101,26 @@ static void order() {
     Bytes host(n), got(n);
     for (int round = 0; round < 3; ++round) {
         fill(host.data(), n, 1);
-        CHECK(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice));
+        CHECK(cudaMemcpy(d.p, host.data(), n, to_device));
         add_one_to(d.p, n, blocking);
-        CHECK(cudaMemcpy(got.data(), d.p, n, cudaMemcpyDeviceToHost));  // waits for blocking streams
+        CHECK(cudaMemcpy(got.data(), d.p, n, to_host));  // waits for blocking streams
         for (std::size_t i = 0; i < n; ++i) WANT(got[i] == static_cast<unsigned char>(host[i] + 1));
         for (cudaStream_t stream : {blocking, other}) {
             fill(host.data(), n, 2);
-            CHECK(cudaMemcpyAsync(d.p, host.data(), n, cudaMemcpyHostToDevice, stream));
+            CHECK(cudaMemcpyAsync(d.p, host.data(), n, to_device, stream));
             std::memset(host.data(), 0, n);  // pageable: it may be reused
             add_one_to(d.p, n, stream);
             add_one_to(d.p, n, stream);
-            CHECK(cudaMemcpyAsync(got.data(), d.p, n, cudaMemcpyDeviceToHost, stream));  // pageable: done on return
+            CHECK(cudaMemcpyAsync(got.data(), d.p, n, to_host, stream));  // pageable: done on return
             for (std::size_t i = 0; i < n; ++i) WANT(got[i] == static_cast<unsigned char>(pattern(i, 2) + 2));
             CHECK(cudaStreamSynchronize(stream));
         }
         // A later kernel in a stream that waits for nothing sees a copy that has returned.
         fill(host.data(), n, 3);
-        CHECK(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice));
+        CHECK(cudaMemcpy(d.p, host.data(), n, to_device));
         add_one_to(d.p, n, other);
         CHECK(cudaStreamSynchronize(other));
-        CHECK(cudaMemcpy(got.data(), d.p, n, cudaMemcpyDeviceToHost));
+        CHECK(cudaMemcpy(got.data(), d.p, n, to_host));
         for (std::size_t i = 0; i < n; ++i) WANT(got[i] == static_cast<unsigned char>(pattern(i, 3) + 1));
     }
     CHECK(cudaStreamDestroy(blocking));
@@ -133,7 +136,7 @@ static void busy() {
     CHECK(cudaMemset(d.p, 0, n));
     for (int round = 0; round < 20; ++round) {
         add_one_to(d.p, n);
-        CHECK(cudaMemcpy(got.data(), d.p, n, cudaMemcpyDeviceToHost));
+        CHECK(cudaMemcpy(got.data(), d.p, n, to_host));
         for (std::size_t i = 0; i < n; i += 1021) WANT(got[i] == round + 1);
     }
 }
@@ -147,12 +150,12 @@ static void waits_for_earlier() {
     Bytes host(n);
     for (int round = 0; round < 8; ++round) {
         fill(host.data(), n, 5 + round);
-        CHECK(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice));
+        CHECK(cudaMemcpy(d.p, host.data(), n, to_device));
         std::memset(pinned, 0, n);
         CHECK(cudaLaunchHostFunc(
             nullptr, [](void*) { usleep(5000); }, nullptr));
-        CHECK(cudaMemcpyAsync(pinned, d.p, n, cudaMemcpyDeviceToHost, nullptr));
-        CHECK(cudaMemcpy(e.p, host.data(), n, cudaMemcpyHostToDevice));
+        CHECK(cudaMemcpyAsync(pinned, d.p, n, to_host, nullptr));
+        CHECK(cudaMemcpy(e.p, host.data(), n, to_device));
         WANT(is(pinned, n, 5 + round));
     }
     CHECK(cudaFreeHost(pinned));
@@ -170,7 +173,7 @@ static void behind_callback() {
     for (int i = 0; i < 24; ++i) devices.push_back(new Device(n)), hosts.emplace_back(n);
     {
         Device warm(n);  // the blocks are there
-        for (int i = 0; i < 4; ++i) CHECK(cudaMemcpy(warm.p, hosts[0].data(), n, cudaMemcpyHostToDevice));
+        for (int i = 0; i < 4; ++i) CHECK(cudaMemcpy(warm.p, hosts[0].data(), n, to_device));
     }
     CHECK(cudaLaunchHostFunc(
         stream,
@@ -179,16 +182,16 @@ static void behind_callback() {
         },
         nullptr));
     fill(hosts[0].data(), n, 70);
-    CHECK(cudaMemcpyAsync(devices[0]->p, hosts[0].data(), n, cudaMemcpyHostToDevice, stream));
+    CHECK(cudaMemcpyAsync(devices[0]->p, hosts[0].data(), n, to_device, stream));
     std::memset(hosts[0].data(), 0, n);
     std::thread([&] {
         cudaStream_t mine;
         CHECK(cudaStreamCreateWithFlags(&mine, cudaStreamNonBlocking));
         for (int i = 1; i < 24; ++i) {
             fill(hosts[i].data(), n, 70 + i);
-            CHECK(cudaMemcpyAsync(devices[i]->p, hosts[i].data(), n, cudaMemcpyHostToDevice, mine));
+            CHECK(cudaMemcpyAsync(devices[i]->p, hosts[i].data(), n, to_device, mine));
             std::memset(hosts[i].data(), 0, n);
-            CHECK(cudaMemcpyAsync(hosts[i].data(), devices[i]->p, n, cudaMemcpyDeviceToHost, mine));
+            CHECK(cudaMemcpyAsync(hosts[i].data(), devices[i]->p, n, to_host, mine));
             WANT(is(hosts[i].data(), n, 70 + i));
         }
         CHECK(cudaStreamDestroy(mine));
@@ -196,7 +199,7 @@ static void behind_callback() {
     released = true;
     CHECK(cudaStreamSynchronize(stream));
     Bytes got(n);
-    CHECK(cudaMemcpy(got.data(), devices[0]->p, n, cudaMemcpyDeviceToHost));
+    CHECK(cudaMemcpy(got.data(), devices[0]->p, n, to_host));
     WANT(is(got.data(), n, 70));
     for (Device* d : devices) delete d;
     CHECK(cudaStreamDestroy(stream));
@@ -214,11 +217,11 @@ static void threads() {
                 CHECK(cudaStreamCreate(&stream));
                 fill(host.data(), n, t * 100 + round);
                 if (round % 2 == 0) {
-                    CHECK(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice));
-                    CHECK(cudaMemcpy(got.data(), d.p, n, cudaMemcpyDeviceToHost));
+                    CHECK(cudaMemcpy(d.p, host.data(), n, to_device));
+                    CHECK(cudaMemcpy(got.data(), d.p, n, to_host));
                 } else {
-                    CHECK(cudaMemcpyAsync(d.p, host.data(), n, cudaMemcpyHostToDevice, stream));
-                    CHECK(cudaMemcpyAsync(got.data(), d.p, n, cudaMemcpyDeviceToHost, stream));
+                    CHECK(cudaMemcpyAsync(d.p, host.data(), n, to_device, stream));
+                    CHECK(cudaMemcpyAsync(got.data(), d.p, n, to_host, stream));
                 }
                 WANT(is(got.data(), n, t * 100 + round));
                 CHECK(cudaStreamDestroy(stream));
@@ -241,13 +244,14 @@ static void known_memory() {
     CHECK(cudaHostRegister(registered, n, cudaHostRegisterDefault));
     for (unsigned char* host : {pinned, managed, registered}) {
         fill(host, n, 11);
-        CHECK(cudaMemcpy(d.p, host, n, cudaMemcpyHostToDevice));
+        CHECK(cudaMemcpy(d.p, host, n, to_device));
         std::memset(host, 0, n);
-        CHECK(cudaMemcpy(host, d.p, n, cudaMemcpyDeviceToHost));
+        CHECK(cudaMemcpy(host, d.p, n, to_host));
         CHECK(cudaDeviceSynchronize());
         WANT(is(host, n, 11));
         CHECK(cudaMemcpy(d.p, host, n, cudaMemcpyDefault));
-        CHECK(cudaMemcpy(got.data(), d.p, n, cudaMemcpyDefault));
+        constexpr std::size_t few = 256 << 10;  // too little to be staged
+        for (std::size_t at = 0; at < n; at += few) CHECK(cudaMemcpy(got.data() + at, d.p + at, few, to_host));
         WANT(is(got.data(), n, 11));
     }
     CHECK(cudaHostUnregister(registered));
@@ -265,25 +269,25 @@ static void too_long() {
     fill(host.data(), host.size(), 1);
     for (int i = 0; i < 3; ++i) {
         std::printf("%s ",
-                    cudaGetErrorName(cudaMemcpy(p + kMiB, host.data(), std::size_t{1} << 40, cudaMemcpyHostToDevice)));
+                    cudaGetErrorName(cudaMemcpy(p + kMiB, host.data(), std::size_t{1} << 40, to_device)));
         std::printf("%s\n", cudaGetErrorName(cudaGetLastError()));
     }
     Bytes got(2 * kMiB);
-    CHECK(cudaMemcpy(got.data(), p, got.size(), cudaMemcpyDeviceToHost));
+    CHECK(cudaMemcpy(got.data(), p, got.size(), to_host));
     for (const auto byte : got) WANT(byte == 7);
     CHECK(cudaFree(p));
     // The end lies behind the allocation, but not the first pieces.
     CHECK(cudaMalloc(&p, 40 * kMiB));
     CHECK(cudaMemset(p, 7, 40 * kMiB));
     for (int i = 0; i < 3; ++i)
-        std::printf("%s\n", cudaGetErrorName(cudaMemcpy(p, host.data(), 48 * kMiB, cudaMemcpyHostToDevice)));
+        std::printf("%s\n", cudaGetErrorName(cudaMemcpy(p, host.data(), 48 * kMiB, to_device)));
     cudaGetLastError();
     got.resize(40 * kMiB);
-    CHECK(cudaMemcpy(got.data(), p, got.size(), cudaMemcpyDeviceToHost));
+    CHECK(cudaMemcpy(got.data(), p, got.size(), to_host));
     for (const auto byte : got) WANT(byte == 7);
     CHECK(cudaFree(p));
     for (int i = 0; i < 3; ++i)
-        std::printf("%s\n", cudaGetErrorName(cudaMemcpy(host.data(), p, kMiB, cudaMemcpyDeviceToHost)));
+        std::printf("%s\n", cudaGetErrorName(cudaMemcpy(host.data(), p, kMiB, to_host)));
     cudaGetLastError();
 }
 
@@ -296,9 +300,9 @@ static void capture() {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
-    CHECK(cudaMemcpyAsync(d.p, host.data(), n, cudaMemcpyHostToDevice, stream));
+    CHECK(cudaMemcpyAsync(d.p, host.data(), n, to_device, stream));
     add_one_to(d.p, n, stream);
-    CHECK(cudaMemcpyAsync(got.data(), d.p, n, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaMemcpyAsync(got.data(), d.p, n, to_host, stream));
     CHECK(cudaStreamEndCapture(stream, &graph));
     std::size_t nodes = 0;
     CHECK(cudaGraphGetNodes(graph, nullptr, &nodes));
@@ -312,7 +316,7 @@ static void capture() {
     }
     // Outside the captured stream, while it is captured in the strictest mode.
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    std::printf("%s\n", cudaGetErrorName(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice)));
+    std::printf("%s\n", cudaGetErrorName(cudaMemcpy(d.p, host.data(), n, to_device)));
     cudaGetLastError();
     cudaStreamEndCapture(stream, &graph);
     cudaGetLastError();
@@ -324,7 +328,7 @@ static void child() {
     Bytes host(n), got(n);
     for (int round = 0; round < 3; ++round) {
         fill(host.data(), n, round);
-        CHECK(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice));
+        CHECK(cudaMemcpy(d.p, host.data(), n, to_device));
         const pid_t pid = fork();
         if (pid == 0) {
             std::memcpy(got.data(), host.data(), n);
@@ -332,7 +336,7 @@ static void child() {
         }
         int status = 0;
         WANT(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 17);
-        CHECK(cudaMemcpy(got.data(), d.p, n, cudaMemcpyDeviceToHost));
+        CHECK(cudaMemcpy(got.data(), d.p, n, to_host));
         WANT(is(got.data(), n, round));
     }
 }
@@ -345,8 +349,8 @@ static void reset() {
             Device d(n);
             Bytes host(n), got(n);
             fill(host.data(), n, round);
-            CHECK(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice));
-            CHECK(cudaMemcpy(got.data(), d.p, n, cudaMemcpyDeviceToHost));
+            CHECK(cudaMemcpy(d.p, host.data(), n, to_device));
+            CHECK(cudaMemcpy(got.data(), d.p, n, to_host));
             WANT(is(got.data(), n, round));
         }
         CHECK(cudaSetDevice(round % 2));
@@ -358,8 +362,8 @@ static void reset() {
     CHECK(cudaSetDevice(1));
     Bytes host(n), got(n);
     fill(host.data(), n, 9);
-    CHECK(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice));
-    CHECK(cudaMemcpy(got.data(), d.p, n, cudaMemcpyDeviceToHost));
+    CHECK(cudaMemcpy(d.p, host.data(), n, to_device));
+    CHECK(cudaMemcpy(got.data(), d.p, n, to_host));
     WANT(is(got.data(), n, 9));
 }
 
@@ -383,10 +387,10 @@ static void own_handler() {
     Device d(n);
     for (int round = 0; round < 3; ++round) {
         mprotect(guarded, n, PROT_NONE);
-        CHECK(cudaMemcpy(d.p, guarded, n, cudaMemcpyHostToDevice));
+        CHECK(cudaMemcpy(d.p, guarded, n, to_device));
         std::memset(guarded, 0, n);
         mprotect(guarded, n, PROT_READ);
-        CHECK(cudaMemcpy(guarded, d.p, n, cudaMemcpyDeviceToHost));
+        CHECK(cudaMemcpy(guarded, d.p, n, to_host));
         WANT(is(guarded, n, 21));
     }
     WANT(handled.load() >= 3 * 64);
@@ -400,7 +404,7 @@ struct Last {
         if (device == nullptr) return;
         const std::size_t n = 4 * kMiB;
         Bytes got(n);
-        const auto result = cudaMemcpy(got.data(), device, n, cudaMemcpyDeviceToHost);
+        const auto result = cudaMemcpy(got.data(), device, n, to_host);
         std::printf("%s\n", result == cudaErrorCudartUnloading || (result == cudaSuccess && is(got.data(), n, 3))
                                 ? "right"
                                 : "WRONG");
@@ -411,7 +415,7 @@ static void at_exit() {
     CHECK(cudaMalloc(&last.device, n));
     Bytes host(n);
     fill(host.data(), n, 3);
-    CHECK(cudaMemcpy(last.device, host.data(), n, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(last.device, host.data(), n, to_device));
 }
 
 // A kernel that fails: the copy behind it says so.
@@ -420,10 +424,10 @@ static void after_error() {
     const std::size_t n = 4 * kMiB;
     Device d(n);
     Bytes host(n);
-    for (int i = 0; i < 3; ++i) CHECK(cudaMemcpy(d.p, host.data(), n, cudaMemcpyHostToDevice));
+    for (int i = 0; i < 3; ++i) CHECK(cudaMemcpy(d.p, host.data(), n, to_device));
     fail<<<1, 1>>>();
     for (int i = 0; i < 3; ++i)
-        std::printf("%s\n", cudaGetErrorName(cudaMemcpy(host.data(), d.p, n, cudaMemcpyDeviceToHost)));
+        std::printf("%s\n", cudaGetErrorName(cudaMemcpy(host.data(), d.p, n, to_host)));
 }
 
 struct Case {
@@ -445,6 +449,7 @@ struct Case {
                    {"after_error", after_error}};
 
 int main(int argc, char** argv) {
+    if (argc > 2 && std::strcmp(argv[2], "default") == 0) to_device = to_host = cudaMemcpyDefault;
     for (const Case& c : cases) {
         if (argc < 2)
             std::printf("%s\n", c.name);
