@@ -23,15 +23,6 @@ int main(int argc, char** argv) {
         c.check("in part", kWords / 3, kWords / 3);
         c.release();
     }
-    if (TRIED(cudaDeviceReset())) {
-        Array again("again", kWords);
-        again.allocate();
-        launched(again, again, 23);
-        again.finish();
-        again.release();
-    } else {
-        a.finish();
-        b.finish();
-    }
+    reset_or_finish(kWords, {&a, &b});
     return verdict();
 }

@@ -53,16 +53,6 @@ int main(int argc, char** argv) {
         b.check("in its next life", 0, kWords);
     }
     a.check("in part", 0, kWords / 2);
-    if (TRIED(cudaDeviceReset())) {
-        Array again("again", kWords);
-        again.allocate();
-        again.write(0, kWords, 31);
-        launched(again, again, 23);
-        again.finish();
-        again.release();
-    } else {
-        a.finish();
-        b.finish();
-    }
+    reset_or_finish(kWords, {&a, &b});
     return verdict();
 }

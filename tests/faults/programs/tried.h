@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <initializer_list>
 #include <vector>
 
 inline bool touching = true;
@@ -129,6 +130,20 @@ inline bool launched(Array& to, const Array& from, Word factor, cudaStream_t str
     if (!launch(to, from, factor, stream)) return false;
     model_launch(to, from, factor);
     return true;
+}
+
+// The end: after a reset the arrays are gone, and new ones are as good.
+inline void reset_or_finish(std::size_t n, std::initializer_list<const Array*> arrays) {
+    if (!TRIED(cudaDeviceReset())) {
+        for (const Array* array : arrays) array->finish();
+        return;
+    }
+    Array again("again", n);
+    again.allocate();
+    again.write(0, n, 31);
+    launched(again, again, 23);
+    again.finish();
+    again.release();
 }
 
 inline void arguments(int argc, char**) { touching = argc == 1; }
