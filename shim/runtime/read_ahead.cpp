@@ -39,6 +39,10 @@ struct Window {
     std::uint32_t begin() const noexcept { return stretch.contiguous() ? stretch.lowest() : stretch.first; }
     std::int32_t step() const noexcept { return stretch.contiguous() ? 1 : stretch.step; }
     std::uint32_t at(std::uint32_t place) const noexcept { return Stretch{begin(), step(), stretch.count}.at(place); }
+    bool contains(std::uint32_t block) const noexcept {
+        const auto from = std::int64_t{block} - begin();
+        return from % step() == 0 && from / step() >= 0 && from / step() < stretch.count;
+    }
     std::byte* parked(const Object& o, std::uint32_t place) const noexcept {
         return bays[place / blocks_per_bay] + std::size_t{place % blocks_per_bay} * o.block_bytes();
     }
@@ -58,20 +62,29 @@ struct Lookout {
 constinit ByContext<Lookout> lookouts;
 constinit bool enabled = true;
 
-// Takes the marks of the window's blocks away and frees it. Its transfer has ended.
+// Whether the block, which the window contains, is still marked on its account: a mark that was taken away may stand
+// there again for a later window, whose transfer may be under way.
+bool is_left(const Lookout& lookout, const Window& window, std::uint32_t block) noexcept {
+    return window.object->block(block).expected() &&
+           std::none_of(lookout.windows.begin(), lookout.windows.end(), [&](const Window& w) {
+               return w.object == window.object && w.number > window.number && w.contains(block);
+           });
+}
+
+// Takes the window's marks away and frees it. Its transfer has ended.
 void close(Lookout& lookout, Window& window) noexcept {
     for (std::uint32_t i = 0; i < window.stretch.count; ++i) {
-        const auto block = window.stretch.at(i);
-        if (window.object->block(block).take_expected()) wasted(*window.object, block);
+        if (!is_left(lookout, window, window.stretch.at(i))) continue;
+        if (window.object->block(window.stretch.at(i)).take_expected()) wasted(*window.object, window.stretch.at(i));
     }
     while (window.bay_count != 0) lookout.parking.give_back(window.bays[--window.bay_count]);
     window.object = nullptr;
     lookout.windows_used.fetch_sub(1, std::memory_order_release);
 }
 
-bool any_left(const Window& window) noexcept {
+bool any_left(const Lookout& lookout, const Window& window) noexcept {
     for (std::uint32_t i = 0; i < window.stretch.count; ++i) {
-        if (window.object->block(window.stretch.at(i)).expected()) return true;
+        if (is_left(lookout, window, window.stretch.at(i))) return true;
     }
     return false;
 }
@@ -116,7 +129,7 @@ void tidy(Lookout& lookout) noexcept {
         if (!window.arrived && window.recorded && driver.cuEventQuery(window.event) == CUDA_SUCCESS) {
             arrived(lookout, window);
         }
-        if (window.arrived && !any_left(window)) close(lookout, window);
+        if (window.arrived && !any_left(lookout, window)) close(lookout, window);
     }
 }
 

@@ -101,6 +101,9 @@ if not problems:
     for case in ("strided", "strided_backwards"):
         moved = totals[case]["bytes_to_host"] - 2 * without_strides  # two sweeps first
         want(f"{case}: moves what is touched", moved <= 3 * (24 + 4) * 65536, totals[case])
+    # All of the first window but the one block that was used; and not what another window has sent for again.
+    for total in (totals["sent_for_twice"], firsts["sent_for_twice"]):
+        want("sent_for_twice: waste", total["bytes_ahead_wasted"] == 15 * 65536, total)
     # What was on its way when something came in between is all that a wrong guess cost: one window of 1 MiB.
     for case in ("kernel_between", "memset_between", "copy_between", "graph_between"):
         for total in (totals[case], firsts[case]):

@@ -18,6 +18,22 @@ void once() {
     a.kernel(3);
     a.read(0, a.size());
 }
+// One block of a window is used, and after a kernel sent for again by another sweep, before the rest of the first window
+// turns out to be old.
+void sent_for_twice() {
+    constexpr std::size_t block = (64 << 10) / sizeof(Word);
+    Swept a;
+    a.warm();
+    a.read(0, 12 * block);  // 12 to 27 are on their way
+    a.read(17 * block);
+    a.kernel(8);
+    for (const std::size_t at : {77, 57, 37}) a.read(at * block);  // 17 is next
+    a.read(20 * block);
+    a.read(17 * block, 18 * block);
+    a.write(17 * block, 18 * block, 3);
+    a.kernel(9);
+    a.read(0, a.size());
+}
 // So large that a window fills several of what parks it.
 void large() {
     Swept a(208 * kMiB);
@@ -361,6 +377,7 @@ void exit_between() {
 constexpr Case cases[] = {
     CASE(forwards),
     CASE(once),
+    CASE(sent_for_twice),
     CASE(large),
     CASE(backwards_once),
     CASE(backwards),
