@@ -30,6 +30,19 @@ Bytes noise(std::size_t n, unsigned seed) {
     return bytes;
 }
 
+// Returns how many bytes are wrong.
+std::size_t copy_together() {
+    std::size_t wrong = 0;
+    for (const std::size_t n : {0u, 1u, 4095u, (128u << 10) - 1, 128u << 10, (1u << 20) + 7, (9u << 20) + 12345}) {
+        const Bytes from = noise(n, 5);
+        Bytes to(n + 1, 0xee);
+        copiers::move_together(to.data(), from.data(), n, copiers::Reader::Processor);
+        for (std::size_t i = 0; i < n; ++i) wrong += to[i] != from[i];
+        wrong += to[n] != 0xee;
+    }
+    return wrong;
+}
+
 // Many jobs at once, of sizes to 300 KB; returns how many bytes are wrong.
 std::size_t copy_all(std::size_t jobs, unsigned seed, bool help) {
     std::vector<Bytes> from, to;
@@ -103,6 +116,8 @@ void mapped_pages_do_not_trap() {
 }  // namespace
 
 // In this order: there are no helpers at first.
+TEST_CASE("a copy made together is whole without helpers") { CHECK(copy_together() == 0); }
+
 TEST_CASE("pages are mapped without helpers") { mapped_pages_do_not_trap(); }
 
 TEST_CASE("jobs end with and without helpers, one thread and many") {
@@ -127,6 +142,11 @@ TEST_CASE("jobs end with and without helpers, one thread and many") {
         CHECK(copy_all(1 + i % 3, i, false) == 0);
         std::this_thread::sleep_for(std::chrono::milliseconds(i % 4));
     }
+}
+
+TEST_CASE("a copy made together is whole with helpers") {
+    REQUIRE(copiers::start(3) == 3);
+    CHECK(copy_together() == 0);
 }
 
 TEST_CASE("pages are mapped with helpers") {
