@@ -23,12 +23,14 @@ def environment(library=None, **variables):
 
 
 def run(command, env, timeout=300):
+    # Results are kept: they name programs, not where these are on this machine.
+    called = " ".join(os.path.basename(part) for part in command)
     try:
         done = subprocess.run(command, env=env, capture_output=True, timeout=timeout)
     except subprocess.TimeoutExpired:
-        raise Failed(f"{' '.join(command)}: no end after {timeout} s") from None
+        raise Failed(f"{called}: no end after {timeout} s") from None
     if done.returncode != 0:
-        raise Failed(f"{' '.join(command)}: status {done.returncode}: {done.stderr[-400:].decode(errors='replace')}")
+        raise Failed(f"{called}: status {done.returncode}: {done.stderr[-400:].decode(errors='replace')}")
     return done.stdout.decode()
 
 

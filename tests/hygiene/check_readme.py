@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""README's figures are those that gpu-check measured, and it names every option there is."""
+"""README's figures are those that gpu-check measured, and it names every option there is. No result names a place on the
+machine that it was measured on."""
 import json
 import pathlib
 import re
@@ -20,5 +21,8 @@ for key, make in (("figures", table), ("copies, GB/s", copies)):
 for variable in re.findall(r'"(HPE_\w+)"', (ROOT / "shim/runtime/options.inc").read_text()):
     if f"| `{variable}` |" not in readme:
         problems.append(f"{variable} is not in the table of options")
+for path in (ROOT / "bench/results").glob("*.json"):
+    for place in re.findall(r'(?<=[\s"])/\w+/[\w./]+', path.read_text()):
+        problems.append(f"{path.name}: {place}")
 print("\n".join(problems) or "README agrees")
 sys.exit(1 if problems else 0)
