@@ -79,6 +79,8 @@ if not problems:
     cases["large"] = sys.argv[1]
     large = run("large", "first")
     want("large: ahead", large["bytes_ahead_used"] > 2 * 190 << 20, large)
+    again = run("resets", "first", HPE_PINNED_LIMIT="4M")
+    want("resets: what was pinned is given back", again["bytes_ahead_used"] >= 20 << 20, again)
     nothing = run("once", "first", HPE_PINNED_LIMIT="1M")
     want("nothing may be pinned: nothing is fetched ahead", nothing["bytes_ahead_used"] == 0, nothing)
     # 256 blocks a round, but for the first third by more than one.

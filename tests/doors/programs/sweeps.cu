@@ -34,6 +34,17 @@ void sent_for_twice() {
     a.kernel(9);
     a.read(0, a.size());
 }
+// What was pinned for a device that is gone may be pinned for the next.
+void resets() {
+    for (Word round = 0; round < 4; ++round) {
+        {
+            Swept a;
+            a.kernel(round);
+            a.read(0, a.size());
+        }
+        CHECK(cudaDeviceReset());
+    }
+}
 // So large that a window fills several of what parks it.
 void large() {
     Swept a(208 * kMiB);
@@ -378,6 +389,7 @@ constexpr Case cases[] = {
     CASE(forwards),
     CASE(once),
     CASE(sent_for_twice),
+    CASE(resets),
     CASE(large),
     CASE(backwards_once),
     CASE(backwards),
