@@ -57,6 +57,47 @@ def in_turn(contenders, rounds, measure):
     return samples
 
 
+def in_step(contenders, rounds):
+    """As in_turn, with one process a contender that lives through all rounds and does one whenever it is asked
+    (memory.cu): what a process keeps for as long as it lives then weighs no more than what each round does."""
+    running = {}
+
+    def asked(name):
+        process = running[name]
+        try:
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            return float(process.stdout.readline())
+        except (OSError, ValueError):
+            process.kill()
+            called = " ".join(os.path.basename(part) for part in contenders[name][0])
+            raise Failed(f"{called}: {process.communicate()[1][-400:].decode(errors='replace')}") from None
+
+    def measure(name):
+        return [asked(name)]
+
+    try:
+        for name, (command, env) in contenders.items():
+            running[name] = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                             stderr=subprocess.PIPE)
+            asked(name)  # not while another warms up
+        samples = in_turn({name: [name] for name in contenders}, rounds, measure)
+    finally:
+        for process in running.values():
+            if process.poll() is None:
+                process.communicate()
+    for name, process in running.items():
+        if process.returncode != 0:
+            called = " ".join(os.path.basename(part) for part in contenders[name][0])
+            raise Failed(f"{called}: status {process.returncode}")
+    return samples
+
+
+def times(samples, name, other):
+    """How many times as much `name` takes as `other` beside it: the median of the pairs."""
+    return statistics.median(a / b for a, b in zip(samples[name], samples[other], strict=True))
+
+
 def summary(samples):
     """Of name -> samples: name -> {"median", "low", "high", "samples", "more"}; low and high are quartiles, more is the
     median of what each sample took more than the first contender's beside it: a machine that drifts by more than the

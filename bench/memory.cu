@@ -3,12 +3,13 @@
 // the result), the same with arrays that live for one round, sparse touches (the CPU writes an element every 16 MiB, the GPU
 // adds, the CPU reads one every MiB) and scattered ones (10,000 elements anywhere in the first input).
 //
-//   memory WORK MEMORY [ELEMENTS [ROUNDS]]
+//   memory WORK MEMORY [ELEMENTS [ROUNDS | asked]]
 //   WORK    vector_add | short_lived | sparse | scattered
 //   MEMORY  pageable | pinned | managed | prefetched | one_pointer (needs libhpe)
 //
 // Prints milliseconds of each round, one a line, after a round to warm up; allocations are outside, but for arrays that are
-// short-lived. Exits 1 if the result is wrong.
+// short-lived. `asked`: a round for each character of the standard input, so that several processes can take turns. Exits 1
+// if the result is wrong.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -115,7 +116,8 @@ int main(int argc, char** argv) {
     work.memory = argv[2];
     const std::size_t usual = short_lived ? 8 : kind == "scattered" ? 256 : 64;
     work.n = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : usual << 20;
-    const int rounds = argc > 4 ? std::atoi(argv[4]) : short_lived ? 20 : 5;
+    const bool asked = argc > 4 && std::strcmp(argv[4], "asked") == 0;
+    const int rounds = argc > 4 && !asked ? std::atoi(argv[4]) : short_lived ? 20 : 5;
     if (kind == "sparse") {
         work.write_step = std::size_t{4} << 20;
         work.read_step = std::size_t{256} << 10;
@@ -129,7 +131,8 @@ int main(int argc, char** argv) {
             work.b.cpu[i] = 2.0f;
         }
     }
-    for (int round = 0; round <= rounds; ++round) {
+    for (int round = 0; asked || round <= rounds; ++round) {
+        if (asked && round > 0 && std::getchar() == EOF) break;
         CHECK(cudaDeviceSynchronize());
         const auto begin = std::chrono::steady_clock::now();
         if (short_lived) work.allocate();
@@ -137,6 +140,7 @@ int main(int argc, char** argv) {
         if (short_lived) work.release();
         const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
         if (round > 0) std::printf("%.3f\n", took.count());
+        std::fflush(stdout);
     }
     return 0;
 }

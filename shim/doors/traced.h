@@ -31,7 +31,7 @@ public:
     std::uint64_t begin() const noexcept { return begin_; }
 
 private:
-    const std::uint64_t begin_ = trace::now();
+    const std::uint64_t begin_ = ticks::look();
     const char* const name_;
     const std::size_t bytes_;
     CUresult result_ = CUDA_SUCCESS;

@@ -66,35 +66,39 @@ constexpr std::uint64_t kShare = 300;
 constexpr std::uint64_t kCredit = 2'000'000;  // ns: what a process's start varies by, anyway
 // Two events hold a stream up by about as much; it cannot be seen from here.
 constexpr std::uint64_t kDevicePart = 3'000;
-constexpr std::uint64_t kReferenceLife = 4'000'000'000;  // the driver gives float milliseconds: 0.25 us after 4 s
-constinit std::atomic<std::uint64_t> started{0}, spent{0};
+constexpr std::uint64_t kReferenceLife = 4'000'000'000;     // the driver gives float milliseconds: 0.25 us after 4 s
+constinit std::atomic<std::uint64_t> started{0}, spent{0};  // ticks
 
 bool affordable(std::uint64_t now) noexcept {
+    static const auto credit = trace::ticks_in(kCredit);
     auto begin = started.load(std::memory_order_relaxed);
     if (begin == 0 && started.compare_exchange_strong(begin, now)) begin = now;
-    return spent.load(std::memory_order_relaxed) <= (now - std::min(begin, now)) / kShare + kCredit;
+    return spent.load(std::memory_order_relaxed) <= (now - std::min(begin, now)) / kShare + credit;
 }
 
 // Counts the time until its end; errno stays as it was, and calls of libcuda to itself pass our doors. Another thread
 // may begin a capture meanwhile, during which it is an error to ask an event: not on this thread.
 class Paid {
 public:
-    explicit Paid(std::uint64_t extra = 0) noexcept : extra_(extra) {
+    enum class By { Host, HostAndDevice };
+    explicit Paid(By payer = By::Host) noexcept : payer_(payer) {
         exchanged_ = driver.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
     }
     ~Paid() {
         if (exchanged_) twice([&] { return driver.cuThreadExchangeStreamCaptureMode(&mode_); });
-        spent.fetch_add(trace::now() - begin_ + extra_, std::memory_order_relaxed);
+        static const auto device_part = trace::ticks_in(kDevicePart);
+        const auto took = ticks::look() - begin_;
+        spent.fetch_add(payer_ == By::Host ? took : took + device_part, std::memory_order_relaxed);
         errno = errno_;
     }
     Paid(const Paid&) = delete;
     Paid& operator=(const Paid&) = delete;
-    std::uint64_t begin() const noexcept { return begin_; }
 
 private:
     Inside inside_;
     const int errno_ = errno;
-    const std::uint64_t begin_ = trace::now(), extra_;
+    const std::uint64_t begin_ = ticks::look();
+    const By payer_;
     CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
     bool exchanged_ = false;
 };
@@ -156,12 +160,12 @@ bool measure(Context& context, Reference& reference) noexcept {
     if (!good(context, new_event(reference.event))) return false;
     // The event passes between two looks at the clock: the narrower they stand, the better is it known when.
     for (int i = 0; i < tries; ++i) {
-        const auto before = trace::now();
+        const auto before = ticks::nanoseconds();
         if (!good(context, driver.cuEventRecord(reference.event, context.own))) return false;
         auto after = before;
         for (;;) {
             const auto said = driver.cuEventQuery(reference.event);
-            after = trace::now();
+            after = ticks::nanoseconds();
             if (said == CUDA_SUCCESS) break;
             if (said != CUDA_ERROR_NOT_READY) return good(context, said);
             if (after - before > patience) return false;
@@ -226,7 +230,7 @@ void give_back(Pair& pair) noexcept {
 
 void record(const Context& context, const Pair& pair, float from_reference, float length) noexcept {
     const auto nanoseconds = [](float milliseconds) { return static_cast<std::int64_t>(milliseconds * 1e6); };
-    const auto now = trace::now();
+    const auto now = ticks::nanoseconds();
     const auto took = static_cast<std::uint64_t>(std::max<std::int64_t>(nanoseconds(length), 0));
     const auto mapped = static_cast<std::int64_t>(pair.reference->host) + nanoseconds(from_reference);
     // Not before its launch and not after now, where the clocks' error would have it.
@@ -319,7 +323,7 @@ Launch::Launch(CUstream stream, Flavour flavour, CUfunction function, std::uint6
         skip();
         return;
     }
-    const Paid paid(kDevicePart);
+    const Paid paid(Paid::By::HostAndDevice);
     if (stream == nullptr) stream = flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
     stream_ = stream;
     const auto handle = context_of(stream);
@@ -327,7 +331,7 @@ Launch::Launch(CUstream stream, Flavour flavour, CUfunction function, std::uint6
     if (context_ != nullptr) {
         std::scoped_lock lock(context_->lock);
         if (!context_->closed) {
-            auto* const reference = reference_of(*context_, paid.begin());
+            auto* const reference = reference_of(*context_, ticks::nanoseconds());
             pair_ = reference != nullptr ? take(*context_) : nullptr;
             if (pair_ != nullptr) {
                 pair_->stage = Pair::Stage::Issuing;
@@ -346,7 +350,7 @@ Launch::Launch(CUstream stream, Flavour flavour, CUfunction function, std::uint6
     pair_->name = name_of(function);
     // Outside the lock: a stream that is full keeps its callers waiting.
     const auto recorded = driver.cuEventRecord(pair_->begin, stream_);
-    pair_->issued = trace::now();
+    pair_->issued = ticks::nanoseconds();
     if (recorded == CUDA_SUCCESS) return;
     std::scoped_lock lock(context_->lock);
     good(*context_, recorded);
@@ -376,7 +380,7 @@ void collect() noexcept {
         const Context* context = place.load(std::memory_order_acquire);
         return context != nullptr && context->running.load(std::memory_order_relaxed) != 0;
     });
-    if (!some || !affordable(trace::now())) return;
+    if (!some || !affordable(ticks::look())) return;
     const Paid paid;
     collect_all();
 }

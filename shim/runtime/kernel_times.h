@@ -25,7 +25,7 @@ constexpr std::uint64_t kDefaultStream = 0;
 // One launch, from just before the true call to just after it.
 class Launch {
 public:
-    // `function` names it; nullptr: a graph. `now`: nanoseconds, when the program's call began.
+    // `function` names it; nullptr: a graph. `now`: ticks, when the program's call began.
     Launch(CUstream stream, Flavour flavour, CUfunction function, std::uint64_t now) noexcept;
     void launched(CUresult result) noexcept;
 

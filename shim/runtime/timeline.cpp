@@ -96,12 +96,35 @@ std::size_t free_row(std::vector<std::uint64_t>& ends, const Record& record) {
     return row;
 }
 
-// Every record on the track where it is shown.
+template <class Take>
+void take_each(Take&& take) {
+    for_each([](void* to, const Record& record, int thread,
+                const char* name) { (*static_cast<std::remove_reference_t<Take>*>(to))(record, thread, name); },
+             const_cast<void*>(static_cast<const void*>(&take)));
+}
+
+ticks::Point& first_point() noexcept {
+    static constinit ticks::Point point{};
+    return point;
+}
+
+// Every record on the track where it is shown, with its times in nanoseconds.
 Tracks arrange(std::uint64_t& count) {
+    std::vector<ticks::Point> points{first_point(), ticks::point()};
+    take_each([&](const Record& record, int, const char*) {
+        if (record.kind == Kind::Point) points.push_back({record.begin, record.end});
+    });
+    const ticks::Timescale timescale(std::move(points));
+
     Tracks tracks;
     std::vector<Record> streams;
-    const auto collect = [&](const Record& record, int thread, const char* name) {
+    take_each([&](Record record, int thread, const char* name) {
+        if (record.kind == Kind::Point) return;
         ++count;
+        if (record.kind != Kind::Kernel) {
+            record.begin = timescale.nanoseconds(record.begin);
+            record.end = timescale.nanoseconds(record.end);
+        }
         if (record.kind == Kind::Stream || record.kind == Kind::Kernel) {
             streams.push_back(record);
             return;
@@ -109,10 +132,7 @@ Tracks arrange(std::uint64_t& count) {
         auto& track = tracks[thread];
         if (track.name.empty()) track.name = name_of_thread(thread, name);
         track.records.push_back(record);
-    };
-    for_each([](void* to, const Record& record, int thread,
-                const char* name) { (*static_cast<decltype(&collect)>(to))(record, thread, name); },
-             const_cast<void*>(static_cast<const void*>(&collect)));
+    });
 
     std::stable_sort(streams.begin(), streams.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
     Numbers<std::uint64_t> contexts;
@@ -238,7 +258,15 @@ std::string& destination() {
 
 void configure(const std::string& wanted) {
     destination() = wanted;
+    if (!wanted.empty()) {
+        ticks::choose();
+        first_point() = ticks::point();
+    }
     enabled.store(!wanted.empty(), std::memory_order_relaxed);
+}
+
+std::uint64_t ticks_in(std::uint64_t nanoseconds) noexcept {
+    return ticks::ticks_in(nanoseconds, first_point(), ticks::point());
 }
 
 void write() noexcept try {

@@ -34,10 +34,14 @@ constinit std::atomic<std::uint64_t> lost{0};
 // A thread that records little takes little: programs may make thousands of them.
 constexpr std::size_t kSmallest = std::size_t{4} << 10, kLargest = std::size_t{256} << 10;
 
+// In ticks: no more than a second or two at the rates that processors count at.
+constexpr std::uint64_t kPointsApart = std::uint64_t{1} << 31;
+
 struct Place {
     Chunk* chunk = nullptr;
     std::size_t next_bytes = kSmallest;
-    bool busy = false;  // a record is being made
+    std::uint64_t last_point = 0;  // ticks
+    bool busy = false;             // a record is being made
 };
 thread_local constinit Place place __attribute__((tls_model("initial-exec")));
 
@@ -65,15 +69,8 @@ Chunk* new_chunk(std::size_t bytes) noexcept {
     return chunk;
 }
 
-}  // namespace
-
-void add(const Record& record) noexcept {
-    if (place.busy) {
-        lost.fetch_add(1, std::memory_order_relaxed);
-        return;
-    }
-    place.busy = true;
-    std::atomic_signal_fence(std::memory_order_seq_cst);
+// False: there is no room.
+bool keep(const Record& record) noexcept {
     Chunk* chunk = place.chunk;
     auto count = chunk != nullptr ? chunk->count.load(std::memory_order_relaxed) : 0;
     if (chunk == nullptr || count == chunk->capacity) {
@@ -85,18 +82,39 @@ void add(const Record& record) noexcept {
         }
         chunk = fresh;
     }
-    if (chunk != nullptr) {
-        new (chunk->records() + count) Record(record);
-        chunk->count.store(count + 1, std::memory_order_release);
-    } else {
+    if (chunk == nullptr) return false;
+    new (chunk->records() + count) Record(record);
+    chunk->count.store(count + 1, std::memory_order_release);
+    return true;
+}
+
+// Beside the records whose ticks it is for.
+void keep_point() noexcept {
+    const auto point = ticks::point();
+    place.last_point = point.ticks;
+    keep({.begin = point.ticks, .end = point.nanoseconds, .kind = Kind::Point});
+}
+
+}  // namespace
+
+void add(const Record& record) noexcept {
+    if (place.busy) {
         lost.fetch_add(1, std::memory_order_relaxed);
+        return;
+    }
+    place.busy = true;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (!keep(record)) {
+        lost.fetch_add(1, std::memory_order_relaxed);
+    } else if (ticks::by_counter && record.kind != Kind::Kernel && record.end > place.last_point + kPointsApart) {
+        keep_point();
     }
     std::atomic_signal_fence(std::memory_order_seq_cst);
     place.busy = false;
 }
 
 void add_until_now(Record record) noexcept {
-    record.end = now();
+    record.end = ticks::look();
     if (on()) add(record);
 }
 

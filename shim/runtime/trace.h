@@ -4,16 +4,17 @@
 //
 // Threads: any, also in the fault path: no allocation but mmap, no lock; errno is kept. A record made in a signal
 // handler that came upon another one being made is dropped, as is what exceeds kMostBytes; dropped ones are counted.
-// Names must live for ever. Times are nanoseconds of CLOCK_MONOTONIC, which is one clock for all processes of a
-// machine. Errors: none but what is dropped; a file that cannot be written is said in one line.
+// Names must live for ever. Times are ticks (ticks.h); the writer makes nanoseconds of CLOCK_MONOTONIC of them, which
+// is one clock for all processes of a machine. Errors: none but what is dropped; a file that cannot be written is said
+// in one line.
 #pragma once
-
-#include <time.h>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+
+#include "shim/base/ticks.h"
 
 namespace hpe::trace {
 
@@ -29,9 +30,10 @@ enum class Kind : std::uint8_t {
     Staging,  // a copy through pinned blocks; bytes
     Copy,     // by the CPU: one job of a staged copy; bytes
     Stream,   // transfers in a stream of the engine's; context, bytes, number: how many, flag: to the host
-    Kernel,   // context, stream, number: the thread whose own stream it is
+    Kernel,   // context, stream, number: the thread whose own stream it is; times in nanoseconds
+    Point,    // begin: ticks, end: the nanoseconds that they are; for the writer
 };
-constexpr std::size_t kKinds = 9;
+constexpr std::size_t kKinds = 9;  // that are shown
 
 struct Record {
     std::uint64_t begin = 0, end = 0;
@@ -48,12 +50,6 @@ struct Record {
 inline constinit std::atomic<bool> enabled{false};
 inline bool on() noexcept { return enabled.load(std::memory_order_relaxed); }
 
-inline std::uint64_t now() noexcept {
-    timespec time{};
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(time.tv_nsec);
-}
-
 // Keeps a copy of the record, as the calling thread's.
 void add(const Record& record) noexcept;
 [[gnu::cold]] void add_until_now(Record record) noexcept;
@@ -63,7 +59,7 @@ void add(const Record& record) noexcept;
 class Span {
 public:
     Span(Kind kind, const char* name, std::size_t bytes = 0, std::uint32_t number = 0) noexcept
-        : begin_(on() ? now() : 0), name_(name), bytes_(bytes), number_(number), kind_(kind) {}
+        : begin_(on() ? ticks::look() : 0), name_(name), bytes_(bytes), number_(number), kind_(kind) {}
     ~Span() {
         if (begin_ != 0) [[unlikely]] {
             add_until_now(
@@ -98,7 +94,7 @@ public:
 class Fault {
 public:
     Fault(std::uintptr_t address, bool is_write) noexcept
-        : begin_(on() ? now() : 0), address_(address), is_write_(is_write) {}
+        : begin_(on() ? ticks::look() : 0), address_(address), is_write_(is_write) {}
     void served(std::uint32_t object, std::size_t fetched) noexcept {
         object_ = object;
         fetched_ = fetched;
@@ -136,7 +132,7 @@ public:
         if (!on()) [[likely]] {
             return;
         }
-        if (count_++ == 0) begin_ = now();
+        if (count_++ == 0) begin_ = ticks::look();
         bytes_ += bytes;
     }
     void ended(const void* context) noexcept {
@@ -160,8 +156,11 @@ private:
     const bool to_host_;
 };
 
-// "": none. Otherwise a path, "%p" replaced by the process id. Once, before anything is to be recorded.
+// "": none. Otherwise a path, "%p" replaced by the process id. Once, before anything is to be recorded: chooses the
+// clock.
 void configure(const std::string& destination);
+// So many nanoseconds in ticks, as they have been since configure().
+std::uint64_t ticks_in(std::uint64_t nanoseconds) noexcept;
 // Ends recording and writes the timeline, once. Outside the fault path.
 void write() noexcept;
 // In a forked child: what the parent recorded is its own. One that is `inert` has no device: it records nothing.

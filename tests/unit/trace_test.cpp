@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/time.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -63,7 +64,7 @@ TEST_CASE("off, nothing is kept") {
 
 TEST_CASE("what a record says") {
     begin();
-    const auto before = trace::now();
+    const auto before = ticks::look();
     {
         const trace::Span span(trace::Kind::Wait, "wait", 7, 8);
         trace::Transfer moved(trace::Kind::Fetch, "moved", 10, 1);
@@ -78,7 +79,7 @@ TEST_CASE("what a record says") {
         stream.ended(nullptr);
         stream.ended(nullptr);  // nothing since
     }
-    const auto after = trace::now();
+    const auto after = ticks::look();
     const auto all = kept();
     REQUIRE(all.by_thread.size() == 1);
     const auto& records = all.by_thread.begin()->second;
@@ -193,4 +194,29 @@ TEST_CASE("without memory records are dropped, and errno stays") {
     CHECK(after == 77);
     CHECK(kept().count == 0);
     CHECK(trace::dropped() == 1);
+}
+
+TEST_CASE("where ticks are counted it is noted what they are worth") {
+    begin();
+    ticks::by_counter = true;
+    for (int i = 0; i < 50; ++i) trace::add_until_now({.begin = ticks::look(), .name = "test"});
+    std::thread([] { trace::add_until_now({.begin = ticks::look(), .name = "test"}); }).join();
+    // A kernel's times are nanoseconds: nothing is told by them.
+    std::thread([] { trace::add({.begin = 1, .end = ~0ull, .name = "test", .kind = trace::Kind::Kernel}); }).join();
+    ticks::by_counter = false;
+    const auto all = kept();
+    REQUIRE(all.by_thread.size() == 3);
+    std::vector<std::size_t> points;
+    for (const auto& [thread, records] : all.by_thread) {
+        const auto is_point = [](const auto& r) { return r.kind == trace::Kind::Point; };
+        points.push_back(static_cast<std::size_t>(std::count_if(records.begin(), records.end(), is_point)));
+        if (records.size() == 1) continue;
+        CHECK(is_point(records[1]));
+        CHECK(records[1].begin >= records[0].end);
+    }
+    std::sort(points.begin(), points.end());
+    CHECK(points[0] == 0);
+    CHECK(points[1] == 1);
+    CHECK(points[2] >= 1);  // and another one every second
+    CHECK(points[2] < 25);
 }
