@@ -6,7 +6,10 @@
 // Not in turn: a copy finds in the caches what the one before it left there. On an H200's host the driver moves 1 MiB
 // in 50 us after a staged copy, in 85 after one of its own.
 //
-// Bytes and nanoseconds. Threads: any; no lock: two copies at once may both be experiments. Errors: none.
+// Not beside other copies, either: with eight threads at once the staged copies that met each other looked slower than
+// the driver's last one, which had met nobody (14 GB/s in all from then on, where staging reaches 49).
+//
+// Bytes and nanoseconds. Threads: any; no lock. Errors: none.
 #pragma once
 
 #include <algorithm>
@@ -19,24 +22,46 @@
 
 namespace hpe {
 
+// One copy, from its construction to its end: whether any other was under way meanwhile.
+class UnderWay {
+public:
+    struct Copies {
+        std::atomic<std::uint64_t> begun{0}, ended{0};
+    };
+    explicit UnderWay(Copies& copies) noexcept
+        : copies_(copies),
+          number_(copies.begun.fetch_add(1, std::memory_order_acq_rel)),
+          began_alone_(copies.ended.load(std::memory_order_acquire) == number_) {}
+    ~UnderWay() { copies_.ended.fetch_add(1, std::memory_order_release); }
+    UnderWay(const UnderWay&) = delete;
+    UnderWay& operator=(const UnderWay&) = delete;
+    bool alone() const noexcept { return began_alone_ && copies_.begun.load(std::memory_order_acquire) == number_ + 1; }
+
+private:
+    Copies& copies_;
+    const std::uint64_t number_;
+    const bool began_alone_;
+};
+
 class Crossover {
 public:
     enum class Way : std::uint8_t { Driver, Staged };
     static constexpr std::size_t kSmallest = std::size_t{512} << 10, kDecisive = std::size_t{64} << 20;
 
-    Way choose(std::size_t bytes) const noexcept {
+    // `experiment`: what it takes can be told, to took().
+    Way choose(std::size_t bytes, bool experiment) const noexcept {
         if (bytes < kSmallest) return Way::Driver;
         const auto& direct = tried(bytes, Way::Driver);
         const auto& staged = tried(bytes, Way::Staged);
         const auto d = direct.count.load(std::memory_order_relaxed), s = staged.count.load(std::memory_order_relaxed);
         if (d < kTrials || s < kTrials) {
-            return bytes >= 2 * kDecisive || s < kTrials ? Way::Staged : Way::Driver;
+            return !experiment || bytes >= 2 * kDecisive || s < kTrials ? Way::Staged : Way::Driver;
         }
         return staged.best.load(std::memory_order_relaxed) <= direct.best.load(std::memory_order_relaxed) ? Way::Staged
                                                                                                           : Way::Driver;
     }
 
-    // A copy took so long, with nothing before it in its stream.
+    // A copy took so long, with nothing before it in its stream and nothing beside it.
     void took(std::size_t bytes, Way way, std::uint64_t nanoseconds) noexcept {
         if (bytes < kSmallest || bytes >= 2 * kDecisive) return;
         auto& t = tried(bytes, way);

@@ -4,7 +4,6 @@
 
 #include <chrono>
 
-#include "shim/runtime/crossover.h"
 #include "shim/runtime/real.h"
 #include "shim/runtime/report.h"
 #include "shim/runtime/staging.h"
@@ -72,14 +71,16 @@ void driver_took(const Copy& copy, unsigned long long nanoseconds) noexcept {
     crossover(copy).took(copy.bytes, Crossover::Way::Driver, nanoseconds);
 }
 
-Attempt attempt(const Copy& copy) noexcept {
+constinit UnderWay::Copies copies;
+
+Attempt attempt(const Copy& copy, const UnderWay& under_way) noexcept {
     // While any stream is captured some calls are errors that the program must see.
     if (in_flight.capturing_anywhere()) return {};
     auto& ways = crossover(copy);
-    const auto way = ways.choose(copy.bytes);
     const bool waits = copy.returns == Return::Done;
     // Only a copy that waits tells how long it takes.
-    const bool measure = waits && ways.measuring(copy.bytes);
+    const bool measure = waits && under_way.alone() && ways.measuring(copy.bytes);
+    const auto way = ways.choose(copy.bytes, measure);
     if (way == Crossover::Way::Driver && !measure) return {};
     if (!is_pageable(copy.host) || !in_one_allocation(copy.device, copy.bytes)) return {};
     const auto stream = named(copy.stream, copy.flavour);
@@ -103,7 +104,8 @@ Attempt attempt(const Copy& copy) noexcept {
     const bool to_device = copy.direction == Copy::Direction::ToDevice;
     const auto begin = measure ? now() : 0;
     const auto result = transfer(lane, copy, to_device ? lane.to_device() : lane.to_host());
-    if (measure && !lane.grew() && result == CUDA_SUCCESS) ways.took(copy.bytes, way, now() - begin);
+    if (measure && under_way.alone() && !lane.grew() && result == CUDA_SUCCESS)
+        ways.took(copy.bytes, way, now() - begin);
     return {true, false, result};
 }
 

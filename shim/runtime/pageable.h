@@ -12,6 +12,7 @@
 
 #include <cstddef>
 
+#include "shim/runtime/crossover.h"
 #include "shim/runtime/inflight.h"
 
 namespace hpe::pageable {
@@ -37,7 +38,8 @@ struct Attempt {
     bool measure = false;
     CUresult result = CUDA_SUCCESS;
 };
-Attempt attempt(const Copy& copy) noexcept;
+Attempt attempt(const Copy& copy, const UnderWay& under_way) noexcept;
+extern constinit UnderWay::Copies copies;
 void driver_took(const Copy& copy, unsigned long long nanoseconds) noexcept;
 unsigned long long now() noexcept;
 }  // namespace detail
@@ -45,12 +47,13 @@ unsigned long long now() noexcept;
 template <class Driver>
 CUresult copy(const Copy& copy, Driver&& driver) {
     if (!detail::worth_asking(copy.bytes)) return driver();
-    const auto attempt = detail::attempt(copy);
+    const UnderWay under_way(detail::copies);
+    const auto attempt = detail::attempt(copy, under_way);
     if (attempt.made) return attempt.result;
     if (!attempt.measure) return driver();
     const auto begin = detail::now();
     const CUresult result = driver();
-    if (result == CUDA_SUCCESS) detail::driver_took(copy, detail::now() - begin);
+    if (result == CUDA_SUCCESS && under_way.alone()) detail::driver_took(copy, detail::now() - begin);
     return result;
 }
 

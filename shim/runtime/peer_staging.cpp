@@ -350,7 +350,7 @@ Attempt::Attempt(const Copy& copy) noexcept : copy_(copy) {
     const auto context = context_if_current(stream);
     if (context == nullptr || (context != copy.to_context && context != copy.from_context)) return;
     learn();
-    auto way = ways.choose(class_of(copy.bytes));
+    auto way = ways.choose(class_of(copy.bytes), true);
     const bool measure = ways.measuring(class_of(copy.bytes));
     unsigned long long id = 0;
     if (way == Crossover::Way::Staged && twice([&] { return driver.cuStreamGetId(stream, &id); }) == CUDA_SUCCESS &&
