@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Doors of copies and memsets. Each settles the blocks of its ranges, then lets the program's own call go its way.
+// Doors of copies and memsets, but for those of rows (cuda_copy_rows.h). Each settles the blocks of its ranges, then
+// lets the program's own call go its way.
 //
 // A copy whose "host" side is an object is a copy on the device: the CPU's view of an object is its device address, and
 // the newest bytes are there once its Dirty blocks are flushed.
@@ -71,10 +72,10 @@ inline CUresult unified(Flavour flavour, CUdeviceptr to, CUdeviceptr from, std::
 // Between the program's memory and the device.
 using Direction = pageable::Copy::Direction;
 template <class Driver>
-CUresult copy_of_host(Direction direction, CUdeviceptr device, const void* host, std::size_t bytes, CUstream stream,
-                      Flavour flavour, pageable::Return returns, Driver&& driver) {
+CUresult copy_of_host(Direction direction, CUdeviceptr device, const void* host, const staging::Extent& extent,
+                      CUstream stream, Flavour flavour, pageable::Return returns, Driver&& driver) {
     Inside inside;
-    return pageable::copy({direction, device, const_cast<void*>(host), bytes, stream, flavour, returns}, driver);
+    return pageable::copy({direction, device, const_cast<void*>(host), extent, stream, flavour, returns}, driver);
 }
 
 // Between addresses of any kind: of an object on one side and of the program's own memory on the other, perhaps.
@@ -89,7 +90,7 @@ CUresult copy_by_address(Flavour flavour, CUstream stream, Ordered ordered, page
         const bool to_object = is_object(pointer(to));
         if (to_object == is_object(pointer(from))) return between_devices();
         return copy_of_host(to_object ? Direction::ToDevice : Direction::ToHost, to_object ? to : from,
-                            pointer(to_object ? from : to), bytes, stream, flavour, returns, between_devices);
+                            pointer(to_object ? from : to), {bytes}, stream, flavour, returns, between_devices);
     });
 }
 template <class C>
@@ -108,7 +109,7 @@ template <class C>
 CUresult copy_to_device(const C& call, CUdeviceptr to, const void* from, std::size_t bytes) {
     return after_wait(copy(to, address(from), bytes, nullptr, call.flavour, [&] {
         if (is_object(from)) return unified(call.flavour, to, address(from), bytes);
-        return copy_of_host(Direction::ToDevice, to, from, bytes, nullptr, call.flavour, pageable::Return::Done,
+        return copy_of_host(Direction::ToDevice, to, from, {bytes}, nullptr, call.flavour, pageable::Return::Done,
                             [&] { return call(to, from, bytes); });
     }));
 }
@@ -116,7 +117,7 @@ template <class C>
 CUresult copy_to_device_async(const C& call, CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
     return copy(to, address(from), bytes, stream, call.flavour, [&] {
         if (is_object(from)) return unified(call.flavour, to, address(from), bytes, stream);
-        return copy_of_host(Direction::ToDevice, to, from, bytes, stream, call.flavour, pageable::Return::Ordered,
+        return copy_of_host(Direction::ToDevice, to, from, {bytes}, stream, call.flavour, pageable::Return::Ordered,
                             [&] { return call(to, from, bytes, stream); });
     });
 }
@@ -125,7 +126,7 @@ template <class C>
 CUresult copy_to_host(const C& call, void* to, CUdeviceptr from, std::size_t bytes) {
     return after_wait(copy(address(to), from, bytes, nullptr, call.flavour, [&] {
         if (is_object(to)) return unified(call.flavour, address(to), from, bytes);
-        return copy_of_host(Direction::ToHost, from, to, bytes, nullptr, call.flavour, pageable::Return::Done,
+        return copy_of_host(Direction::ToHost, from, to, {bytes}, nullptr, call.flavour, pageable::Return::Done,
                             [&] { return call(to, from, bytes); });
     }));
 }
@@ -133,7 +134,7 @@ template <class C>
 CUresult copy_to_host_async(const C& call, void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
     return copy(address(to), from, bytes, stream, call.flavour, [&] {
         if (is_object(to)) return unified(call.flavour, address(to), from, bytes, stream);
-        return copy_of_host(Direction::ToHost, from, to, bytes, stream, call.flavour, pageable::Return::Ordered,
+        return copy_of_host(Direction::ToHost, from, to, {bytes}, stream, call.flavour, pageable::Return::Ordered,
                             [&] { return call(to, from, bytes, stream); });
     });
 }
@@ -172,90 +173,6 @@ CUresult copy_batch(const C& call, CUdeviceptr* to, CUdeviceptr* from, std::size
         for (std::size_t i = 0; i < count; ++i) expect_copy(to[i], from[i], bytes[i]);
     }
     return enqueue(call, to, from, bytes, count, rest...);
-}
-
-// --- 2D and 3D: the bytes between first and last, of which some between the rows stay as they are
-// ----------------------
-
-// One side of a descriptor: where it begins and ends in memory, and its host pointer turned into a device pointer if
-// that is an object.
-template <class Pointer>
-DeviceRange side(CUmemorytype& type, Pointer& host, CUdeviceptr& device, std::size_t first, std::size_t bytes) {
-    if (type == CU_MEMORYTYPE_HOST && is_object(host)) {
-        device = address(host);
-        type = CU_MEMORYTYPE_DEVICE;
-    }
-    if (type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED) return {};
-    return {address(device) + first, bytes};
-}
-
-struct Sides {
-    DeviceRange to, from;
-};
-
-inline Sides sides_of(CUDA_MEMCPY2D& d) {
-    const auto extent = [&](std::size_t pitch) {
-        return d.Height == 0 || d.WidthInBytes == 0 ? 0 : (d.Height - 1) * pitch + d.WidthInBytes;
-    };
-    const auto from =
-        side(d.srcMemoryType, d.srcHost, d.srcDevice, d.srcY * d.srcPitch + d.srcXInBytes, extent(d.srcPitch));
-    const auto to =
-        side(d.dstMemoryType, d.dstHost, d.dstDevice, d.dstY * d.dstPitch + d.dstXInBytes, extent(d.dstPitch));
-    return {to, from};
-}
-
-// CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER name these fields alike.
-template <class Descriptor>
-Sides sides_of(Descriptor& d) {
-    const auto begin = [](std::size_t x, std::size_t y, std::size_t z, std::size_t pitch, std::size_t height) {
-        return (z * height + y) * pitch + x;
-    };
-    const auto extent = [&](std::size_t pitch, std::size_t height) {
-        return d.Depth == 0 || d.Height == 0 || d.WidthInBytes == 0
-                   ? 0
-                   : ((d.Depth - 1) * height + d.Height - 1) * pitch + d.WidthInBytes;
-    };
-    const auto from =
-        side(d.srcMemoryType, d.srcHost, d.srcDevice, begin(d.srcXInBytes, d.srcY, d.srcZ, d.srcPitch, d.srcHeight),
-             extent(d.srcPitch, d.srcHeight));
-    const auto to =
-        side(d.dstMemoryType, d.dstHost, d.dstDevice, begin(d.dstXInBytes, d.dstY, d.dstZ, d.dstPitch, d.dstHeight),
-             extent(d.dstPitch, d.dstHeight));
-    return {to, from};
-}
-
-inline std::size_t bytes_of(const CUDA_MEMCPY2D& d) { return d.WidthInBytes * d.Height; }
-template <class Descriptor>
-std::size_t bytes_of(const Descriptor& d) {
-    return d.WidthInBytes * d.Height * d.Depth;
-}
-
-template <class C, class Descriptor>
-CUresult copy_rows(const C& call, const Descriptor* given, CUstream stream, auto&&... rest) {
-    if (given == nullptr) return call(given, rest...);
-    auto descriptor = *given;
-    const auto sides = sides_of(descriptor);
-    expect_copy(sides.to.begin, sides.from.begin, bytes_of(descriptor));
-    return device_work(
-        stream, call.flavour, [&] { return before_copy(sides.to, sides.from, stream, call.flavour); },
-        [&] { return call(&descriptor, rest...); });
-}
-
-template <class C, class Descriptor>
-CUresult copy_2d(const C& call, const Descriptor* descriptor) {
-    return after_wait(copy_rows(call, descriptor, nullptr));
-}
-template <class C, class Descriptor>
-CUresult copy_2d_async(const C& call, const Descriptor* descriptor, CUstream stream) {
-    return copy_rows(call, descriptor, stream, stream);
-}
-template <class C, class Descriptor>
-CUresult copy_3d(const C& call, const Descriptor* descriptor) {
-    return after_wait(copy_rows(call, descriptor, nullptr));
-}
-template <class C, class Descriptor>
-CUresult copy_3d_async(const C& call, const Descriptor* descriptor, CUstream stream) {
-    return copy_rows(call, descriptor, stream, stream);
 }
 
 // --- 1D arrays: an object on the host side is a row of a copy between device and array

@@ -5,6 +5,7 @@
 
 #include "shim/doors/cuda_context.h"
 #include "shim/doors/cuda_copy.h"
+#include "shim/doors/cuda_copy_rows.h"
 #include "shim/doors/cuda_launch.h"
 #include "shim/doors/cuda_memory.h"
 #include "shim/doors/cuda_peers.h"

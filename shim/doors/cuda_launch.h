@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "shim/doors/cuda_copy.h"
+#include "shim/doors/cuda_copy_rows.h"
 #include "shim/runtime/callbacks.h"
 #include "shim/runtime/loaded_kernels.h"
 

@@ -24,9 +24,7 @@ enum class Stage : std::uint32_t { Free, Filling, Ready, Taken, Done };
 
 struct alignas(64) Place {
     std::atomic<Stage> stage{Stage::Free};
-    void* to = nullptr;
-    const void* from = nullptr;  // nullptr: nothing to copy, pages to map
-    std::size_t bytes = 0;
+    Rows rows{};  // from nowhere: nothing to copy, pages to map
     Reader reader = Reader::Processor;
 };
 
@@ -61,16 +59,16 @@ void map(void* at, std::size_t bytes) noexcept {
     madvise(at, bytes, MADV_POPULATE_READ);
 }
 
-void carry_out(void* to, const void* from, std::size_t bytes, Reader reader) noexcept {
-    if (from == nullptr) {
-        map(to, bytes);
+void carry_out(const Rows& rows, Reader reader) noexcept {
+    if (rows.from == nullptr) {
+        map(rows.to, rows.width);
     } else {
-        move(to, from, bytes, reader);
+        move(rows, reader);
     }
 }
 
 void copy(Place& place) noexcept {
-    carry_out(place.to, place.from, place.bytes, place.reader);
+    carry_out(place.rows, place.reader);
     // Sequentially consistent: the stores of a copy leave the processor long after it; notify_one() must not look for
     // sleepers before they can see this one (seen on an H200's host: the caller slept for ever).
     place.stage.store(Stage::Done, std::memory_order_seq_cst);
@@ -127,12 +125,19 @@ void serve(void*) noexcept {
 
 }  // namespace
 
-void move(void* to, const void* from, std::size_t bytes, Reader reader) noexcept {
-    const trace::Span span(trace::Kind::Copy, "copy", bytes);
-    switch (reader) {
-        case Reader::Processor: std::memcpy(to, from, bytes); break;
-        case Reader::Nobody: stream_copy(to, from, bytes); break;
-        case Reader::Device: shared_copy(to, from, bytes); break;
+void move(const Rows& rows, Reader reader) noexcept {
+    const trace::Span span(trace::Kind::Copy, "copy", rows.width * rows.count);
+    // What passes the caches leaves them a line at a time, and waits for that at its end.
+    constexpr std::size_t kWide = 4096;
+    if (rows.width < kWide) reader = Reader::Processor;
+    for (std::size_t i = 0; i < rows.count; ++i) {
+        auto* const to = rows.to + i * rows.to_pitch;
+        const auto* const from = rows.from + i * rows.from_pitch;
+        switch (reader) {
+            case Reader::Processor: std::memcpy(to, from, rows.width); break;
+            case Reader::Nobody: stream_copy(to, from, rows.width); break;
+            case Reader::Device: shared_copy(to, from, rows.width); break;
+        }
     }
 }
 
@@ -155,13 +160,13 @@ void place(const cpu_set_t& processors) noexcept {
     placements.fetch_add(1, std::memory_order_release);
 }
 
-void Job::begin(void* to, const void* from, std::size_t bytes, Reader reader) noexcept {
-    hand_over(to, from, bytes, reader);
+void Job::begin(const Rows& rows, Reader reader) noexcept { hand_over(rows, reader); }
+
+void Job::begin_mapping(void* at, std::size_t bytes) noexcept {
+    hand_over({static_cast<std::byte*>(at), nullptr, bytes}, Reader::Processor);
 }
 
-void Job::begin_mapping(void* at, std::size_t bytes) noexcept { hand_over(at, nullptr, bytes, Reader::Processor); }
-
-void Job::hand_over(void* to, const void* from, std::size_t bytes, Reader reader) noexcept {
+void Job::hand_over(const Rows& rows, Reader reader) noexcept {
     constexpr int kTries = 4;  // others may hand over at the same moment
     for (int i = 0; i < kTries && helpers.load(std::memory_order_acquire) != 0; ++i) {
         // Before the number is given out nobody looks at the place, but for those who still hold it.
@@ -173,9 +178,7 @@ void Job::hand_over(void* to, const void* from, std::size_t bytes, Reader reader
             place.stage.store(Stage::Free, std::memory_order_release);
             continue;
         }
-        place.to = to;
-        place.from = from;
-        place.bytes = bytes;
+        place.rows = rows;
         place.reader = reader;
         place_ = static_cast<unsigned>(&place - places.data());
         place.stage.store(Stage::Ready, std::memory_order_release);
@@ -187,7 +190,7 @@ void Job::hand_over(void* to, const void* from, std::size_t bytes, Reader reader
         return;
     }
     place_ = kNone;
-    carry_out(to, from, bytes, reader);
+    carry_out(rows, reader);
 }
 
 bool Job::help() noexcept {
@@ -232,9 +235,11 @@ void together(std::size_t bytes, std::size_t smallest, Begin&& begin) noexcept {
 
 void move_together(void* to, const void* from, std::size_t bytes, Reader reader) noexcept {
     constexpr std::size_t kSmallest = std::size_t{64} << 10;  // below, a job costs more to hand over than to copy
-    if (bytes < 2 * kSmallest || running() == 0) return move(to, from, bytes, reader);
+    auto* const target = static_cast<std::byte*>(to);
+    const auto* const source = static_cast<const std::byte*>(from);
+    if (bytes < 2 * kSmallest || running() == 0) return move({target, source, bytes}, reader);
     together(bytes, kSmallest, [&](Job& job, std::size_t offset, std::size_t part) {
-        job.begin(static_cast<std::byte*>(to) + offset, static_cast<const std::byte*>(from) + offset, part, reader);
+        job.begin({target + offset, source + offset, part}, reader);
     });
 }
 

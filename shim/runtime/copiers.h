@@ -29,11 +29,25 @@ void place(const cpu_set_t& processors) noexcept;
 // the one that all share (shared_copy.h).
 enum class Reader : std::uint8_t { Processor, Nobody, Device };
 
+// Rows of so many bytes each, so far apart on either side; one row: plain memory.
+struct Rows {
+    std::byte* to;
+    const std::byte* from;
+    std::size_t width;  // of a row
+    std::size_t count = 1;
+    std::size_t to_pitch = 0, from_pitch = 0;  // from row to row
+
+    // Some of them.
+    Rows part(std::size_t first, std::size_t rows) const noexcept {
+        return {to + first * to_pitch, from + first * from_pitch, width, rows, to_pitch, from_pitch};
+    }
+};
+
 // A copy that was handed over. Every job is finished exactly once, by the thread that made it.
 class Job {
 public:
     // Hands the copy over; if every place is taken, or there are no helpers, it is copied here and now.
-    void begin(void* to, const void* from, std::size_t bytes, Reader reader) noexcept;
+    void begin(const Rows& rows, Reader reader) noexcept;
     // Pages to be mapped instead, so that first accesses to them do not trap one by one.
     void begin_mapping(void* at, std::size_t bytes) noexcept;
     // Copies it here unless a helper has begun it; false then.
@@ -42,13 +56,13 @@ public:
     void finish() noexcept;
 
 private:
-    void hand_over(void* to, const void* from, std::size_t bytes, Reader reader) noexcept;
+    void hand_over(const Rows& rows, Reader reader) noexcept;
     unsigned place_ = kNone;
     static constexpr unsigned kNone = ~0u;
 };
 
 // The copying itself, by the caller.
-void move(void* to, const void* from, std::size_t bytes, Reader reader) noexcept;
+void move(const Rows& rows, Reader reader) noexcept;
 
 // The same with the helpers' help, where there is enough to do.
 void move_together(void* to, const void* from, std::size_t bytes, Reader reader) noexcept;

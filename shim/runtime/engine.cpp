@@ -93,11 +93,11 @@ CUresult by_chunk(Object& object, std::size_t offset, std::size_t bytes, Engine:
 // Through the channel's own blocks, done on return. The channel is locked and open.
 CUresult stage_to_host(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes) noexcept {
     staging::Lane lane(channel.context.load(std::memory_order_relaxed), channel.blocks, Channel::kBlock, bytes);
-    return staging::copy_to_host(lane, view, device, bytes, channel.to_host);
+    return staging::copy_to_host(lane, view, device, {bytes}, channel.to_host);
 }
 CUresult stage_to_device(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes) noexcept {
     staging::Lane lane(channel.context.load(std::memory_order_relaxed), channel.blocks, Channel::kBlock, bytes);
-    return staging::copy_to_device(lane, device, view, bytes, channel.to_device, true);
+    return staging::copy_to_device(lane, device, view, {bytes}, channel.to_device, true);
 }
 
 // The ways without a channel wait for the device, and with it for a host callback that waits for us: then no way is

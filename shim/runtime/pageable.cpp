@@ -6,7 +6,6 @@
 
 #include "shim/runtime/real.h"
 #include "shim/runtime/report.h"
-#include "shim/runtime/staging.h"
 
 namespace hpe::pageable::detail {
 
@@ -16,9 +15,12 @@ namespace {
 // 4 MiB). What comes after such a copy may be what lets the stream go.
 constexpr std::size_t kKeptByTheDriver = std::size_t{4} << 20;
 
-constinit Crossover ways_to_device, ways_to_host;
+// Rows cost either way more than linear memory, though not equally.
+constinit Crossover ways_to_device, ways_to_host, ways_of_rows_to_device, ways_of_rows_to_host;
 Crossover& crossover(const Copy& copy) noexcept {
-    return copy.direction == Copy::Direction::ToDevice ? ways_to_device : ways_to_host;
+    const bool in_rows = copy.extent.rows > 1;
+    if (copy.direction == Copy::Direction::ToDevice) return in_rows ? ways_of_rows_to_device : ways_to_device;
+    return in_rows ? ways_of_rows_to_host : ways_to_host;
 }
 
 // Memory that the driver knows (pinned, registered, managed) needs no staging.
@@ -26,6 +28,11 @@ bool is_pageable(const void* host) noexcept {
     unsigned type = 0;
     return driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(host)) ==
            CUDA_ERROR_INVALID_VALUE;
+}
+
+// From the first byte to the last.
+std::size_t reach_on_device(const staging::Extent& extent) noexcept {
+    return (extent.rows - 1) * extent.device_pitch + extent.width;
 }
 
 // A copy that the driver would refuse must not be made by half.
@@ -52,23 +59,25 @@ CUresult wait_for_earlier(CUstream stream) noexcept {
 }
 
 CUresult transfer(staging::Lane& lane, const Copy& copy, CUstream stream) noexcept {
-    report::copy_staged(copy.bytes);
+    report::copy_staged(copy.extent.bytes());
     auto* host = static_cast<std::byte*>(copy.host);
     return copy.direction == Copy::Direction::ToDevice
-               ? staging::copy_to_device(lane, copy.device, host, copy.bytes, stream, copy.returns == Return::Done)
-               : staging::copy_to_host(lane, host, copy.device, copy.bytes, stream);
+               ? staging::copy_to_device(lane, copy.device, host, copy.extent, stream, copy.returns == Return::Done)
+               : staging::copy_to_host(lane, host, copy.device, copy.extent, stream);
 }
 
 }  // namespace
 
-bool worth_asking(std::size_t bytes) noexcept { return bytes >= Crossover::kSmallest && staging::helpers() != 0; }
+bool worth_asking(const staging::Extent& extent) noexcept {
+    return extent.bytes() >= Crossover::kSmallest && staging::helpers() != 0 && staging::takes(extent);
+}
 
 unsigned long long now() noexcept {
     return static_cast<unsigned long long>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
 void driver_took(const Copy& copy, unsigned long long nanoseconds) noexcept {
-    crossover(copy).took(copy.bytes, Crossover::Way::Driver, nanoseconds);
+    crossover(copy).took(copy.extent.bytes(), Crossover::Way::Driver, nanoseconds);
 }
 
 constinit UnderWay::Copies copies;
@@ -76,13 +85,15 @@ constinit UnderWay::Copies copies;
 Attempt attempt(const Copy& copy, const UnderWay& under_way) noexcept {
     // While any stream is captured some calls are errors that the program must see.
     if (in_flight.capturing_anywhere()) return {};
+    const auto& extent = copy.extent;
+    const auto bytes = extent.bytes();
     auto& ways = crossover(copy);
     const bool waits = copy.returns == Return::Done;
     // Only a copy that waits tells how long it takes.
-    const bool measure = waits && under_way.alone() && ways.measuring(copy.bytes);
-    const auto way = ways.choose(copy.bytes, measure);
+    const bool measure = waits && under_way.alone() && ways.measuring(bytes);
+    const auto way = ways.choose(bytes, measure);
     if (way == Crossover::Way::Driver && !measure) return {};
-    if (!is_pageable(copy.host) || !in_one_allocation(copy.device, copy.bytes)) return {};
+    if (!is_pageable(copy.host) || !in_one_allocation(copy.device, reach_on_device(extent))) return {};
     const auto stream = named(copy.stream, copy.flavour);
     const CUcontext context = context_if_current(stream);
     if (context == nullptr) return {};
@@ -95,17 +106,16 @@ Attempt attempt(const Copy& copy, const UnderWay& under_way) noexcept {
     }
     if (way == Crossover::Way::Driver) return {false, measure, CUDA_SUCCESS};
     // Pinning waits for the device, which may be waiting for this thread.
-    staging::Lane lane(context, copy.bytes, [] { return in_flight.idle(); });
+    staging::Lane lane(context, bytes, [] { return in_flight.idle(); });
     if (lane.size() < 2) return {};
     if (!waits) {
-        if (copy.bytes <= kKeptByTheDriver && !staging::has_room(lane, copy.bytes)) return {};
+        if (bytes <= kKeptByTheDriver && !staging::has_room(lane, extent)) return {};
         return {true, false, transfer(lane, copy, stream)};
     }
     const bool to_device = copy.direction == Copy::Direction::ToDevice;
     const auto begin = measure ? now() : 0;
     const auto result = transfer(lane, copy, to_device ? lane.to_device() : lane.to_host());
-    if (measure && under_way.alone() && !lane.grew() && result == CUDA_SUCCESS)
-        ways.took(copy.bytes, way, now() - begin);
+    if (measure && under_way.alone() && !lane.grew() && result == CUDA_SUCCESS) ways.took(bytes, way, now() - begin);
     return {true, false, result};
 }
 

@@ -14,6 +14,7 @@
 
 #include "shim/runtime/crossover.h"
 #include "shim/runtime/inflight.h"
+#include "shim/runtime/staging.h"
 
 namespace hpe::pageable {
 
@@ -24,14 +25,14 @@ struct Copy {
     enum class Direction : unsigned char { ToDevice, ToHost } direction;
     CUdeviceptr device;
     void* host;  // only read when copied to the device
-    std::size_t bytes;
+    staging::Extent extent;
     CUstream stream;
     Flavour flavour;
     Return returns;
 };
 
 namespace detail {
-bool worth_asking(std::size_t bytes) noexcept;
+bool worth_asking(const staging::Extent& extent) noexcept;
 // What became of it: nothing (the driver should do it, and `nanoseconds` of that are wanted if measure), or a result.
 struct Attempt {
     bool made = false;
@@ -46,7 +47,7 @@ unsigned long long now() noexcept;
 
 template <class Driver>
 CUresult copy(const Copy& copy, Driver&& driver) {
-    if (!detail::worth_asking(copy.bytes)) return driver();
+    if (!detail::worth_asking(copy.extent)) return driver();
     const UnderWay under_way(detail::copies);
     const auto attempt = detail::attempt(copy, under_way);
     if (attempt.made) return attempt.result;

@@ -36,6 +36,7 @@ struct Pool {
 namespace {
 
 using copiers::Reader;
+using copiers::Rows;
 
 // Below this a job costs more to hand over than to copy, and a transfer more to enqueue than to make: in pieces of
 // 256 KiB a copy of 1 MiB reaches 22 GB/s on an H200, in pieces of 512 KiB 24.5. What arrives lies in few caches, and
@@ -117,22 +118,63 @@ Reader reader_of_blocks(std::size_t bytes, unsigned team) noexcept {
 std::size_t in_pages(std::size_t bytes) noexcept { return (bytes + 4095) / 4096 * 4096; }
 
 // A copy is cut into pieces, one transfer and one block each, and a piece into jobs. The whole team works on the oldest
-// piece, so that the device has it soon; the first of a small copy are small.
+// piece, so that the device has it soon; the first of a small copy are small. A piece is whole rows where there are
+// several, and lies in its block without gaps.
 class Pieces {
 public:
     enum class Way : std::uint8_t { Fill, Drain };
-    Pieces(std::size_t bytes, const Lane& lane, Way way) noexcept : bytes_(bytes) {
+    Pieces(const Extent& extent, const Lane& lane, Way way) noexcept : extent_(extent), bytes_(extent.bytes()) {
         const auto most = lane.block_bytes();
         piece_ = std::clamp(in_pages(fit(lane, way)), std::min(kSmallestPiece, most), most);
         const auto share = lane.team() == 0 ? piece_ : in_pages(piece_ / (lane.team() + 1));
         job_ = std::min(std::clamp(share, way == Way::Fill ? kSmallestFill : kSmallestDrain, kLargestJob), piece_);
+        if (in_rows()) piece_ = std::max(piece_ / extent.width, std::size_t{1}) * extent.width;
     }
     std::size_t count() const noexcept { return (bytes_ + piece_ - 1) / piece_; }
     std::size_t begin(std::size_t piece) const noexcept { return piece * piece_; }
     std::size_t size(std::size_t piece) const noexcept { return std::min(piece_, bytes_ - begin(piece)); }
     std::size_t job() const noexcept { return job_; }
 
+    std::size_t on_device(std::size_t piece) const noexcept { return begin_at(piece, extent_.device_pitch); }
+    Rows filling(std::size_t piece, std::byte* block, const std::byte* host) const noexcept {
+        host += begin_at(piece, extent_.host_pitch);
+        if (!in_rows()) return {block, host, size(piece)};
+        return {block, host, extent_.width, rows(piece), extent_.width, extent_.host_pitch};
+    }
+    Rows draining(std::size_t piece, std::byte* host, const std::byte* block) const noexcept {
+        host += begin_at(piece, extent_.host_pitch);
+        if (!in_rows()) return {host, block, size(piece)};
+        return {host, block, extent_.width, rows(piece), extent_.host_pitch, extent_.width};
+    }
+    // Of a piece between its block and where it lies on the device.
+    CUresult send_to(CUdeviceptr device, std::size_t piece, const std::byte* block, CUstream stream) const noexcept {
+        if (!in_rows()) return driver.cuMemcpyHtoDAsync_v2(device, block, size(piece), stream);
+        auto copy = rows_of(piece);
+        copy.srcMemoryType = CU_MEMORYTYPE_HOST, copy.srcHost = block, copy.srcPitch = extent_.width;
+        copy.dstMemoryType = CU_MEMORYTYPE_DEVICE, copy.dstDevice = device, copy.dstPitch = extent_.device_pitch;
+        return driver.cuMemcpy2DAsync_v2(&copy, stream);
+    }
+    CUresult send_from(CUdeviceptr device, std::size_t piece, std::byte* block, CUstream stream) const noexcept {
+        if (!in_rows()) return driver.cuMemcpyDtoHAsync_v2(block, device, size(piece), stream);
+        auto copy = rows_of(piece);
+        copy.srcMemoryType = CU_MEMORYTYPE_DEVICE, copy.srcDevice = device, copy.srcPitch = extent_.device_pitch;
+        copy.dstMemoryType = CU_MEMORYTYPE_HOST, copy.dstHost = block, copy.dstPitch = extent_.width;
+        return driver.cuMemcpy2DAsync_v2(&copy, stream);
+    }
+
 private:
+    bool in_rows() const noexcept { return extent_.rows > 1; }
+    std::size_t rows(std::size_t piece) const noexcept { return size(piece) / extent_.width; }
+    std::size_t begin_at(std::size_t piece, std::size_t pitch) const noexcept {
+        return in_rows() ? begin(piece) / extent_.width * pitch : begin(piece);
+    }
+    CUDA_MEMCPY2D rows_of(std::size_t piece) const noexcept {
+        CUDA_MEMCPY2D copy{};
+        copy.WidthInBytes = extent_.width;
+        copy.Height = rows(piece);
+        return copy;
+    }
+
     std::size_t fit(const Lane& lane, Way way) const noexcept {
         // The link is kept busy by the other copies, and the driver by their calls: eight threads with 4 MiB each reach
         // 48 GB/s in halves, 31 in pieces of 256 KiB.
@@ -142,22 +184,29 @@ private:
         constexpr std::size_t middling = std::size_t{1} << 20;
         return std::max(bytes_ / 32, std::min(bytes_ / 4, middling));
     }
-    std::size_t bytes_, piece_, job_;
+    const Extent extent_;
+    const std::size_t bytes_;
+    std::size_t piece_, job_;
 };
 
 // The jobs of one piece.
 class Crowd {
 public:
-    void begin(std::byte* to, const std::byte* from, std::size_t bytes, std::size_t job_bytes, bool alone,
-               Reader reader) noexcept {
+    void begin(const Rows& piece, std::size_t job_bytes, bool alone, Reader reader) noexcept {
         count_ = 0;
         if (alone) {
-            copiers::move(to, from, bytes, reader);
-            return;
-        }
-        job_bytes = std::max(job_bytes, in_pages(bytes / kMost));
-        for (std::size_t at = 0; at < bytes; at += job_bytes) {
-            jobs_[count_++].begin(to + at, from + at, std::min(job_bytes, bytes - at), reader);
+            copiers::move(piece, reader);
+        } else if (piece.count > 1) {
+            const auto rows = std::max(job_bytes / piece.width, piece.count / kMost + 1);
+            for (std::size_t at = 0; at < piece.count; at += rows) {
+                jobs_[count_++].begin(piece.part(at, std::min(rows, piece.count - at)), reader);
+            }
+        } else {
+            const auto bytes = piece.width;
+            job_bytes = std::max(job_bytes, in_pages(bytes / kMost));
+            for (std::size_t at = 0; at < bytes; at += job_bytes) {
+                jobs_[count_++].begin({piece.to + at, piece.from + at, std::min(job_bytes, bytes - at)}, reader);
+            }
         }
     }
     bool done() const noexcept {
@@ -313,16 +362,19 @@ bool Lane::owns(CUstream stream) const noexcept {
 CUstream Lane::to_device() const noexcept { return pool_->to_device; }
 CUstream Lane::to_host() const noexcept { return pool_->to_host; }
 
-bool has_room(const Lane& lane, std::size_t bytes) noexcept {
-    return Pieces(bytes, lane, Pieces::Way::Fill).count() <= lane.size();
+bool takes(const Extent& extent) noexcept { return extent.rows == 1 || extent.width <= block_bytes; }
+
+bool has_room(const Lane& lane, const Extent& extent) noexcept {
+    return Pieces(extent, lane, Pieces::Way::Fill).count() <= lane.size();
 }
 
-CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, std::size_t bytes, CUstream stream,
+CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, const Extent& extent, CUstream stream,
                         bool wait) noexcept {
+    const auto bytes = extent.bytes();
     trace::Transfer traced(trace::Kind::Staging, "staged copy to device", bytes);
     trace::InStream in_stream(false);
     const bool ends = wait && lane.owns(stream);
-    const Pieces pieces(bytes, lane, Pieces::Way::Fill);
+    const Pieces pieces(extent, lane, Pieces::Way::Fill);
     const auto count = pieces.count(), window = std::size_t{lane.size()};
     Crowds crowds;
     auto result = CUDA_SUCCESS;
@@ -331,8 +383,8 @@ CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, std::
         while (begun < count && begun - sent < window && result == CUDA_SUCCESS &&
                is_free(lane[begun], begun == sent, result)) {
             auto& crowd = crowds[begun % window];
-            crowd.begin(lane[begun].memory, from + pieces.begin(begun), pieces.size(begun), pieces.job(),
-                        lane.team() == 0, reader_of_blocks(bytes, lane.team()));
+            crowd.begin(pieces.filling(begun, lane[begun].memory, from), pieces.job(), lane.team() == 0,
+                        reader_of_blocks(bytes, lane.team()));
             ++begun;
             if (crowd.done()) break;  // let the device have it
         }
@@ -343,12 +395,11 @@ CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, std::
         oldest.finish();
         if (result == CUDA_SUCCESS) {
             Block& block = lane[sent];
-            const auto device = to + pieces.begin(sent);
+            const auto device = to + pieces.on_device(sent);
             // An event where somebody will ask for it.
             if (ends) in_stream.sent(pieces.size(sent));
             const bool mark = !wait || sent + window < count || sent + 1 == count;
-            result = send(block, stream, mark,
-                          [&] { return driver.cuMemcpyHtoDAsync_v2(device, block.memory, pieces.size(sent), stream); });
+            result = send(block, stream, mark, [&] { return pieces.send_to(device, sent, block.memory, stream); });
         }
         ++sent;
     }
@@ -369,11 +420,12 @@ CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, std::
     return result;
 }
 
-CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, std::size_t bytes, CUstream stream) noexcept {
+CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, const Extent& extent, CUstream stream) noexcept {
+    const auto bytes = extent.bytes();
     trace::Transfer traced(trace::Kind::Staging, "staged copy to host", bytes);
     trace::InStream in_stream(true);
     const bool own = lane.owns(stream);
-    const Pieces pieces(bytes, lane, Pieces::Way::Drain);
+    const Pieces pieces(extent, lane, Pieces::Way::Drain);
     const auto count = pieces.count(), window = std::size_t{lane.size()};
     Crowds crowds;
     auto result = CUDA_SUCCESS;
@@ -383,16 +435,14 @@ CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, std::size_t b
             Block& block = lane[asked];
             if (!is_free(block, true, result)) break;
             if (own) in_stream.sent(pieces.size(asked));
-            const auto device = from + pieces.begin(asked);
-            result = send(block, stream, true, [&] {
-                return driver.cuMemcpyDtoHAsync_v2(block.memory, device, pieces.size(asked), stream);
-            });
+            const auto device = from + pieces.on_device(asked);
+            result = send(block, stream, true, [&] { return pieces.send_from(device, asked, block.memory, stream); });
             if (result == CUDA_SUCCESS) ++asked;
         }
         // With nothing to drain there is nothing to do but wait for the device.
         while (arrived < asked && is_free(lane[arrived], arrived == drained, result)) {
-            crowds[arrived % window].begin(to + pieces.begin(arrived), lane[arrived].memory, pieces.size(arrived),
-                                           pieces.job(), lane.team() == 0,
+            crowds[arrived % window].begin(pieces.draining(arrived, to, lane[arrived].memory), pieces.job(),
+                                           lane.team() == 0,
                                            bytes >= kOutgrowsCaches ? Reader::Nobody : Reader::Processor);
             if (++arrived == count) in_stream.ended(lane.context());
         }

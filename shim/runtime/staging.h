@@ -82,14 +82,24 @@ private:
     bool grew_ = false;
 };
 
+// What a copy moves: rows of so many bytes, so far apart on either side; one row: linear memory.
+struct Extent {
+    std::size_t width = 0;
+    std::size_t rows = 1;
+    std::size_t host_pitch = 0, device_pitch = 0;
+    std::size_t bytes() const noexcept { return width * rows; }
+};
+
+// Each of several rows must fit into a block.
+bool takes(const Extent& extent) noexcept;
 // Whether a copy to the device has a place for all its bytes, and so returns though its stream does not move.
-bool has_room(const Lane& lane, std::size_t bytes) noexcept;
+bool has_room(const Lane& lane, const Extent& extent) noexcept;
 // `from` may be reused on return; the device has the bytes when `stream` has come that far. With `wait` it has come
 // that far on return.
-CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, std::size_t bytes, CUstream stream,
+CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, const Extent& extent, CUstream stream,
                         bool wait) noexcept;
 // Done on return.
-CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, std::size_t bytes, CUstream stream) noexcept;
+CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, const Extent& extent, CUstream stream) noexcept;
 // The context's blocks went with it.
 void forget(CUcontext context) noexcept;
 

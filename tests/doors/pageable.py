@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: pageable.py PAGEABLE
+"""usage: pageable.py PAGEABLE ROWS
 
 Copies between the program's own memory and the device, which libhpe moves through pinned blocks of its own where that is
 faster. The driver's own way is slow here (HPE_SOFT_PAGEABLE), so that it is. The same output as without libhpe, at the
@@ -13,7 +13,7 @@ import tempfile
 
 import soft
 
-program = sys.argv[1]
+program, in_rows = sys.argv[1:]
 MACHINE = {"HPE_SOFT_DEVICES": 2, "HPE_SOFT_PAGEABLE": "500M"}
 OPTIONS = [
     {"HPE_STAGING_THREADS": 3},
@@ -25,22 +25,24 @@ OPTIONS = [
     {},
 ]
 problems, runs = [], 0
-cases = soft.run([program], preload=False)[1].decode().split()
-for case, *kind in [*zip(cases), *((case, "default") for case in cases)]:
-    wanted = soft.run([program, case, *kind], preload=False, **MACHINE)
-    if (wanted[0] != 0 and not (case == "too_long" and kind)) or b"WRONG" in wanted[1]:
-        problems.append(f"{case} {kind} without libhpe: {wanted}")
-    for options in OPTIONS if not kind else OPTIONS[:1]:
+commands = [[of, case, *kind] for kind in ([], ["default"]) for of in (program, in_rows)
+            for case in soft.run([of], preload=False)[1].decode().split()]
+for command in commands:
+    wanted = soft.run(command, preload=False, **MACHINE)
+    if (wanted[0] != 0 and command[1:] != ["too_long", "default"]) or b"WRONG" in wanted[1]:
+        problems.append(f"{command[1:]} without libhpe: {wanted}")
+    for options in OPTIONS if len(command) == 2 else OPTIONS[:1]:
         runs += 1
-        got = soft.run([program, case, *kind], **MACHINE, **options)
+        got = soft.run(command, **MACHINE, **options)
         if got[:2] != wanted[:2] or b"hpe:" in got[2]:
-            problems.append(f"{soft.shown([program, case, *kind], {**MACHINE, **options})}\n  {got}\n"
-                            f"  without libhpe {wanted}")
+            problems.append(f"{soft.shown(command, {**MACHINE, **options})}\n  {got}\n  without libhpe {wanted}")
 
 
-def calls(case, **options):
+def calls(case, of=program, **options):
     with tempfile.NamedTemporaryFile("r") as counts:
-        soft.run([program, case], HPE_SOFT_COUNT=counts.name, **MACHINE, **options)
+        done = soft.run([of, case], HPE_SOFT_COUNT=counts.name, **MACHINE, **options)
+        if done[0] != 0:
+            problems.append(f"{case} {options}: {done}")
         return {name: int(n) for name, n in (line.split()[:2] for line in counts if not line.startswith("#"))}
 
 
@@ -55,6 +57,15 @@ for case, options, staged in (("sizes", {"HPE_STAGING_THREADS": 3}, True), ("siz
         problems.append(f"{case} {options}: transfers to the device and back: {transfers}")
     if not staged and counted.get("cuMemHostAlloc", 0) > (1 if case == "known_memory" else 0):
         problems.append(f"{case} {options}: pinned memory was made: {sorted(counted.items())}")
+# In rows, too, unless these are longer than a block; volumes whose rows lie at one pitch are rows.
+for case, options, staged in (("rows", {"HPE_STAGING_THREADS": 3}, True), ("volumes", {"HPE_STAGING_THREADS": 3}, True),
+                              ("rows", {"HPE_STAGING_THREADS": 3, "HPE_STAGING_BLOCK": "4K"}, True),
+                              ("rows", {"HPE_STAGING_THREADS": 0}, False),
+                              ("wide", {"HPE_STAGING_THREADS": 3}, True),
+                              ("wide", {"HPE_STAGING_THREADS": 3, "HPE_STAGING_BLOCK": "4K"}, False)):
+    transfers = calls(case, in_rows, **options).get("cuMemcpy2DAsync", 0)
+    if transfers != 0 if not staged else transfers <= 20:
+        problems.append(f"{case} {options}: {transfers} transfers of rows")
 with tempfile.TemporaryDirectory() as folder:
     for threads, staged, *kind in ((3, True), (0, False), (3, True, "default")):
         path = pathlib.Path(folder) / f"{threads}.json"
@@ -69,7 +80,7 @@ with tempfile.TemporaryDirectory() as folder:
     staged = json.loads(path.read_text())["staged_copies"]
     if not 3 <= staged <= 17:
         problems.append(f"of 20 copies behind a kernel {staged} were staged")
-if runs < 112:
+if runs < 160:
     problems.append(f"only {runs} runs")
 print("\n".join(problems[:20]) or f"{runs} runs")
 sys.exit(1 if problems else 0)

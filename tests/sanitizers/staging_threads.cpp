@@ -41,25 +41,34 @@ void work(CUcontext context, unsigned thread) {
         DO(hpe::staging::make_event(block));
     }
     for (unsigned round = 0; round < 12; ++round) {
-        const std::size_t n = 1 + (thread * 977 + round * 131071u) % 3000000;
+        // Every third time in rows, of which the device keeps every other byte to itself.
+        const bool in_rows = round % 3 == 0;
+        const std::size_t width = 1000 + thread, rows = in_rows ? 1 + round * 200 : 1;
+        const std::size_t n = in_rows ? width * rows : 1 + (thread * 977 + round * 131071u) % 3000000;
+        const auto extent = in_rows ? hpe::staging::Extent{width, rows, width, 2 * width} : hpe::staging::Extent{n};
         const Bytes from = noise(n, thread * 100 + round);
         Bytes source = from, back(n);
         CUdeviceptr device;
-        DO(cuMemAlloc_v2(&device, n));
+        DO(cuMemAlloc_v2(&device, 2 * n));
         {
             hpe::staging::Lane pooled(context, n, [] { return true; });
             hpe::staging::Lane mine(context, own, own_bytes, n);
             auto& lane = pooled.size() != 0 ? pooled : mine;
             staged += pooled.size() != 0;
             const bool wait = round % 2 == 0;
-            DO(hpe::staging::copy_to_device(lane, device, source.data(), n, stream, wait));
+            DO(hpe::staging::copy_to_device(lane, device, source.data(), extent, stream, wait));
             std::memset(source.data(), 0, n);
         }
         hpe::staging::Lane lane(context, n, [] { return false; });
         if (lane.size() != 0) {
-            DO(hpe::staging::copy_to_host(lane, back.data(), device, n, stream));
+            DO(hpe::staging::copy_to_host(lane, back.data(), device, extent, stream));
         } else {
-            DO(cuMemcpyDtoHAsync_v2(back.data(), device, n, stream));
+            CUDA_MEMCPY2D copy{};
+            copy.srcMemoryType = CU_MEMORYTYPE_DEVICE, copy.srcDevice = device;
+            copy.srcPitch = in_rows ? extent.device_pitch : n;
+            copy.dstMemoryType = CU_MEMORYTYPE_HOST, copy.dstHost = back.data();
+            copy.dstPitch = copy.WidthInBytes = extent.width, copy.Height = extent.rows;
+            DO(cuMemcpy2DAsync_v2(&copy, stream));
             DO(cuStreamSynchronize(stream));
         }
         wrong += back != from;
@@ -85,6 +94,7 @@ int main() {
     HPE_TAKE(cuEventQuery)
     HPE_TAKE(cuMemcpyHtoDAsync_v2)
     HPE_TAKE(cuMemcpyDtoHAsync_v2)
+    HPE_TAKE(cuMemcpy2DAsync_v2)
     hpe::pinned::configure(std::size_t{4} << 20);
     hpe::staging::configure(3, std::size_t{256} << 10);
     DO(cuInit(0));

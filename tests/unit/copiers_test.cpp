@@ -30,6 +30,8 @@ Bytes noise(std::size_t n, unsigned seed) {
     return bytes;
 }
 
+std::byte* at(Bytes& bytes, std::size_t offset) { return reinterpret_cast<std::byte*>(bytes.data() + offset); }
+
 // Returns how many bytes are wrong.
 std::size_t copy_together() {
     std::size_t wrong = 0;
@@ -53,7 +55,7 @@ std::size_t copy_all(std::size_t jobs, unsigned seed, bool help) {
         to.emplace_back(from.back().size() + 1, static_cast<unsigned char>(0xee));
     }
     for (std::size_t i = 0; i < jobs; ++i)
-        all[i].begin(to[i].data(), from[i].data(), from[i].size(), static_cast<copiers::Reader>(i % 3));
+        all[i].begin({at(to[i], 0), at(from[i], 0), from[i].size()}, static_cast<copiers::Reader>(i % 3));
     for (std::size_t i = 0; help && i < jobs; i += 3) all[jobs - 1 - i].help();
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < jobs; ++i) {
@@ -79,6 +81,31 @@ TEST_CASE("copies for other readers move every byte and no other") {
             CHECK(std::memcmp(to.data() + shift, from.data() + 3, bytes) == 0);
             CHECK(to.back() == 0xee);
             CHECK((shift == 0 || to[shift - 1] == 0xee));
+        }
+    }
+}
+
+TEST_CASE("rows land where they belong, and nothing between them changes") {
+    struct Shape {
+        std::size_t width, count, to_gap, from_gap;
+    };
+    for (const Shape s : {Shape{1, 9, 3, 0}, {100, 50, 0, 28}, {4095, 7, 1, 1}, {4096, 7, 64, 0}, {70001, 3, 0, 5}}) {
+        for (const auto reader : {copiers::Reader::Processor, copiers::Reader::Nobody, copiers::Reader::Device}) {
+            const auto to_pitch = s.width + s.to_gap, from_pitch = s.width + s.from_gap;
+            Bytes from = noise(from_pitch * s.count, 6), to(to_pitch * s.count, 0xee);
+            const copiers::Rows rows{at(to, 0), at(from, 0), s.width, s.count, to_pitch, from_pitch};
+            const auto half = s.count / 2;
+            copiers::move(rows.part(0, half), reader);
+            copiers::Job job;
+            job.begin(rows.part(half, s.count - half), reader);
+            job.finish();
+            std::size_t wrong = 0;
+            for (std::size_t i = 0; i < to.size(); ++i) {
+                const auto row = i / to_pitch, column = i % to_pitch;
+                wrong += to[i] != (column < s.width ? from[row * from_pitch + column] : 0xee);
+            }
+            INFO(s.count << " rows of " << s.width);
+            CHECK(wrong == 0);
         }
     }
 }

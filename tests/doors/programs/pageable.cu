@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Copies between the program's own memory and the device, one case a run; without arguments the names of the cases.
-// Every case checks its bytes and prints what is the same wherever it runs.
+// Copies between the program's own memory and the device (pageable.h).
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -8,67 +7,11 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <thread>
-#include <vector>
 
 #include <cuda.h>
-#include <cuda_runtime.h>
 
-#define CHECK(call)                                                                                   \
-    do {                                                                                              \
-        const cudaError_t check_error = (call);                                                       \
-        if (check_error != cudaSuccess) {                                                             \
-            std::printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorName(check_error)); \
-            std::exit(1);                                                                             \
-        }                                                                                             \
-    } while (0)
-#define WANT(condition)                                                       \
-    do {                                                                      \
-        if (!(condition)) {                                                   \
-            std::printf("WRONG %s:%d: %s\n", __FILE__, __LINE__, #condition); \
-            std::exit(1);                                                     \
-        }                                                                     \
-    } while (0)
-
-// With `default` behind the case the driver is to find out by the addresses.
-static cudaMemcpyKind to_device = cudaMemcpyHostToDevice, to_host = cudaMemcpyDeviceToHost;
-
-using Bytes = std::vector<unsigned char>;
-constexpr std::size_t kMiB = 1 << 20;
-
-static unsigned char pattern(std::size_t i, unsigned seed) {
-    return static_cast<unsigned char>((i * 2654435761u + seed * 40503u) >> 13);
-}
-static void fill(unsigned char* p, std::size_t n, unsigned seed) {
-    for (std::size_t i = 0; i < n; ++i) p[i] = pattern(i, seed);
-}
-static bool is(const unsigned char* p, std::size_t n, unsigned seed) {
-    for (std::size_t i = 0; i < n; ++i) {
-        if (p[i] != pattern(i, seed)) return false;
-    }
-    return true;
-}
-
-__global__ void add_one(unsigned char* p, std::size_t n) {
-    for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < n;
-         i += static_cast<std::size_t>(gridDim.x) * blockDim.x)
-        ++p[i];
-}
-static void add_one_to(unsigned char* p, std::size_t n, cudaStream_t stream = nullptr) {
-    add_one<<<64, 128, 0, stream>>>(p, n);
-    CHECK(cudaGetLastError());
-}
-
-struct Device {
-    unsigned char* p = nullptr;
-    explicit Device(std::size_t n) { CHECK(cudaMalloc(&p, n)); }
-    ~Device() { cudaFree(p); }
-    Device(const Device&) = delete;
-    Device& operator=(const Device&) = delete;
-};
+#include "pageable.h"
 
 // Around the smallest that is staged, around pieces and blocks; host and device side at odd places.
 static void sizes() {
@@ -268,8 +211,7 @@ static void too_long() {
     CHECK(cudaMemset(p, 7, 2 * kMiB));
     fill(host.data(), host.size(), 1);
     for (int i = 0; i < 3; ++i) {
-        std::printf("%s ",
-                    cudaGetErrorName(cudaMemcpy(p + kMiB, host.data(), std::size_t{1} << 40, to_device)));
+        std::printf("%s ", cudaGetErrorName(cudaMemcpy(p + kMiB, host.data(), std::size_t{1} << 40, to_device)));
         std::printf("%s\n", cudaGetErrorName(cudaGetLastError()));
     }
     Bytes got(2 * kMiB);
@@ -279,15 +221,13 @@ static void too_long() {
     // The end lies behind the allocation, but not the first pieces.
     CHECK(cudaMalloc(&p, 40 * kMiB));
     CHECK(cudaMemset(p, 7, 40 * kMiB));
-    for (int i = 0; i < 3; ++i)
-        std::printf("%s\n", cudaGetErrorName(cudaMemcpy(p, host.data(), 48 * kMiB, to_device)));
+    for (int i = 0; i < 3; ++i) std::printf("%s\n", cudaGetErrorName(cudaMemcpy(p, host.data(), 48 * kMiB, to_device)));
     cudaGetLastError();
     got.resize(40 * kMiB);
     CHECK(cudaMemcpy(got.data(), p, got.size(), to_host));
     for (const auto byte : got) WANT(byte == 7);
     CHECK(cudaFree(p));
-    for (int i = 0; i < 3; ++i)
-        std::printf("%s\n", cudaGetErrorName(cudaMemcpy(host.data(), p, kMiB, to_host)));
+    for (int i = 0; i < 3; ++i) std::printf("%s\n", cudaGetErrorName(cudaMemcpy(host.data(), p, kMiB, to_host)));
     cudaGetLastError();
 }
 
@@ -426,37 +366,22 @@ static void after_error() {
     Bytes host(n);
     for (int i = 0; i < 3; ++i) CHECK(cudaMemcpy(d.p, host.data(), n, to_device));
     fail<<<1, 1>>>();
-    for (int i = 0; i < 3; ++i)
-        std::printf("%s\n", cudaGetErrorName(cudaMemcpy(host.data(), d.p, n, to_host)));
+    for (int i = 0; i < 3; ++i) std::printf("%s\n", cudaGetErrorName(cudaMemcpy(host.data(), d.p, n, to_host)));
 }
 
-struct Case {
-    const char* name;
-    void (*run)();
-} const cases[] = {{"sizes", sizes},
-                   {"order", order},
-                   {"busy", busy},
-                   {"waits_for_earlier", waits_for_earlier},
-                   {"threads", threads},
-                   {"behind_callback", behind_callback},
-                   {"known_memory", known_memory},
-                   {"too_long", too_long},
-                   {"capture", capture},
-                   {"own_handler", own_handler},
-                   {"child", child},
-                   {"reset", reset},
-                   {"at_exit", at_exit},
-                   {"after_error", after_error}};
+constexpr Case cases[] = {{"sizes", sizes},
+                          {"order", order},
+                          {"busy", busy},
+                          {"waits_for_earlier", waits_for_earlier},
+                          {"threads", threads},
+                          {"behind_callback", behind_callback},
+                          {"known_memory", known_memory},
+                          {"too_long", too_long},
+                          {"capture", capture},
+                          {"own_handler", own_handler},
+                          {"child", child},
+                          {"reset", reset},
+                          {"at_exit", at_exit},
+                          {"after_error", after_error}};
 
-int main(int argc, char** argv) {
-    if (argc > 2 && std::strcmp(argv[2], "default") == 0) to_device = to_host = cudaMemcpyDefault;
-    for (const Case& c : cases) {
-        if (argc < 2)
-            std::printf("%s\n", c.name);
-        else if (std::strcmp(argv[1], c.name) == 0) {
-            c.run();
-            std::printf("%s ends\n", c.name);
-        }
-    }
-    return 0;
-}
+int main(int argc, char** argv) { return run_case(cases, argc, argv); }
