@@ -5,9 +5,10 @@
 //   copies against [SECONDS]    pageable, through the function given and through the driver's own, in turn (own.h)
 //
 // Prints one number a line, each a median of whole copies after a warm-up: for 64 KiB, 256 KiB, 1, 16, 64, 256 MiB and
-// 1 GiB to the device, the same to the host; both directions at once by two threads (256 MiB, sum); eight threads that
-// copy 4 MiB to the device, over and over (sum; neither where there is one processor). `against` prints two numbers a
-// line, for the sizes alone. Exits 1 if the bytes are wrong.
+// 1 GiB to the device, the same to the host; 64 MiB in rows of 4000 bytes (cudaMemcpy2D) to the device and to the host;
+// both directions at once by two threads (256 MiB, sum); eight threads that copy 4 MiB to the device, over and over
+// (sum; neither where there is one processor). `against` prints two numbers a line, for the sizes alone. Exits 1 if the
+// bytes are wrong.
 #include <sched.h>
 
 #include <algorithm>
@@ -85,15 +86,28 @@ static double median(std::vector<double>& times) {
 }
 
 // The median time of a copy, as GB/s.
-static double rate(const Buffers& b, bool to_device) {
-    for (int i = 0; i < 8; ++i) b.copy(to_device);
+template <class Copy>
+static double rate(std::size_t bytes, Copy&& copy) {
+    for (int i = 0; i < 8; ++i) copy();
     std::vector<double> times;
     for (const auto begin = Clock::now(); times.size() < 7 || seconds_since(begin) < patience;) {
         const auto one = Clock::now();
-        b.copy(to_device);
+        copy();
         times.push_back(seconds_since(one));
     }
-    return static_cast<double>(b.bytes) / median(times) / 1e9;
+    return static_cast<double>(bytes) / median(times) / 1e9;
+}
+
+// On the device at the pitch that cudaMallocPitch would choose.
+static double rate_of_rows(bool to_device) {
+    constexpr std::size_t width = 4000, pitch = 4096, rows = (std::size_t{64} << 20) / width;
+    const Buffers b(pitch * rows);
+    return rate(width * rows, [&] {
+        if (to_device)
+            CHECK(cudaMemcpy2D(b.device, pitch, b.host, width, width, rows, cudaMemcpyHostToDevice));
+        else
+            CHECK(cudaMemcpy2D(b.host, width, b.device, pitch, width, rows, cudaMemcpyDeviceToHost));
+    });
 }
 
 // Two medians, of copies in turn.
@@ -159,12 +173,13 @@ int main(int argc, char** argv) {
             if (in_turn) {
                 against(b, to_device);
             } else {
-                std::printf("%.3f\n", rate(b, to_device));
+                std::printf("%.3f\n", rate(b.bytes, [&] { b.copy(to_device); }));
             }
             b.check();
         }
     }
     if (in_turn) return 0;
+    for (const bool to_device : {true, false}) std::printf("%.3f\n", rate_of_rows(to_device));
     cpu_set_t mine;
     if (sched_getaffinity(0, sizeof mine, &mine) == 0 && CPU_COUNT(&mine) == 1) return 0;
     {

@@ -10,7 +10,8 @@ from compare import environment, printed_numbers
 
 SIZES = ("64 KiB", "256 KiB", "1 MiB", "16 MiB", "64 MiB", "256 MiB", "1 GiB")
 ONE_COPY = [f"{size} to the {side}" for side in ("device", "host") for size in SIZES]
-LINES = ONE_COPY + ["both directions at once", "eight threads, 4 MiB each"]
+ROWS = [f"64 MiB in rows of 4000 B to the {side}" for side in ("device", "host")]
+LINES = ONE_COPY + ROWS + ["both directions at once", "eight threads, 4 MiB each"]
 IN_TURN = {"in turn, without libhpe": (False, None), "in turn": (True, None), "in turn, 1 processor": (True, 1)}
 BOUND = {"": None, ", 2 processors": 2}
 

@@ -22,14 +22,14 @@ def table(results):
     launch = next(f for title, f in figures.items() if title.startswith("launch"))
     # Results of before 2026-11-21 have no processor time.
     start, *processor = (f for title, f in figures.items() if title.startswith("start-up"))
-    on_processor = f", {processor[0]['libhpe']['more']:.1f} ms of processor time" if processor else ""
+    on_processor = f", {processor[0]['libhpe']['more'] + 0:+.1f} ms of processor time" if processor else ""
     runs = sum(results["programs, runs equal to the twin"].values())
 
     return ("\n".join("| " + " | ".join(row) + " |" for row in rows).replace("| --- ", "|---").replace("--- |", "---|")
             + f"\n\nA launch that no object concerns costs {100 * (launch['libhpe']['ratio'] - 1):.1f} % more "
-            f"({launch['libhpe']['given'] - launch['libhpe']['own']:.0f} ns). Start-up takes {start['libhpe']['more']:.1f} "
-            f"ms more in the median of {start['libhpe']['samples']} pairs of runs (one without libhpe takes "
-            f"{start['without libhpe']['median']:.0f} ms){on_processor}. {runs} runs of the test programs print what their "
+            f"({launch['libhpe']['given'] - launch['libhpe']['own']:.0f} ns). Start-up of an empty "
+            f"program: {start['libhpe']['more']:+.1f} ms in the median of {start['libhpe']['samples']} pairs of runs (without "
+            f"libhpe it takes {start['without libhpe']['median']:.0f} ms){on_processor}. {runs} runs of the test programs print what their "
             "explicit-copy twins print.\n")
 
 

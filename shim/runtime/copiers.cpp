@@ -127,9 +127,6 @@ void serve(void*) noexcept {
 
 void move(const Rows& rows, Reader reader) noexcept {
     const trace::Span span(trace::Kind::Copy, "copy", rows.width * rows.count);
-    // What passes the caches leaves them a line at a time, and waits for that at its end.
-    constexpr std::size_t kWide = 4096;
-    if (rows.width < kWide) reader = Reader::Processor;
     for (std::size_t i = 0; i < rows.count; ++i) {
         auto* const to = rows.to + i * rows.to_pitch;
         const auto* const from = rows.from + i * rows.from_pitch;
