@@ -99,7 +99,7 @@ struct Worker {
                                                   : std::min<std::size_t>(thing.model.size() - at, 700));
         const auto value = static_cast<unsigned char>(random.next());
         std::vector<unsigned char> host(n);
-        switch (random.below(15)) {
+        switch (random.below(16)) {
             case 0:
             case 1:
             case 2: expect(thing.object + at, thing, at, n, "CPU read"); break;
@@ -172,6 +172,22 @@ struct Worker {
             }
             case 13: CHECK(cudaDeviceSynchronize()); break;
             case 14: replace(thing, random); break;
+            case 15: {  // rows of [at, at + n) to the object or from it; what lies between them stays
+                const std::size_t pitch = 1 + random.below(std::min<std::size_t>(n, 3000));
+                const std::size_t width = 1 + random.below(pitch), rows = (n - width) / pitch + 1;
+                if (random.below(2) == 0) {
+                    std::memset(host.data(), value, n);
+                    CHECK(cudaMemcpy2D(thing.object + at, pitch, host.data(), width, width, rows,
+                                       cudaMemcpyHostToDevice));
+                    for (std::size_t r = 0; r < rows; ++r) std::memset(&thing.model[at + r * pitch], value, width);
+                } else {
+                    CHECK(cudaMemcpy2D(host.data(), width, thing.object + at, pitch, width, rows,
+                                       cudaMemcpyDeviceToHost));
+                    for (std::size_t r = 0; r < rows; ++r)
+                        expect(&host[r * width], thing, at + r * pitch, width, "rows to the host");
+                }
+                break;
+            }
         }
     }
 
