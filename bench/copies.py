@@ -22,7 +22,7 @@ def bound_to(processors, command):
     return ["taskset", "-c", ",".join(map(str, sorted(os.sched_getaffinity(0))[:processors])), *command]
 
 
-def copies(program, library, rounds=2):
+def copies(program, library, rounds=3):
     """contender -> line -> GB/s, the median of `rounds` processes."""
     contenders = {"pinned": (["pinned"], None, None)}
     for suffix, processors in BOUND.items():
