@@ -215,7 +215,7 @@ public:
             }
         } else {
             const auto bytes = piece.width;
-            job_bytes = std::max(job_bytes, in_pages(bytes / kMost));
+            job_bytes = std::max(job_bytes, in_pages((bytes + kMost - 1) / kMost));
             for (std::size_t at = 0; at < bytes; at += job_bytes) {
                 jobs_[count_++].begin({piece.to + at, piece.from + at, std::min(job_bytes, bytes - at)}, reader);
             }

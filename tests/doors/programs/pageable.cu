@@ -15,8 +15,10 @@
 
 // Around the smallest that is staged, around pieces and blocks; host and device side at odd places.
 static void sizes() {
-    const std::size_t all[] = {0,    1,           4095,         512 * 1024 - 1, 512 * 1024,   512 * 1024 + 1,
-                               kMiB, kMiB + 4097, 3 * kMiB - 5, 4 * kMiB,       9 * kMiB + 3, 33 * kMiB + 12345};
+    const std::size_t all[] = {0, 1, 4095, 512 * 1024 - 1, 512 * 1024, 512 * 1024 + 1, kMiB, kMiB + 4097, 3 * kMiB - 5,
+                               4 * kMiB, 9 * kMiB + 3, 33 * kMiB + 12345,
+                               // With 64 helpers its last piece is a little more than 64 of the smallest shares.
+                               17006600};
     unsigned seed = 0;
     for (const std::size_t n : all) {
         for (const std::size_t odd : {0, 13}) {
