@@ -4,6 +4,7 @@ the machine falls on all of them alike. Shared by the benches that scripts/gpu-c
 """
 import os
 import resource
+import select
 import statistics
 import subprocess
 import time
@@ -22,15 +23,18 @@ def environment(library=None, **variables):
     return env
 
 
+def called(command):
+    """Results are kept: they name programs, not where these are on this machine."""
+    return " ".join(os.path.basename(part) for part in command)
+
+
 def run(command, env, timeout=300):
-    # Results are kept: they name programs, not where these are on this machine.
-    called = " ".join(os.path.basename(part) for part in command)
     try:
         done = subprocess.run(command, env=env, capture_output=True, timeout=timeout)
     except subprocess.TimeoutExpired:
-        raise Failed(f"{called}: no end after {timeout} s") from None
+        raise Failed(f"{called(command)}: no end after {timeout} s") from None
     if done.returncode != 0:
-        raise Failed(f"{called}: status {done.returncode}: {done.stderr[-400:].decode(errors='replace')}")
+        raise Failed(f"{called(command)}: status {done.returncode}: {done.stderr[-400:].decode(errors='replace')}")
     return done.stdout.decode()
 
 
@@ -57,7 +61,7 @@ def in_turn(contenders, rounds, measure):
     return samples
 
 
-def in_step(contenders, rounds):
+def in_step(contenders, rounds, timeout=300):
     """As in_turn, with one process a contender that lives through all rounds and does one whenever it is asked
     (memory.cu): what a process keeps for as long as it lives then weighs no more than what each round does."""
     running = {}
@@ -67,11 +71,13 @@ def in_step(contenders, rounds):
         try:
             process.stdin.write(b"\n")
             process.stdin.flush()
+            if not select.select([process.stdout], [], [], timeout)[0]:
+                raise TimeoutError(f"no answer for {timeout} s")
             return float(process.stdout.readline())
-        except (OSError, ValueError):
+        except (OSError, ValueError) as problem:
             process.kill()
-            called = " ".join(os.path.basename(part) for part in contenders[name][0])
-            raise Failed(f"{called}: {process.communicate()[1][-400:].decode(errors='replace')}") from None
+            raise Failed(f"{called(contenders[name][0])}: {problem}: "
+                         f"{process.communicate()[1][-400:].decode(errors='replace')}") from None
 
     def measure(name):
         return [asked(name)]
@@ -88,8 +94,7 @@ def in_step(contenders, rounds):
                 process.communicate()
     for name, process in running.items():
         if process.returncode != 0:
-            called = " ".join(os.path.basename(part) for part in contenders[name][0])
-            raise Failed(f"{called}: status {process.returncode}")
+            raise Failed(f"{called(contenders[name][0])}: status {process.returncode}")
     return samples
 
 

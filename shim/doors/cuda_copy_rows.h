@@ -131,7 +131,8 @@ inline std::optional<BetweenHostAndDevice> between_host_and_device(const CUDA_ME
 inline std::optional<BetweenHostAndDevice> between_host_and_device(const CUDA_MEMCPY3D_PEER&) { return {}; }
 
 template <class C, class Descriptor>
-CUresult copy_rows(const C& call, const Descriptor* given, CUstream stream, pageable::Return returns, auto&&... rest) {
+CUresult settle_and_copy_rows(const C& call, const Descriptor* given, CUstream stream, pageable::Return returns,
+                              auto&&... rest) {
     if (given == nullptr) return call(given, rest...);
     auto descriptor = *given;
     const auto sides = sides_of(descriptor);
@@ -148,20 +149,12 @@ CUresult copy_rows(const C& call, const Descriptor* given, CUstream stream, page
 }
 
 template <class C, class Descriptor>
-CUresult copy_2d(const C& call, const Descriptor* descriptor) {
-    return after_wait(copy_rows(call, descriptor, nullptr, pageable::Return::Done));
+CUresult copy_rows(const C& call, const Descriptor* descriptor) {
+    return after_wait(settle_and_copy_rows(call, descriptor, nullptr, pageable::Return::Done));
 }
 template <class C, class Descriptor>
-CUresult copy_2d_async(const C& call, const Descriptor* descriptor, CUstream stream) {
-    return copy_rows(call, descriptor, stream, pageable::Return::Ordered, stream);
-}
-template <class C, class Descriptor>
-CUresult copy_3d(const C& call, const Descriptor* descriptor) {
-    return after_wait(copy_rows(call, descriptor, nullptr, pageable::Return::Done));
-}
-template <class C, class Descriptor>
-CUresult copy_3d_async(const C& call, const Descriptor* descriptor, CUstream stream) {
-    return copy_rows(call, descriptor, stream, pageable::Return::Ordered, stream);
+CUresult copy_rows_async(const C& call, const Descriptor* descriptor, CUstream stream) {
+    return settle_and_copy_rows(call, descriptor, stream, pageable::Return::Ordered, stream);
 }
 
 }  // namespace hpe::doors

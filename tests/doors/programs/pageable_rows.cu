@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Copies of rows and volumes between the program's own memory and the device (pageable.h).
 #include <algorithm>
+#include <chrono>
 #include <thread>
 
 #include <cuda.h>
@@ -151,6 +152,33 @@ static void order() {
     CHECK(cudaStreamDestroy(other));
 }
 
+// By the driver's functions for programs that are compiled for a default stream of each thread.
+static void per_thread() {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    CHECK(cudaGetDriverEntryPointByVersion("cuMemcpy2D", &function, 12000, cudaEnablePerThreadDefaultStream, &found));
+    const auto copy = reinterpret_cast<decltype(&cuMemcpy2D)>(function);
+    const std::size_t width = 2500, pitch = 2560, count = 600;
+    Device d(pitch * count);
+    Bytes host(width * count), got(width * count);
+    CUDA_MEMCPY2D there{}, back{};
+    there.srcMemoryType = CU_MEMORYTYPE_HOST, there.srcHost = host.data(), there.srcPitch = width;
+    there.dstMemoryType = CU_MEMORYTYPE_DEVICE, there.dstDevice = reinterpret_cast<CUdeviceptr>(d.p);
+    there.dstPitch = pitch, there.WidthInBytes = width, there.Height = count;
+    back.srcMemoryType = CU_MEMORYTYPE_DEVICE, back.srcDevice = there.dstDevice, back.srcPitch = pitch;
+    back.dstMemoryType = CU_MEMORYTYPE_HOST, back.dstHost = got.data(), back.dstPitch = width;
+    back.WidthInBytes = width, back.Height = count;
+    for (unsigned round = 0; round < 10; ++round) {
+        fill(host.data(), host.size(), round);
+        WANT(copy(&there) == CUDA_SUCCESS);
+        CHECK(cudaLaunchHostFunc(
+            cudaStreamPerThread, [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(3)); }, nullptr));
+        add_one_to(d.p, pitch * count, cudaStreamPerThread);
+        WANT(copy(&back) == CUDA_SUCCESS);
+        for (std::size_t i = 0; i < got.size(); ++i) WANT(got[i] == static_cast<unsigned char>(host[i] + 1));
+    }
+}
+
 static void threads() {
     std::vector<std::thread> all;
     for (unsigned t = 0; t < 6; ++t) {
@@ -190,7 +218,8 @@ static void refused() {
     WANT(std::all_of(got.begin(), got.end(), [](auto byte) { return byte == 7; }));
 }
 
-constexpr Case cases[] = {{"rows", rows},   {"wide", wide},       {"volumes", volumes},
-                          {"order", order}, {"threads", threads}, {"refused", refused}};
+constexpr Case cases[] = {
+    {"rows", rows},       {"wide", wide},      {"volumes", volumes}, {"order", order}, {"per_thread", per_thread},
+    {"threads", threads}, {"refused", refused}};
 
 int main(int argc, char** argv) { return run_case(cases, argc, argv); }
