@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A table of jobs that helpers and callers take from, each by one compare-and-swap.
+// Two queues of jobs, for few and for all helpers. Helpers and callers take the parts of a job by counting them.
 #include "shim/runtime/copiers.h"
 
 #include <sys/mman.h>
@@ -20,34 +20,103 @@ namespace hpe::copiers {
 
 namespace {
 
-enum class Stage : std::uint32_t { Free, Filling, Ready, Taken, Done };
+void carry_out(const Rows& rows, Reader reader) noexcept;
 
-struct alignas(64) Place {
-    std::atomic<Stage> stage{Stage::Free};
-    Rows rows{};  // from nowhere: nothing to copy, pages to map
-    Reader reader = Reader::Processor;
+// Of a job: the low half of its number, how many parts it has, and which of them is to be begun next.
+struct Open {
+    static constexpr std::uint64_t kMost = 1u << 15;  // as many threads may reach past the last part at once
+    std::uint64_t word;
+
+    Open(std::uint64_t of) noexcept : word(of) {}
+    Open(std::uint64_t number, std::uint64_t parts) noexcept : word(number << 32 | parts << 16) {}
+    std::uint64_t next() const noexcept { return word & 0xffff; }
+    bool any() const noexcept { return next() < (word >> 16 & 0xffff); }
+    // Whether a job that stands in a place is a later one than `number`; negative: `number` is to come.
+    int ahead_of(std::uint64_t number) const noexcept {
+        return static_cast<std::int32_t>(static_cast<std::uint32_t>(word >> 32) - static_cast<std::uint32_t>(number));
+    }
 };
 
-// As many as a dozen large copies at once keep busy.
-constexpr unsigned kPlaces = 256;
-constinit std::array<Place, kPlaces> places;
-// A queue in the order of handing over, so that what was wanted first is there first: jobs [first, last) stand at their
-// number modulo kPlaces. Some of them their own thread has copied meanwhile.
-constinit std::atomic<std::uint64_t> first{0}, last{0};
-constinit std::atomic<std::uint32_t> handed_over{0};  // moves with each: what sleeping helpers watch
-constinit std::atomic<bool> sleeping{false};          // some may be asleep
-constinit std::atomic<unsigned> helpers{0};
+}  // namespace
+
+// Lines of their own for what is changed at every part's beginning, at its end, and not at all.
+struct Place {
+    alignas(64) std::atomic<std::uint64_t> open{0};
+    alignas(64) std::atomic<std::uint32_t> left{0};  // parts that have not ended
+    std::atomic<bool> held{false};
+    alignas(64) Rows rows{};  // from nowhere: nothing to copy, pages to map
+    std::size_t step = 0;     // of a part, in rows where there are several, else in bytes
+    Reader reader = Reader::Processor;
+
+    // False: no part was left to be begun. Of whichever job is there: it stays until its parts have ended.
+    bool copy_a_part() noexcept {
+        if (!Open(open.load(std::memory_order_relaxed)).any()) return false;
+        const Open mine = open.fetch_add(1, std::memory_order_acq_rel);
+        if (!mine.any()) return false;
+        const auto at = mine.next() * step;
+        if (rows.count > 1) {
+            carry_out(rows.part(at, std::min(step, rows.count - at)), reader);
+        } else {
+            const auto* const from = rows.from == nullptr ? nullptr : rows.from + at;
+            carry_out({rows.to + at, from, std::min(step, rows.width - at)}, reader);
+        }
+        // Sequentially consistent: the stores of a copy leave the processor long after it; notify_one() must not look
+        // for sleepers before they can see this one (seen on an H200's host: the caller slept for ever).
+        if (left.fetch_sub(1, std::memory_order_seq_cst) == 1) left.notify_one();
+        return true;
+    }
+};
+
+namespace {
+
+// In the order of handing over, so that what was wanted first is there first: jobs [first, last) stand at their number
+// modulo kPlaces. Some of them their own thread has copied meanwhile.
+class Queue {
+public:
+    // nullptr: no place is to be had.
+    Place* add(const Rows& rows, std::size_t part, Reader reader) noexcept;
+    // Copies a part of the oldest job that has one to be begun; false: there is none.
+    bool work() noexcept;
+    // Jobs that were ever in it.
+    std::uint64_t jobs() const noexcept { return last_.load(std::memory_order_relaxed); }
+
+private:
+    static constexpr unsigned kPlaces = 128;  // as many as a dozen large copies at once keep busy
+    std::array<Place, kPlaces> places_;
+    // From 1: a place that was never used is not the first job's.
+    alignas(64) std::atomic<std::uint64_t> first_{1};
+    alignas(64) std::atomic<std::uint64_t> last_{1};
+};
+constinit std::array<Queue, 2> queues;
+
+// What a crew's helpers sleep on; the first kFew hear of every job, the others of those that all may begin.
+struct alignas(64) Bell {
+    std::atomic<std::uint32_t> rings{0};
+    std::atomic<bool> sleeping{false};  // some may be asleep, or about to be
+
+    // After a job was handed over. Whoever fell asleep did so before this looked, or looked for jobs after it was
+    // there.
+    void ring() noexcept {
+        if (!sleeping.load(std::memory_order_seq_cst) || !sleeping.exchange(false, std::memory_order_seq_cst)) return;
+        rings.fetch_add(1, std::memory_order_seq_cst);
+        // All at once: the first of many jobs wakes those who will do the others.
+        rings.notify_all();
+    }
+};
+constinit std::array<Bell, 2> bells;
+
+template <class Array>
+auto& of(Array& array, Crew crew) noexcept {
+    return array[static_cast<unsigned>(crew)];
+}
+
+constinit std::atomic<unsigned> helpers{0}, born{0};
 constinit std::mutex start_mutex;
 
 void pause() noexcept {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
-}
-
-bool take(Place& place) noexcept {
-    auto stage = Stage::Ready;
-    return place.stage.compare_exchange_strong(stage, Stage::Taken, std::memory_order_acquire);
 }
 
 // Reading maps the pages around those that are there already at once, writing takes a trap for each; shared memory is
@@ -67,26 +136,48 @@ void carry_out(const Rows& rows, Reader reader) noexcept {
     }
 }
 
-void copy(Place& place) noexcept {
-    carry_out(place.rows, place.reader);
-    // Sequentially consistent: the stores of a copy leave the processor long after it; notify_one() must not look for
-    // sleepers before they can see this one (seen on an H200's host: the caller slept for ever).
-    place.stage.store(Stage::Done, std::memory_order_seq_cst);
-    place.stage.notify_one();
+Place* Queue::add(const Rows& rows, std::size_t part, Reader reader) noexcept {
+    if (rows.width == 0 || rows.count == 0) return nullptr;
+    constexpr std::size_t kPage = 4096;
+    const bool in_rows = rows.count > 1;
+    const auto all = in_rows ? rows.count : rows.width;
+    const auto least = (all + Open::kMost - 1) / Open::kMost;
+    const auto step = in_rows ? std::max(part / rows.width, least)
+                              : std::max(part, (least + kPage - 1) / kPage * kPage);  // pages are mapped whole
+    const auto parts = (all + step - 1) / step;
+    constexpr int kTries = 4;  // others may hand over at the same moment
+    for (int i = 0; i < kTries; ++i) {
+        auto number = last_.load(std::memory_order_relaxed);
+        Place& place = places_[number % kPlaces];
+        if (place.held.exchange(true, std::memory_order_acquire)) continue;
+        if (!last_.compare_exchange_strong(number, number + 1, std::memory_order_seq_cst)) {
+            place.held.store(false, std::memory_order_release);
+            continue;
+        }
+        // The last job's parts have all been begun: until this one is opened nobody looks at what it is.
+        place.rows = rows;
+        place.step = step;
+        place.reader = reader;
+        place.left.store(static_cast<std::uint32_t>(parts), std::memory_order_relaxed);
+        place.open.store(Open(number, parts).word, std::memory_order_seq_cst);
+        return &place;
+    }
+    return nullptr;
 }
 
-// The oldest job that nobody has begun.
-bool work() noexcept {
+bool Queue::work() noexcept {
     for (;;) {
-        auto number = first.load(std::memory_order_acquire);
-        if (number == last.load(std::memory_order_acquire)) return false;
-        Place& place = places[number % kPlaces];
-        if (place.stage.load(std::memory_order_relaxed) == Stage::Filling) return false;  // in a moment
-        const bool mine = take(place);
-        first.compare_exchange_strong(number, number + 1, std::memory_order_acq_rel);
-        if (!mine) continue;
-        copy(place);
-        return true;
+        auto number = first_.load(std::memory_order_acquire);
+        if (number == last_.load(std::memory_order_seq_cst)) return false;
+        Place& place = places_[number % kPlaces];
+        const Open open = place.open.load(std::memory_order_seq_cst);
+        const auto ahead = open.ahead_of(number);
+        if (ahead < 0) return false;  // it is opened in a moment
+        if (ahead > 0 || !open.any()) {
+            first_.compare_exchange_strong(number, number + 1, std::memory_order_acq_rel);
+        } else if (place.copy_a_part()) {
+            return true;
+        }
     }
 }
 
@@ -108,18 +199,28 @@ void move_if_placed(unsigned& known) noexcept {
 void serve(void*) noexcept {
     // Between the blocks of one copy a helper is wanted again within microseconds: less than a sleep and a wake cost.
     constexpr unsigned kSpins = 2000;
+    const auto crew = born.fetch_add(1, std::memory_order_relaxed) < kFew ? Crew::Few : Crew::All;
+    Bell& bell = of(bells, crew);
+    const auto work = [crew] {
+        return (crew == Crew::Few && of(queues, Crew::Few).work()) || of(queues, Crew::All).work();
+    };
+    // While jobs come, others take them faster than this one: it stays awake all the same.
+    const auto jobs = [crew] {
+        return of(queues, Crew::All).jobs() + (crew == Crew::Few ? of(queues, Crew::Few).jobs() : 0);
+    };
     unsigned placed = 0;
     for (;;) {
-        const auto seen = handed_over.load(std::memory_order_acquire);
+        const auto heard = bell.rings.load(std::memory_order_acquire);
+        const auto known = jobs();
         move_if_placed(placed);
         bool worked = work();
         for (unsigned i = 0; !worked && i < kSpins; ++i) {
             pause();
             worked = work();
         }
-        if (worked) continue;
-        sleeping.store(true, std::memory_order_seq_cst);
-        handed_over.wait(seen, std::memory_order_seq_cst);
+        if (worked || jobs() != known) continue;
+        bell.sleeping.store(true, std::memory_order_seq_cst);
+        if (!work()) bell.rings.wait(heard, std::memory_order_seq_cst);
     }
 }
 
@@ -157,98 +258,57 @@ void place(const cpu_set_t& processors) noexcept {
     placements.fetch_add(1, std::memory_order_release);
 }
 
-void Job::begin(const Rows& rows, Reader reader) noexcept { hand_over(rows, reader); }
-
-void Job::begin_mapping(void* at, std::size_t bytes) noexcept {
-    hand_over({static_cast<std::byte*>(at), nullptr, bytes}, Reader::Processor);
+void Job::begin(const Rows& rows, std::size_t part, Reader reader, Crew crew) noexcept {
+    hand_over(rows, part, reader, crew);
 }
 
-void Job::hand_over(const Rows& rows, Reader reader) noexcept {
-    constexpr int kTries = 4;  // others may hand over at the same moment
-    for (int i = 0; i < kTries && helpers.load(std::memory_order_acquire) != 0; ++i) {
-        // Before the number is given out nobody looks at the place, but for those who still hold it.
-        auto number = last.load(std::memory_order_relaxed);
-        Place& place = places[number % kPlaces];
-        auto stage = Stage::Free;
-        if (!place.stage.compare_exchange_strong(stage, Stage::Filling, std::memory_order_acquire)) continue;
-        if (!last.compare_exchange_strong(number, number + 1, std::memory_order_acq_rel)) {
-            place.stage.store(Stage::Free, std::memory_order_release);
-            continue;
-        }
-        place.rows = rows;
-        place.reader = reader;
-        place_ = static_cast<unsigned>(&place - places.data());
-        place.stage.store(Stage::Ready, std::memory_order_release);
-        handed_over.fetch_add(1, std::memory_order_seq_cst);
-        // All at once: the first of many jobs wakes those who will do the others.
-        if (sleeping.load(std::memory_order_seq_cst) && sleeping.exchange(false, std::memory_order_seq_cst)) {
-            handed_over.notify_all();
-        }
-        return;
-    }
-    place_ = kNone;
-    carry_out(rows, reader);
+void Job::begin_mapping(void* at, std::size_t bytes, std::size_t part) noexcept {
+    hand_over({static_cast<std::byte*>(at), nullptr, bytes}, part, Reader::Processor, Crew::All);
 }
 
-bool Job::help() noexcept {
-    if (place_ == kNone || !take(places[place_])) return false;
-    copy(places[place_]);
-    return true;
+void Job::hand_over(const Rows& rows, std::size_t part, Reader reader, Crew crew) noexcept {
+    place_ = running() != 0 ? of(queues, crew).add(rows, part, reader) : nullptr;
+    if (place_ == nullptr) return carry_out(rows, reader);
+    of(bells, Crew::Few).ring();
+    if (crew == Crew::All) of(bells, Crew::All).ring();
 }
 
-bool Job::done() const noexcept {
-    return place_ == kNone || places[place_].stage.load(std::memory_order_acquire) == Stage::Done;
-}
+bool Job::help() noexcept { return place_ != nullptr && place_->copy_a_part(); }
+
+bool Job::done() const noexcept { return place_ == nullptr || place_->left.load(std::memory_order_acquire) == 0; }
 
 void Job::finish() noexcept {
-    if (place_ == kNone) return;
-    Place& place = places[place_];
-    help();
-    constexpr unsigned kSpins = 1000;  // a helper has begun it: it takes less than a sleep
-    for (unsigned i = 0; i < kSpins && !done(); ++i) pause();
-    for (auto stage = place.stage.load(std::memory_order_acquire); stage != Stage::Done;
-         stage = place.stage.load(std::memory_order_acquire)) {
-        place.stage.wait(stage, std::memory_order_acquire);
+    if (place_ == nullptr) return;
+    while (help()) {
     }
-    place.stage.store(Stage::Free, std::memory_order_release);
-    place_ = kNone;
+    constexpr unsigned kSpins = 1000;  // a helper has begun the last: it takes less than a sleep
+    for (unsigned i = 0; i < kSpins && !done(); ++i) pause();
+    for (auto left = place_->left.load(std::memory_order_acquire); left != 0;
+         left = place_->left.load(std::memory_order_acquire)) {
+        place_->left.wait(left, std::memory_order_acquire);
+    }
+    place_->held.store(false, std::memory_order_release);
+    place_ = nullptr;
 }
-
-namespace {
-
-// begin(job, offset, bytes) for each of a few jobs of at least `smallest` bytes; done on return.
-template <class Begin>
-void together(std::size_t bytes, std::size_t smallest, Begin&& begin) noexcept {
-    constexpr std::size_t kMost = 64, kPage = 4096;
-    const auto piece = std::max(smallest, (bytes / kMost / kPage + 1) * kPage);
-    std::array<Job, kMost> jobs;
-    std::size_t count = 0;
-    for (std::size_t from = 0; from < bytes; from += piece) begin(jobs[count++], from, std::min(piece, bytes - from));
-    for (std::size_t i = 0; i < count; ++i) jobs[i].help();
-    for (std::size_t i = 0; i < count; ++i) jobs[i].finish();
-}
-
-}  // namespace
 
 void move_together(void* to, const void* from, std::size_t bytes, Reader reader) noexcept {
-    constexpr std::size_t kSmallest = std::size_t{64} << 10;  // below, a job costs more to hand over than to copy
-    auto* const target = static_cast<std::byte*>(to);
-    const auto* const source = static_cast<const std::byte*>(from);
-    if (bytes < 2 * kSmallest || running() == 0) return move({target, source, bytes}, reader);
-    together(bytes, kSmallest, [&](Job& job, std::size_t offset, std::size_t part) {
-        job.begin({target + offset, source + offset, part}, reader);
-    });
+    constexpr std::size_t kPart = std::size_t{64} << 10;  // below, a part costs more to begin than to copy
+    const Rows rows{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes};
+    if (bytes < 2 * kPart || running() == 0) return move(rows, reader);
+    Job job;
+    job.begin(rows, kPart, reader);
+    job.finish();
 }
 
 void map_pages(void* at, std::size_t bytes, bool made) noexcept {
     // To wake helpers for pages that are there costs more than to map them, and each processor that took part is
     // interrupted by every change of the mapping that follows (H200's host: 46 against 53 ms for arrays of 32 MiB).
     if (!made || running() == 0) return map(at, bytes);
-    // A helper holds the kernel's lock on the address space as long as it maps one.
-    constexpr std::size_t kSmallest = std::size_t{256} << 10;
-    together(bytes, kSmallest, [&](Job& job, std::size_t offset, std::size_t part) {
-        job.begin_mapping(static_cast<std::byte*>(at) + offset, part);
-    });
+    // A helper holds the kernel's lock on the address space as long as it maps a part.
+    constexpr std::size_t kPart = std::size_t{256} << 10;
+    Job job;
+    job.begin_mapping(at, bytes, kPart);
+    job.finish();
 }
 
 }  // namespace hpe::copiers

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Helper threads that copy memory, and touch it for the first time, for all transfers of the process. The caller takes
-// part: what no helper has begun it copies itself, so that a small copy never waits behind a large one, and one without
-// helpers still ends.
+// Helper threads that copy memory, and touch it for the first time, for all transfers of the process. A copy is handed
+// over once, however many take part in it: handing over is what the caller alone must do. The caller takes part: what
+// no helper has begun it copies itself, so that a small copy never waits behind a large one, and one without helpers
+// still ends.
 //
 // They are made by the first start(), sleep when there is nothing to do, and are gone in a forked child, where libhpe
 // does nothing more. SIGSEGV and SIGBUS stay open to them: memory that the program handed to a copy may be one that its
@@ -29,6 +30,10 @@ void place(const cpu_set_t& processors) noexcept;
 // the one that all share (shared_copy.h).
 enum class Reader : std::uint8_t { Processor, Nobody, Device };
 
+// Who may begin a job: every helper, or the first kFew alone, where more would only get in the device's way to memory.
+enum class Crew : std::uint8_t { Few, All };
+constexpr unsigned kFew = 10;
+
 // Rows of so many bytes each, so far apart on either side; one row: plain memory.
 struct Rows {
     std::byte* to;
@@ -43,22 +48,24 @@ struct Rows {
     }
 };
 
-// A copy that was handed over. Every job is finished exactly once, by the thread that made it.
+struct Place;
+
+// A copy that was handed over, in parts. It is finished exactly once, by the thread that made it.
 class Job {
 public:
-    // Hands the copy over; if every place is taken, or there are no helpers, it is copied here and now.
-    void begin(const Rows& rows, Reader reader) noexcept;
+    // In parts of about so many bytes, whole rows where there are several. If every place is taken, or there are no
+    // helpers, it is copied here and now.
+    void begin(const Rows& rows, std::size_t part, Reader reader, Crew crew = Crew::All) noexcept;
     // Pages to be mapped instead, so that first accesses to them do not trap one by one.
-    void begin_mapping(void* at, std::size_t bytes) noexcept;
-    // Copies it here unless a helper has begun it; false then.
+    void begin_mapping(void* at, std::size_t bytes, std::size_t part) noexcept;
+    // Copies a part here that nobody has begun; false if there is none.
     bool help() noexcept;
     bool done() const noexcept;
     void finish() noexcept;
 
 private:
-    void hand_over(const Rows& rows, Reader reader) noexcept;
-    unsigned place_ = kNone;
-    static constexpr unsigned kNone = ~0u;
+    void hand_over(const Rows& rows, std::size_t part, Reader reader, Crew crew) noexcept;
+    Place* place_ = nullptr;  // nullptr: none, or done by its own thread
 };
 
 // The copying itself, by the caller.

@@ -6,15 +6,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
-#include <cstring>
 #include <mutex>
 
 #include "shim/base/machine.h"
-#include "shim/base/shared_copy.h"
 #include "shim/base/spin_lock.h"
 #include "shim/runtime/by_context.h"
 #include "shim/runtime/options.h"
+#include "shim/runtime/pieces.h"
 #include "shim/runtime/pinned.h"
 #include "shim/runtime/real.h"
 #include "shim/runtime/trace.h"
@@ -35,28 +35,13 @@ struct Pool {
 
 namespace {
 
-using copiers::Reader;
-using copiers::Rows;
-
-// Below this a job costs more to hand over than to copy, and a transfer more to enqueue than to make: in pieces of
-// 256 KiB a copy of 1 MiB reaches 22 GB/s on an H200, in pieces of 512 KiB 24.5. What arrives lies in few caches, and
-// is drained the faster the more helpers take part (1 MiB: 15.5 GB/s in jobs of 64 KiB, 19 in jobs of 32).
-constexpr std::size_t kSmallestFill = std::size_t{64} << 10, kSmallestDrain = std::size_t{32} << 10;
-constexpr std::size_t kSmallestPiece = std::size_t{512} << 10;
 // A copy in the fault path that helpers take part in: most of it is memory that nobody has touched yet.
 constexpr std::size_t kWorthATeam = std::size_t{512} << 10;
-constexpr std::size_t kLargestJob = std::size_t{512} << 10;
-// Seen on H200's hosts: a block that was filled through the caches of several processors reaches the device slowly at
-// first (22 instead of 39 GB/s for 16 MiB), in the end faster than others (52 instead of 40 to 47 GB/s for 1 GiB).
-constexpr std::size_t kFillsCaches = std::size_t{128} << 20;
-// What is too large to be read from a cache afterwards is written past it.
-constexpr std::size_t kOutgrowsCaches = std::size_t{32} << 20;
 
 constinit ByContext<Pool> pools;
 constinit std::size_t block_bytes = std::size_t{4} << 20;
 constinit unsigned wanted_helpers = 0;
-constinit bool fixed_helpers = false;  // the number is the user's
-constinit bool copies_shared = false;
+constinit bool fixed_helpers = false;       // the number is the user's
 constinit std::atomic<unsigned> active{0};  // copies under way
 
 CUresult new_stream(CUstream& stream) noexcept {
@@ -106,139 +91,7 @@ bool is_free(Block& block, bool wait, CUresult& result) noexcept {
     return false;
 }
 
-// Rows so narrow that copying them past the caches, which is waited for at the end of each, gains nothing.
-bool narrow(const Extent& extent) noexcept { return extent.rows > 1 && extent.width < std::size_t{4096}; }
-
-// How blocks are filled for a copy to the device. A thread shares its copies at half the speed that it writes past its
-// caches: where few of them fill blocks the device would wait (28 instead of 45 GB/s with five).
-Reader reader_of_blocks(const Extent& extent, unsigned team) noexcept {
-    constexpr unsigned kMany = 8;
-    constexpr std::size_t kOutweighs = std::size_t{8} << 20;
-    const auto bytes = extent.bytes();
-    const bool sharing = copies_shared && team >= kMany;
-    if (bytes >= kFillsCaches) return Reader::Processor;
-    // 1 MiB in rows of 1000 bytes: 15 GB/s shared, 12 not; 16 MiB 38 and 19.
-    if (narrow(extent)) return sharing ? Reader::Device : Reader::Processor;
-    return sharing && bytes >= kOutweighs ? Reader::Device : Reader::Nobody;
-}
-
-// How they are drained.
-Reader reader_of_memory(const Extent& extent) noexcept {
-    return extent.bytes() >= kOutgrowsCaches && !narrow(extent) ? Reader::Nobody : Reader::Processor;
-}
-
-std::size_t in_pages(std::size_t bytes) noexcept { return (bytes + 4095) / 4096 * 4096; }
-
-// A copy is cut into pieces, one transfer and one block each, and a piece into jobs. The whole team works on the oldest
-// piece, so that the device has it soon; the first of a small copy are small. A piece is whole rows where there are
-// several, and lies in its block without gaps.
-class Pieces {
-public:
-    enum class Way : std::uint8_t { Fill, Drain };
-    Pieces(const Extent& extent, const Lane& lane, Way way) noexcept : extent_(extent), bytes_(extent.bytes()) {
-        const auto most = lane.block_bytes();
-        piece_ = std::clamp(in_pages(fit(lane, way)), std::min(kSmallestPiece, most), most);
-        const auto share = lane.team() == 0 ? piece_ : in_pages(piece_ / (lane.team() + 1));
-        job_ = std::min(std::clamp(share, way == Way::Fill ? kSmallestFill : kSmallestDrain, kLargestJob), piece_);
-        if (in_rows()) piece_ = std::max(piece_ / extent.width, std::size_t{1}) * extent.width;
-    }
-    std::size_t count() const noexcept { return (bytes_ + piece_ - 1) / piece_; }
-    std::size_t begin(std::size_t piece) const noexcept { return piece * piece_; }
-    std::size_t size(std::size_t piece) const noexcept { return std::min(piece_, bytes_ - begin(piece)); }
-    std::size_t job() const noexcept { return job_; }
-
-    std::size_t on_device(std::size_t piece) const noexcept { return begin_at(piece, extent_.device_pitch); }
-    Rows filling(std::size_t piece, std::byte* block, const std::byte* host) const noexcept {
-        host += begin_at(piece, extent_.host_pitch);
-        if (!in_rows()) return {block, host, size(piece)};
-        return {block, host, extent_.width, rows(piece), extent_.width, extent_.host_pitch};
-    }
-    Rows draining(std::size_t piece, std::byte* host, const std::byte* block) const noexcept {
-        host += begin_at(piece, extent_.host_pitch);
-        if (!in_rows()) return {host, block, size(piece)};
-        return {host, block, extent_.width, rows(piece), extent_.host_pitch, extent_.width};
-    }
-    // Of a piece between its block and where it lies on the device.
-    CUresult send_to(CUdeviceptr device, std::size_t piece, const std::byte* block, CUstream stream) const noexcept {
-        if (!in_rows()) return driver.cuMemcpyHtoDAsync_v2(device, block, size(piece), stream);
-        auto copy = rows_of(piece);
-        copy.srcMemoryType = CU_MEMORYTYPE_HOST, copy.srcHost = block, copy.srcPitch = extent_.width;
-        copy.dstMemoryType = CU_MEMORYTYPE_DEVICE, copy.dstDevice = device, copy.dstPitch = extent_.device_pitch;
-        return driver.cuMemcpy2DAsync_v2(&copy, stream);
-    }
-    CUresult send_from(CUdeviceptr device, std::size_t piece, std::byte* block, CUstream stream) const noexcept {
-        if (!in_rows()) return driver.cuMemcpyDtoHAsync_v2(block, device, size(piece), stream);
-        auto copy = rows_of(piece);
-        copy.srcMemoryType = CU_MEMORYTYPE_DEVICE, copy.srcDevice = device, copy.srcPitch = extent_.device_pitch;
-        copy.dstMemoryType = CU_MEMORYTYPE_HOST, copy.dstHost = block, copy.dstPitch = extent_.width;
-        return driver.cuMemcpy2DAsync_v2(&copy, stream);
-    }
-
-private:
-    bool in_rows() const noexcept { return extent_.rows > 1; }
-    std::size_t rows(std::size_t piece) const noexcept { return size(piece) / extent_.width; }
-    std::size_t begin_at(std::size_t piece, std::size_t pitch) const noexcept {
-        return in_rows() ? begin(piece) / extent_.width * pitch : begin(piece);
-    }
-    CUDA_MEMCPY2D rows_of(std::size_t piece) const noexcept {
-        CUDA_MEMCPY2D copy{};
-        copy.WidthInBytes = extent_.width;
-        copy.Height = rows(piece);
-        return copy;
-    }
-
-    std::size_t fit(const Lane& lane, Way way) const noexcept {
-        // The link is kept busy by the other copies, and the driver by their calls: eight threads with 4 MiB each reach
-        // 48 GB/s in halves, 31 in pieces of 256 KiB.
-        if (lane.crowded()) return bytes_ / 2;
-        // Each piece costs an event and a wait, and what comes last is drained while nothing else moves.
-        if (way == Way::Drain) return bytes_ / 8;
-        constexpr std::size_t middling = std::size_t{1} << 20;
-        return std::max(bytes_ / 32, std::min(bytes_ / 4, middling));
-    }
-    const Extent extent_;
-    const std::size_t bytes_;
-    std::size_t piece_, job_;
-};
-
-// The jobs of one piece.
-class Crowd {
-public:
-    void begin(const Rows& piece, std::size_t job_bytes, bool alone, Reader reader) noexcept {
-        count_ = 0;
-        if (alone) {
-            copiers::move(piece, reader);
-        } else if (piece.count > 1) {
-            const auto rows = std::max(job_bytes / piece.width, piece.count / kMost + 1);
-            for (std::size_t at = 0; at < piece.count; at += rows) {
-                jobs_[count_++].begin(piece.part(at, std::min(rows, piece.count - at)), reader);
-            }
-        } else {
-            const auto bytes = piece.width;
-            job_bytes = std::max(job_bytes, in_pages((bytes + kMost - 1) / kMost));
-            for (std::size_t at = 0; at < bytes; at += job_bytes) {
-                jobs_[count_++].begin({piece.to + at, piece.from + at, std::min(job_bytes, bytes - at)}, reader);
-            }
-        }
-    }
-    bool done() const noexcept {
-        return std::all_of(jobs_.begin(), jobs_.begin() + count_, [](const auto& job) { return job.done(); });
-    }
-    // The caller's share: one job that no helper has begun.
-    bool help() noexcept {
-        return std::any_of(jobs_.begin(), jobs_.begin() + count_, [](auto& job) { return job.help(); });
-    }
-    void finish() noexcept {
-        for (unsigned i = 0; i < count_; ++i) jobs_[i].finish();
-        count_ = 0;
-    }
-
-private:
-    static constexpr unsigned kMost = 64;
-    std::array<copiers::Job, kMost> jobs_;
-    unsigned count_ = 0;
-};
-using Crowds = std::array<Crowd, Lane::kMost>;
+using Jobs = std::array<copiers::Job, Lane::kMost>;  // one for each piece in the lane
 
 // Enqueues the transfer, and with `mark` the event that tells its end.
 template <class Transfer>
@@ -261,7 +114,7 @@ CUresult make_event(Block& block) noexcept {
 
 void configure(unsigned threads, std::size_t bytes) noexcept {
     block_bytes = bytes;
-    copies_shared = can_share_copies();
+    Pieces::configure();
     // So many fill a PCIe 5 link, and other processes share the node. With 12 of an H200's host copies of 64 and 120
     // MiB to the device reach 43 to 49 GB/s, with 14 always 48.
     constexpr unsigned kEnough = 14;
@@ -329,7 +182,8 @@ Lane::Lane(CUcontext context, std::size_t bytes, bool (*may_pin)()) noexcept
     // Callers copy, too: with half as many of them as helpers, handing over would only cost.
     team_ = start_helpers(*pool_) / (others + 1);
     if (others != 0 && team_ < 2) team_ = 0;
-    const auto most = std::min<std::size_t>((bytes + kSmallestPiece - 1) / kSmallestPiece, team_ != 0 ? kMost : 2);
+    const auto pieces = (bytes + Pieces::kSmallest - 1) / Pieces::kSmallest;
+    const auto most = std::clamp<std::size_t>(pieces, 2, team_ != 0 ? kMost : 2);
     const auto collect = [&] {
         for (unsigned i = 0; i < pool_->count && count_ < most; ++i) {
             auto ignored = CUDA_SUCCESS;
@@ -389,30 +243,28 @@ CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, const
     const bool ends = wait && lane.owns(stream);
     const Pieces pieces(extent, lane, Pieces::Way::Fill);
     const auto count = pieces.count(), window = std::size_t{lane.size()};
-    Crowds crowds;
+    Jobs jobs;
     auto result = CUDA_SUCCESS;
     std::size_t begun = 0, sent = 0;
     while (sent < count) {
         while (begun < count && begun - sent < window && result == CUDA_SUCCESS &&
                is_free(lane[begun], begun == sent, result)) {
-            auto& crowd = crowds[begun % window];
-            crowd.begin(pieces.filling(begun, lane[begun].memory, from), pieces.job(), lane.team() == 0,
-                        reader_of_blocks(extent, lane.team()));
+            auto& job = jobs[begun % window];
+            pieces.hand_over(job, pieces.filling(begun, lane[begun].memory, from));
             ++begun;
-            if (crowd.done()) break;  // let the device have it
+            if (job.done()) break;  // let the device have it
         }
         if (begun == sent) break;
-        auto& oldest = crowds[sent % window];
+        auto& oldest = jobs[sent % window];
         while (!oldest.done() && oldest.help()) {
         }
         oldest.finish();
         if (result == CUDA_SUCCESS) {
             Block& block = lane[sent];
-            const auto device = to + pieces.on_device(sent);
             // An event where somebody will ask for it.
             if (ends) in_stream.sent(pieces.size(sent));
             const bool mark = !wait || sent + window < count || sent + 1 == count;
-            result = send(block, stream, mark, [&] { return pieces.send_to(device, sent, block.memory, stream); });
+            result = send(block, stream, mark, [&] { return pieces.send_to(to, sent, block.memory, stream); });
         }
         ++sent;
     }
@@ -440,7 +292,7 @@ CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, const Extent&
     const bool own = lane.owns(stream);
     const Pieces pieces(extent, lane, Pieces::Way::Drain);
     const auto count = pieces.count(), window = std::size_t{lane.size()};
-    Crowds crowds;
+    Jobs jobs;
     auto result = CUDA_SUCCESS;
     std::size_t asked = 0, arrived = 0, drained = 0;
     while (drained < count) {
@@ -448,18 +300,16 @@ CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, const Extent&
             Block& block = lane[asked];
             if (!is_free(block, true, result)) break;
             if (own) in_stream.sent(pieces.size(asked));
-            const auto device = from + pieces.on_device(asked);
-            result = send(block, stream, true, [&] { return pieces.send_from(device, asked, block.memory, stream); });
+            result = send(block, stream, true, [&] { return pieces.send_from(from, asked, block.memory, stream); });
             if (result == CUDA_SUCCESS) ++asked;
         }
         // With nothing to drain there is nothing to do but wait for the device.
         while (arrived < asked && is_free(lane[arrived], arrived == drained, result)) {
-            crowds[arrived % window].begin(pieces.draining(arrived, to, lane[arrived].memory), pieces.job(),
-                                           lane.team() == 0, reader_of_memory(extent));
+            pieces.hand_over(jobs[arrived % window], pieces.draining(arrived, to, lane[arrived].memory));
             if (++arrived == count) in_stream.ended(lane.context());
         }
         if (drained == arrived) break;  // an error
-        auto& oldest = crowds[drained % window];
+        auto& oldest = jobs[drained % window];
         if (!oldest.help() && (oldest.done() || arrived == asked)) oldest.finish();
         if (oldest.done()) {
             oldest.finish();

@@ -74,13 +74,19 @@ with tempfile.TemporaryDirectory() as folder:
         if (report["staged_copies"] > 0) != staged or report["staged_bytes"] != report["staged_copies"] * (2 * 2**20 + 100):
             problems.append(f"{threads} helper threads: the report counts {report['staged_copies']} staged copies of "
                             f"{report['staged_bytes']} bytes")
+    # Those that fit into one block, too.
+    path = pathlib.Path(folder) / "smallest.json"
+    soft.run([program, "smallest"], HPE_REPORT=path, HPE_STAGING_THREADS=3, **MACHINE)
+    staged = json.loads(path.read_text())["staged_copies"]
+    if staged < 8:
+        problems.append(f"of 40 copies of 512 KiB {staged} were staged")
     # Both ways are tried also where no copy finds its stream idle.
     path = pathlib.Path(folder) / "busy.json"
     soft.run([program, "busy"], HPE_REPORT=path, HPE_STAGING_THREADS=3, **MACHINE)
     staged = json.loads(path.read_text())["staged_copies"]
     if not 3 <= staged <= 17:
         problems.append(f"of 20 copies behind a kernel {staged} were staged")
-if runs < 168:
+if runs < 176:
     problems.append(f"only {runs} runs")
 print("\n".join(problems[:20]) or f"{runs} runs")
 sys.exit(1 if problems else 0)

@@ -4,9 +4,12 @@
 
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -23,6 +26,9 @@ using namespace hpe;
 namespace {
 
 using Bytes = std::vector<unsigned char>;
+
+// More than take part in large copies.
+constexpr unsigned kHelpers = copiers::kFew + 3;
 
 Bytes noise(std::size_t n, unsigned seed) {
     Bytes bytes(n);
@@ -55,7 +61,8 @@ std::size_t copy_all(std::size_t jobs, unsigned seed, bool help) {
         to.emplace_back(from.back().size() + 1, static_cast<unsigned char>(0xee));
     }
     for (std::size_t i = 0; i < jobs; ++i)
-        all[i].begin({at(to[i], 0), at(from[i], 0), from[i].size()}, static_cast<copiers::Reader>(i % 3));
+        all[i].begin({at(to[i], 0), at(from[i], 0), from[i].size()}, 1 + i * 509 % 70000,
+                     static_cast<copiers::Reader>(i % 3), static_cast<copiers::Crew>(i / 3 % 2));
     for (std::size_t i = 0; help && i < jobs; i += 3) all[jobs - 1 - i].help();
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < jobs; ++i) {
@@ -89,25 +96,25 @@ TEST_CASE("rows land where they belong, and nothing between them changes") {
     struct Shape {
         std::size_t width, count, to_gap, from_gap;
     };
-    for (const Shape s : {Shape{1, 9, 3, 0}, {100, 50, 0, 28}, {4095, 7, 1, 1}, {4096, 7, 64, 0}, {70001, 3, 0, 5}}) {
-        for (const auto reader : {copiers::Reader::Processor, copiers::Reader::Nobody, copiers::Reader::Device}) {
-            const auto to_pitch = s.width + s.to_gap, from_pitch = s.width + s.from_gap;
-            Bytes from = noise(from_pitch * s.count, 6), to(to_pitch * s.count, 0xee);
-            const copiers::Rows rows{at(to, 0), at(from, 0), s.width, s.count, to_pitch, from_pitch};
-            const auto half = s.count / 2;
-            copiers::move(rows.part(0, half), reader);
-            copiers::Job job;
-            job.begin(rows.part(half, s.count - half), reader);
-            job.finish();
-            std::size_t wrong = 0;
-            for (std::size_t i = 0; i < to.size(); ++i) {
-                const auto row = i / to_pitch, column = i % to_pitch;
-                wrong += to[i] != (column < s.width ? from[row * from_pitch + column] : 0xee);
-            }
-            INFO(s.count << " rows of " << s.width);
-            CHECK(wrong == 0);
-        }
+    const auto s = GENERATE(Shape{1, 9, 3, 0}, Shape{100, 50, 0, 28}, Shape{4095, 7, 1, 1}, Shape{4096, 7, 64, 0},
+                            Shape{70001, 3, 0, 5});
+    const auto reader = GENERATE(copiers::Reader::Processor, copiers::Reader::Nobody, copiers::Reader::Device);
+    const auto part = GENERATE(std::size_t{1}, std::size_t{8192}, std::size_t{1} << 20);
+    const auto to_pitch = s.width + s.to_gap, from_pitch = s.width + s.from_gap;
+    Bytes from = noise(from_pitch * s.count, 6), to(to_pitch * s.count, 0xee);
+    const copiers::Rows rows{at(to, 0), at(from, 0), s.width, s.count, to_pitch, from_pitch};
+    const auto half = s.count / 2;
+    copiers::move(rows.part(0, half), reader);
+    copiers::Job job;
+    job.begin(rows.part(half, s.count - half), part, reader);
+    job.finish();
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < to.size(); ++i) {
+        const auto row = i / to_pitch, column = i % to_pitch;
+        wrong += to[i] != (column < s.width ? from[row * from_pitch + column] : 0xee);
     }
+    INFO(s.count << " rows of " << s.width);
+    CHECK(wrong == 0);
 }
 
 namespace {
@@ -150,9 +157,9 @@ TEST_CASE("pages are mapped without helpers") { mapped_pages_do_not_trap(); }
 TEST_CASE("jobs end with and without helpers, one thread and many") {
     CHECK(copiers::start(0) == 0);
     CHECK(copy_all(50, 1, true) == 0);
-    CHECK(copiers::start(3) == 3);
-    CHECK(copiers::start(8) == 3);        // they are there
-    CHECK(copy_all(700, 2, false) == 0);  // more than there are places
+    CHECK(copiers::start(kHelpers) == kHelpers);
+    CHECK(copiers::start(2) == kHelpers);  // they are there
+    CHECK(copy_all(700, 2, false) == 0);   // more than there are places
     CHECK(copy_all(700, 3, true) == 0);
     std::atomic<std::size_t> wrong{0};
     std::vector<std::thread> threads;
@@ -172,13 +179,117 @@ TEST_CASE("jobs end with and without helpers, one thread and many") {
 }
 
 TEST_CASE("a copy made together is whole with helpers") {
-    REQUIRE(copiers::start(3) == 3);
+    REQUIRE(copiers::start(kHelpers) == kHelpers);
     CHECK(copy_together() == 0);
 }
 
 TEST_CASE("pages are mapped with helpers") {
-    CHECK(copiers::running() == 3);
+    CHECK(copiers::running() == kHelpers);
     mapped_pages_do_not_trap();
+}
+
+namespace {
+
+// Pages that a reader waits at until they are opened, as at memory that a handler of the program's brings.
+class Gate {
+public:
+    static constexpr std::size_t kPage = 4096, kPages = kHelpers + 5;
+
+    Gate() {
+        pages_ = static_cast<std::byte*>(mmap(nullptr, kPages * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        REQUIRE(pages_ != MAP_FAILED);
+        waiting_ = 0;
+        opened_ = false;
+        struct sigaction action {};
+        action.sa_handler = wait;
+        sigaction(SIGSEGV, &action, &before_);
+    }
+    ~Gate() {
+        sigaction(SIGSEGV, &before_, nullptr);
+        munmap(pages_, kPages * kPage);
+    }
+    Gate(const Gate&) = delete;
+    Gate& operator=(const Gate&) = delete;
+
+    std::byte* page(std::size_t i) const { return pages_ + i * kPage; }
+    void open() {
+        mprotect(pages_, kPages * kPage, PROT_READ | PROT_WRITE);
+        opened_ = true;
+    }
+    // How many wait, once so many do, and a little later, when more might.
+    static unsigned waiting(unsigned expected) {
+        const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+        for (int i = 0; i < 20000 && waiting_ < expected; ++i) pause();
+        for (int i = 0; i < 50; ++i) pause();
+        return waiting_;
+    }
+
+private:
+    static void wait(int) {
+        ++waiting_;
+        while (!opened_) usleep(100);
+    }
+    static inline std::atomic<unsigned> waiting_{0};
+    static inline std::atomic<bool> opened_{false};
+    std::byte* pages_ = nullptr;
+    struct sigaction before_ {};
+};
+
+// Without the caller's help.
+bool done_by_helpers(const copiers::Job& job) {
+    for (int i = 0; i < 20000 && !job.done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return job.done();
+}
+
+}  // namespace
+
+TEST_CASE("jobs for few are begun by so many helpers and no more, while the others do what all may do") {
+    REQUIRE(copiers::start(kHelpers) == kHelpers);
+    for (const bool asleep : {false, true}) {
+        if (asleep) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        Gate gate;
+        Bytes to(Gate::kPages * Gate::kPage, 0xee);
+        std::array<copiers::Job, 2> few;
+        for (auto& one : few) {
+            one.begin({at(to, 0), gate.page(0), to.size()}, Gate::kPage, copiers::Reader::Processor,
+                      copiers::Crew::Few);
+        }
+        CHECK(gate.waiting(copiers::kFew) == copiers::kFew);
+        const Bytes from = noise(5000, 9);
+        Bytes others(5000, 0xee);
+        copiers::Job job;
+        job.begin({at(others, 0), reinterpret_cast<const std::byte*>(from.data()), from.size()}, std::size_t{1} << 20,
+                  copiers::Reader::Processor);
+        CHECK(done_by_helpers(job));
+        job.finish();
+        CHECK(others == from);
+        gate.open();
+        for (auto& one : few) one.finish();
+        CHECK(to == Bytes(to.size(), 0));
+    }
+}
+
+TEST_CASE("helpers that were held up take jobs again, though many came and went meanwhile") {
+    REQUIRE(copiers::start(kHelpers) == kHelpers);
+    Bytes to(Gate::kPages * Gate::kPage, 0xee);
+    {
+        Gate gate;
+        copiers::Job held;
+        held.begin({at(to, 0), gate.page(0), to.size()}, Gate::kPage, copiers::Reader::Processor);
+        CHECK(gate.waiting(kHelpers) == kHelpers);
+        CHECK(copy_all(700, 4, true) == 0);
+        CHECK(!held.done());
+        gate.open();
+        held.finish();
+    }
+    for (const auto crew : {copiers::Crew::Few, copiers::Crew::All}) {
+        copiers::Job job;
+        Bytes from = noise(to.size(), 8);
+        job.begin({at(to, 0), at(from, 0), to.size()}, 1000, copiers::Reader::Processor, crew);
+        CHECK(done_by_helpers(job));
+        job.finish();
+        CHECK(to == from);
+    }
 }
 
 namespace {
@@ -206,13 +317,12 @@ TEST_CASE("helpers run where they are placed from the next job on, and the calle
     for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++i) {
         if (CPU_ISSET(i, &mine)) CPU_SET(i, &one);
     }
-    const auto helpers = copiers::start(3);
-    REQUIRE(helpers != 0);
+    REQUIRE(copiers::start(kHelpers) == kHelpers);
     for (const auto* set : {&one, &mine}) {
         copiers::place(*set);
-        // Each job wakes all that sleep.
-        for (int i = 0; i < 10000 && helpers_on(*set) != helpers; ++i) CHECK(copy_all(1, 3, false) == 0);
-        CHECK(helpers_on(*set) == helpers);
+        // Each job wakes all that sleep and may begin it.
+        for (int i = 0; i < 10000 && helpers_on(*set) != kHelpers; ++i) CHECK(copy_all(4, 3, false) == 0);
+        CHECK(helpers_on(*set) == kHelpers);
     }
     REQUIRE(sched_getaffinity(0, sizeof now, &now) == 0);
     CHECK(CPU_EQUAL(&now, &mine));
