@@ -58,7 +58,8 @@ void Coherence::track(std::uintptr_t base, std::size_t requested) {
         return;
     }
     Object* object = pool_.take();
-    object->base = base;
+    // In its last life it may have been listed for a launch that looks at it now, to sort.
+    std::atomic_ref(object->base).store(base, std::memory_order_relaxed);
     object->size = size;
     object->requested_size = requested;
     object->view = view;

@@ -194,7 +194,7 @@ CUresult Coherence::release(const CUstream* stream) {
     std::vector<std::pair<std::uintptr_t, Object*>> listed;
     for (auto* object = hot_.exchange(nullptr, std::memory_order_acq_rel); object != nullptr;) {
         Object* const next = object->next_hot;
-        listed.emplace_back(object->base, object);
+        listed.emplace_back(std::atomic_ref(object->base).load(std::memory_order_relaxed), object);
         object = next;
     }
     // In address order: neighbours in the arena are then neighbours in the stream of flushes.

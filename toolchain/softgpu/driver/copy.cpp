@@ -20,8 +20,8 @@ namespace hpe::soft {
 namespace {
 
 // An asynchronous copy from pageable memory returns before its stream gets there, up to this (H200: 2 MiB return, 4
-// wait).
-constexpr std::uint64_t most_staged = 2ull << 20;
+// wait; of rows with gaps 1 MiB returns, 2 wait).
+std::uint64_t most_staged(const CopyOp& op) { return op.height * op.depth > 1 ? 1ull << 20 : 2ull << 20; }
 
 bool move_row(std::uint64_t to, std::uint64_t from, std::uint64_t bytes) {
     while (bytes > 0) {
@@ -137,7 +137,7 @@ CUresult copy(CUstream handle, CopyOp op, Wait wait) {
     }
     if (!pageable || is_capturing(*stream)) {
         submit(*stream, std::move(op));
-    } else if (to == Place::Pageable || op.bytes() > most_staged) {
+    } else if (to == Place::Pageable || op.bytes() > most_staged(flattened(op))) {
         forbid_implicit_sync(*stream);
         copy_in_this_thread(*stream, op, true);
     } else {
