@@ -77,6 +77,54 @@ bool protect_run(const Held& first, const Held& last, State state) noexcept {
            pager::close_shadow(object.base, object.size, Arena::closed(object.view));
 }
 
+// Blocks that lose all access, by one system call for as many as possible: each interrupts every processor that runs a
+// thread of the program, and what lies closed between them stays as it is. Of the blocks that apply() holds, in order.
+class Closing {
+public:
+    // A stretch of neighbours. False: the kernel refused.
+    bool add(const Held& first, const Held& last) noexcept {
+        if (first_ != nullptr && reaches(first)) {
+            last_ = &last;
+            return true;
+        }
+        const bool done = finish();
+        first_ = &first;
+        last_ = &last;
+        return done;
+    }
+    bool finish() noexcept {
+        if (first_ == nullptr) return true;
+        const bool done = protect_run(*first_, *last_, first_->transition.next);
+        for (const Held* h = first_; h != last_; ++h) unlock(h->index + 1, h[1].index);
+        first_ = nullptr;
+        return done;
+    }
+
+private:
+    // Locks what lies between, so that it stays closed.
+    bool reaches(const Held& next) noexcept {
+        constexpr std::uint32_t kFar = 64;  // to lock more would cost as much as a call
+        Object& object = *next.object;
+        if (&object != last_->object || next.transition.next != last_->transition.next ||
+            valid_on_host(next.transition.next) || next.index - last_->index > kFar) {
+            return false;
+        }
+        for (auto i = last_->index + 1; i < next.index; ++i) {
+            if (object.block(i).try_lock()) {
+                if (!valid_on_host(object.block(i).peek().state)) continue;
+                object.block(i).unlock();
+            }
+            unlock(last_->index + 1, i);
+            return false;
+        }
+        return true;
+    }
+    void unlock(std::uint32_t begin, std::uint32_t end) noexcept {
+        for (auto i = begin; i < end; ++i) last_->object->block(i).unlock();
+    }
+    const Held *first_ = nullptr, *last_ = nullptr;
+};
+
 void say_protect_failed() noexcept {
     static std::atomic_flag said = ATOMIC_FLAG_INIT;
     if (said.test_and_set()) return;
@@ -117,21 +165,25 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
         result = engine.flush(*a.object, a.object->offset_of(a.index), span_bytes(a, b), Engine::Order::Launching);
         return result == CUDA_SUCCESS;
     };
+    const auto sends = [&](const Held& a, const Held& b) { return std::any_of(&a, &b + 1, flushes); };
+    const auto refused = [&] {
+        say_protect_failed();
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+        return false;
+    };
     // While the device receives one piece the next is closed, and last what it need not receive: closing takes as long
     // as sending (80 ns a page, seen on an H200's host).
-    for (const bool sending : {true, false}) {
-        if (result != CUDA_SUCCESS) break;
-        for_runs(held, changes, same_piece, [&](const Held& a, const Held& b) {
-            const std::span piece(&a, &b + 1);
-            if (std::any_of(piece.begin(), piece.end(), flushes) != sending) return true;
-            if (!protect_run(a, b, a.transition.next)) {
-                say_protect_failed();
-                result = CUDA_ERROR_OUT_OF_MEMORY;
-                return false;
-            }
-            return for_runs(
-                piece, flushes, [](const Held&, const Held&) { return true; }, flush);
-        });
+    for_runs(held, changes, same_piece, [&](const Held& a, const Held& b) {
+        if (!sends(a, b)) return true;
+        if (!protect_run(a, b, a.transition.next)) return refused();
+        return for_runs(
+            std::span(&a, &b + 1), flushes, [](const Held&, const Held&) { return true; }, flush);
+    });
+    if (result == CUDA_SUCCESS) {
+        Closing closing;
+        for_runs(held, changes, same_piece,
+                 [&](const Held& a, const Held& b) { return sends(a, b) || closing.add(a, b) || refused(); });
+        if (!closing.finish()) refused();
     }
     const auto waited = sent(result == CUDA_SUCCESS ? stream : nullptr);
     if (result == CUDA_SUCCESS) result = waited;

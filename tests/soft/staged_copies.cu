@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Asynchronous copies from pageable memory while their stream stands: up to 2 MiB return, rows up to 1 MiB; what is
-// larger waits (an H200's driver 580; CUDA says only that such copies may be staged first).
+// Asynchronous copies from pageable memory while their stream stands: up to 2 MiB return, with rows counted a little
+// longer than they are; what is larger waits (H200. CUDA says only that such copies may be staged first).
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -22,6 +22,7 @@ static void copy(bool returns, std::size_t width, std::size_t rows, std::size_t 
     for (std::size_t i = 0; i < host.size(); ++i) host[i] = static_cast<unsigned char>(i * 31 + i / 977);
     const auto expected = host;
     Buffer<unsigned char> device(pitch * rows);
+    CUDA(cudaDeviceSynchronize());  // it is set to 0 in another stream
     std::atomic<bool> begun{false}, returned{false};
     *go = 0;
     stand<<<1, 1, 0, stream>>>(const_cast<const int*>(go));
@@ -55,10 +56,13 @@ int main() {
     CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     copy(true, 1 << 16, 1, 1 << 16);
     copy(true, 2 << 20, 1, 2 << 20);
-    copy(false, 4 << 20, 1, 4 << 20);
-    copy(true, 1 << 10, 100, 2 << 10);
-    copy(true, 1 << 10, 1 << 10, 2 << 10);
-    copy(false, 1 << 10, 2 << 10, 2 << 10);
+    copy(false, 5 << 19, 1, 5 << 19);
+    for (const std::size_t apart : {0, 1000}) {
+        copy(true, 1000, 1572, 1000 + apart);
+        copy(false, 1000, 2097, 1000 + apart);
+        copy(true, 1024, 2048, 1024 + apart);
+        copy(false, 1024, 3072, 1024 + apart);
+    }
     std::puts("staged copies: ok");
     return 0;
 }
