@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What copies between the program's own memory and the device reach, in GB/s.
 //
-//   copies MEMORY [SECONDS]     MEMORY: pageable | pinned; SECONDS for each line (0.15)
-//   copies against [SECONDS]    pageable, through the function given and through the driver's own, in turn (own.h)
+//   copies MEMORY [SECONDS]             MEMORY: pageable | pinned; SECONDS for each line (0.15)
+//   copies against [SECONDS [LARGEST]]  pageable, through the function given and through the driver's own, in turn
+//                                       (own.h); LARGEST size in KiB
 //
 // Prints one number a line, each a median of whole copies after a warm-up: for 64 KiB, 256 KiB, 1, 16, 64, 256 MiB and
 // 1 GiB to the device, the same to the host; 64 MiB in rows of 4000 bytes (cudaMemcpy2D) to the device and to the host;
@@ -85,10 +86,13 @@ static double median(std::vector<double>& times) {
     return *middle;
 }
 
+// A copy of 256 MiB or more learns nothing from its own kind; smaller ones are tried both ways first.
+static int warm_up(std::size_t bytes) { return bytes < (std::size_t{256} << 20) ? 16 : 4; }
+
 // The median time of a copy, as GB/s.
 template <class Copy>
 static double rate(std::size_t bytes, Copy&& copy) {
-    for (int i = 0; i < 8; ++i) copy();
+    for (int i = 0; i < warm_up(bytes) / 2; ++i) copy();
     std::vector<double> times;
     for (const auto begin = Clock::now(); times.size() < 7 || seconds_since(begin) < patience;) {
         const auto one = Clock::now();
@@ -122,8 +126,7 @@ static void against(const Buffers& b, bool to_device) {
         if (result != CUDA_SUCCESS) std::exit(1);
         return seconds_since(begin);
     };
-    const int warm = b.bytes < (std::size_t{256} << 20) ? 16 : 4;
-    for (int i = 0; i < warm; ++i) copy(i % 2 == 0);
+    for (int i = 0; i < warm_up(b.bytes); ++i) copy(i % 2 == 0);
     std::vector<double> given, own;
     for (const auto begin = Clock::now(); given.size() < 7 || seconds_since(begin) < 4 * patience;) {
         const bool first = given.size() % 2 == 0;
@@ -166,8 +169,10 @@ int main(int argc, char** argv) {
     const bool in_turn = std::strcmp(argv[1], "against") == 0;
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
     if (argc > 2) patience = std::atof(argv[2]);
+    const std::size_t largest = argc > 3 ? std::strtoul(argv[3], nullptr, 10) : std::size_t{1} << 20;
     for (const bool to_device : {true, false}) {
         for (const std::size_t kib : {64u, 256u, 1u << 10, 16u << 10, 64u << 10, 256u << 10, 1u << 20}) {
+            if (kib > largest) continue;
             const Buffers b(std::size_t{kib} << 10);
             b.check();
             if (in_turn) {

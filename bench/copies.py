@@ -8,11 +8,14 @@ import statistics
 
 from compare import environment, printed_numbers
 
-SIZES = ("64 KiB", "256 KiB", "1 MiB", "16 MiB", "64 MiB", "256 MiB", "1 GiB")
+SIZES = {"64 KiB": 64, "256 KiB": 256, "1 MiB": 1 << 10, "16 MiB": 16 << 10, "64 MiB": 64 << 10, "256 MiB": 256 << 10,
+         "1 GiB": 1 << 20}  # KiB
 ONE_COPY = [f"{size} to the {side}" for side in ("device", "host") for size in SIZES]
 ROWS = [f"64 MiB in rows of 4000 B to the {side}" for side in ("device", "host")]
 LINES = ONE_COPY + ROWS + ["both directions at once", "eight threads, 4 MiB each"]
-IN_TURN = {"in turn, without libhpe": (False, None), "in turn": (True, None), "in turn, 1 processor": (True, 1)}
+# contender -> with libhpe, processors, the largest size in KiB: those that are judged
+IN_TURN = {"in turn, without libhpe": (False, None, 256), "in turn": (True, None, 256),
+           "in turn, 1 processor": (True, 1, 1 << 20)}
 BOUND = {"": None, ", 2 processors": 2}
 
 
@@ -40,16 +43,16 @@ def copies(program, library, rounds=3):
 
 def in_turn(program, library, rounds=3):
     """contender -> line -> what libhpe reaches of the driver's own rate, the median of `rounds` processes."""
-    ratios = {name: [] for name in IN_TURN}
-    for number in range(rounds):
-        for name, (preload, processors) in IN_TURN.items():
-            if number != 0 and not preload:
-                continue
-            numbers = printed_numbers(bound_to(processors, [program, "against", "0.02"]),
-                                      environment(library if preload else None))
-            ratios[name].append([given / own for given, own in zip(numbers[0::2], numbers[1::2])])
-    return {name: {line: round(statistics.median(values), 4) for line, values in zip(ONE_COPY, zip(*runs))}
-            for name, runs in ratios.items()}
+    result = {}
+    for name, (preload, processors, largest) in IN_TURN.items():
+        command = bound_to(processors, [program, "against", "0.02", str(largest)])
+        runs = []
+        for _ in range(rounds if preload else 1):
+            numbers = printed_numbers(command, environment(library if preload else None))
+            runs.append([given / own for given, own in zip(numbers[0::2], numbers[1::2])])
+        lines = [f"{size} to the {side}" for side in ("device", "host") for size in SIZES if SIZES[size] <= largest]
+        result[name] = {line: round(statistics.median(values), 4) for line, values in zip(lines, zip(*runs))}
+    return result
 
 
 def judge(rates, turns, target):
