@@ -34,7 +34,7 @@ std::size_t in_pages(std::size_t bytes) noexcept { return (bytes + 4095) / 4096 
 void Pieces::configure() noexcept { copies_shared = can_share_copies(); }
 
 Pieces::Pieces(const Extent& extent, const Lane& lane, Way way) noexcept
-    : extent_(extent), bytes_(extent.bytes()), team_(lane.team()), way_(way) {
+    : extent_(extent), bytes_(extent.bytes()), team_(lane.team()), alone_(lane.alone()), way_(way) {
     const auto most = lane.block_bytes();
     piece_ = std::clamp(in_pages(fit(lane.crowded())), std::min(kSmallest, most), most);
     const auto share = in_pages(piece_ / (kPartsEach * (team_ + 1)));
@@ -71,8 +71,11 @@ Reader Pieces::reader() const noexcept {
 }
 
 // 16 MiB are drained in 370 us by ten, in 430 by fourteen, 256 MiB in 5.1 and 5.4 ms; up to 8 MiB it is all the same.
-// To the device ten are better where blocks are filled through their caches, by a fiftieth.
-Crew Pieces::crew() const noexcept { return way_ == Way::Drain || bytes_ >= kFillsCaches ? Crew::Few : Crew::All; }
+// To the device ten are better where blocks are filled through their caches, by a fiftieth. That is for one link:
+// several copies may be several devices'.
+Crew Pieces::crew() const noexcept {
+    return alone_ && (way_ == Way::Drain || bytes_ >= kFillsCaches) ? Crew::Few : Crew::All;
+}
 
 std::size_t Pieces::begin_at(std::size_t piece, std::size_t pitch) const noexcept {
     return in_rows() ? begin(piece) / extent_.width * pitch : begin(piece);

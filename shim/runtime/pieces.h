@@ -55,6 +55,7 @@ private:
     const Extent extent_;
     const std::size_t bytes_;
     const unsigned team_;
+    const bool alone_;
     const Way way_;
     std::size_t piece_, part_;
 };

@@ -61,6 +61,8 @@ public:
     std::size_t block_bytes() const noexcept { return block_bytes_; }
     // Helpers for this copy: its share of all, other copies being under way.
     unsigned team() const noexcept { return team_; }
+    // No other was under way when it began.
+    bool alone() const noexcept { return alone_; }
     // So many others are under way that it has none.
     bool crowded() const noexcept { return pool_ != nullptr && team_ == 0; }
     Block& operator[](std::size_t piece) noexcept { return *blocks_[piece % count_]; }
@@ -79,7 +81,7 @@ private:
     std::array<Block*, kMost> blocks_{};
     std::size_t block_bytes_ = 0;
     unsigned count_ = 0, team_ = 0;
-    bool grew_ = false;
+    bool alone_ = true, grew_ = false;
 };
 
 // What a copy moves: rows of so many bytes, so far apart on either side; one row: linear memory.
