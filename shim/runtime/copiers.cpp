@@ -20,7 +20,7 @@ namespace hpe::copiers {
 
 namespace {
 
-void carry_out(const Rows& rows, Reader reader) noexcept;
+void carry_out(const Rows& rows, Reader reader, trace::Share& share) noexcept;
 
 // Of a job: the low half of its number, how many parts it has, and which of them is to be begun next.
 struct Open {
@@ -48,22 +48,31 @@ struct Place {
     std::size_t step = 0;     // of a part, in rows where there are several, else in bytes
     Reader reader = Reader::Processor;
 
-    // False: no part was left to be begun. Of whichever job is there: it stays until its parts have ended.
-    bool copy_a_part() noexcept {
-        if (!Open(open.load(std::memory_order_relaxed)).any()) return false;
-        const Open mine = open.fetch_add(1, std::memory_order_acq_rel);
-        if (!mine.any()) return false;
-        const auto at = mine.next() * step;
-        if (rows.count > 1) {
-            carry_out(rows.part(at, std::min(step, rows.count - at)), reader);
-        } else {
-            const auto* const from = rows.from == nullptr ? nullptr : rows.from + at;
-            carry_out({rows.to + at, from, std::min(step, rows.width - at)}, reader);
+    // As many parts as are left to be begun, `most` at the most; false: none was. Of whichever job is there: it stays
+    // until its parts have ended.
+    bool copy_parts(unsigned most) noexcept {
+        trace::Share share;
+        unsigned count = 0;
+        for (auto mine = begin(); mine.any(); mine = begin()) {
+            const auto at = mine.next() * step;
+            if (rows.count > 1) {
+                carry_out(rows.part(at, std::min(step, rows.count - at)), reader, share);
+            } else {
+                const auto* const from = rows.from == nullptr ? nullptr : rows.from + at;
+                carry_out({rows.to + at, from, std::min(step, rows.width - at)}, reader, share);
+            }
+            // Sequentially consistent: the stores of a copy leave the processor long after it; notify_one() must not
+            // look for sleepers before they can see this one (seen on an H200's host: the caller slept for ever).
+            if (left.fetch_sub(1, std::memory_order_seq_cst) == 1) left.notify_one();
+            if (++count == most) break;
         }
-        // Sequentially consistent: the stores of a copy leave the processor long after it; notify_one() must not look
-        // for sleepers before they can see this one (seen on an H200's host: the caller slept for ever).
-        if (left.fetch_sub(1, std::memory_order_seq_cst) == 1) left.notify_one();
-        return true;
+        return count != 0;
+    }
+
+private:
+    Open begin() noexcept {
+        const Open now = open.load(std::memory_order_relaxed);
+        return now.any() ? open.fetch_add(1, std::memory_order_acq_rel) : now;
     }
 };
 
@@ -75,7 +84,7 @@ class Queue {
 public:
     // nullptr: no place is to be had.
     Place* add(const Rows& rows, std::size_t part, Reader reader) noexcept;
-    // Copies a part of the oldest job that has one to be begun; false: there is none.
+    // Copies parts of the oldest job that has some to be begun; false: there is none.
     bool work() noexcept;
     // Jobs that were ever in it.
     std::uint64_t jobs() const noexcept { return last_.load(std::memory_order_relaxed); }
@@ -128,11 +137,17 @@ void map(void* at, std::size_t bytes) noexcept {
     madvise(at, bytes, MADV_POPULATE_READ);
 }
 
-void carry_out(const Rows& rows, Reader reader) noexcept {
-    if (rows.from == nullptr) {
-        map(rows.to, rows.width);
-    } else {
-        move(rows, reader);
+void carry_out(const Rows& rows, Reader reader, trace::Share& share) noexcept {
+    if (rows.from == nullptr) return map(rows.to, rows.width);
+    share.add(rows.width * rows.count);
+    for (std::size_t i = 0; i < rows.count; ++i) {
+        auto* const to = rows.to + i * rows.to_pitch;
+        const auto* const from = rows.from + i * rows.from_pitch;
+        switch (reader) {
+            case Reader::Processor: std::memcpy(to, from, rows.width); break;
+            case Reader::Nobody: stream_copy(to, from, rows.width); break;
+            case Reader::Device: shared_copy(to, from, rows.width); break;
+        }
     }
 }
 
@@ -175,7 +190,7 @@ bool Queue::work() noexcept {
         if (ahead < 0) return false;  // it is opened in a moment
         if (ahead > 0 || !open.any()) {
             first_.compare_exchange_strong(number, number + 1, std::memory_order_acq_rel);
-        } else if (place.copy_a_part()) {
+        } else if (place.copy_parts(~0u)) {
             return true;
         }
     }
@@ -227,16 +242,8 @@ void serve(void*) noexcept {
 }  // namespace
 
 void move(const Rows& rows, Reader reader) noexcept {
-    const trace::Span span(trace::Kind::Copy, "copy", rows.width * rows.count);
-    for (std::size_t i = 0; i < rows.count; ++i) {
-        auto* const to = rows.to + i * rows.to_pitch;
-        const auto* const from = rows.from + i * rows.from_pitch;
-        switch (reader) {
-            case Reader::Processor: std::memcpy(to, from, rows.width); break;
-            case Reader::Nobody: stream_copy(to, from, rows.width); break;
-            case Reader::Device: shared_copy(to, from, rows.width); break;
-        }
-    }
+    trace::Share share;
+    carry_out(rows, reader, share);
 }
 
 unsigned running() noexcept { return helpers.load(std::memory_order_acquire); }
@@ -268,19 +275,18 @@ void Job::begin_mapping(void* at, std::size_t bytes, std::size_t part) noexcept 
 
 void Job::hand_over(const Rows& rows, std::size_t part, Reader reader, Crew crew) noexcept {
     place_ = running() != 0 ? of(queues, crew).add(rows, part, reader) : nullptr;
-    if (place_ == nullptr) return carry_out(rows, reader);
+    if (place_ == nullptr) return move(rows, reader);
     of(bells, Crew::Few).ring();
     if (crew == Crew::All) of(bells, Crew::All).ring();
 }
 
-bool Job::help() noexcept { return place_ != nullptr && place_->copy_a_part(); }
+bool Job::help() noexcept { return place_ != nullptr && place_->copy_parts(1); }
 
 bool Job::done() const noexcept { return place_ == nullptr || place_->left.load(std::memory_order_acquire) == 0; }
 
 void Job::finish() noexcept {
     if (place_ == nullptr) return;
-    while (help()) {
-    }
+    place_->copy_parts(~0u);
     constexpr unsigned kSpins = 1000;  // a helper has begun the last: it takes less than a sleep
     for (unsigned i = 0; i < kSpins && !done(); ++i) pause();
     for (auto left = place_->left.load(std::memory_order_acquire); left != 0;

@@ -256,10 +256,7 @@ CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, const
             if (job.done()) break;  // let the device have it
         }
         if (begun == sent) break;
-        auto& oldest = jobs[sent % window];
-        while (!oldest.done() && oldest.help()) {
-        }
-        oldest.finish();
+        jobs[sent % window].finish();
         if (result == CUDA_SUCCESS) {
             Block& block = lane[sent];
             // An event where somebody will ask for it.

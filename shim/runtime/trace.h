@@ -59,7 +59,7 @@ void add(const Record& record) noexcept;
 class Span {
 public:
     Span(Kind kind, const char* name, std::size_t bytes = 0, std::uint32_t number = 0) noexcept
-        : begin_(on() ? ticks::look() : 0), name_(name), bytes_(bytes), number_(number), kind_(kind) {}
+        : begin_(on() ? ticks::look() : 0), bytes_(bytes), name_(name), number_(number), kind_(kind) {}
     ~Span() {
         if (begin_ != 0) [[unlikely]] {
             add_until_now(
@@ -71,13 +71,23 @@ public:
 
 protected:
     bool failed_ = false;
+    std::uint64_t begin_;  // 0: not recorded
+    std::size_t bytes_;
 
 private:
-    const std::uint64_t begin_;
     const char* const name_;
-    const std::size_t bytes_;
     const std::uint32_t number_;
     const Kind kind_;
+};
+
+// What a thread copies, part by part.
+class Share : public Span {
+public:
+    Share() noexcept : Span(Kind::Copy, "copy") {}
+    ~Share() {
+        if (bytes_ == 0) begin_ = 0;
+    }
+    void add(std::size_t bytes) noexcept { bytes_ += bytes; }
 };
 
 // Bytes that move: they have if it is told so before the end.
