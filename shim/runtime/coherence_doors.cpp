@@ -101,7 +101,8 @@ public:
     }
 
 private:
-    // Locks what lies between, so that it stays closed.
+    // Locks what lies between, so that it stays closed. What apply() holds for another reason is locked already, and so
+    // never lies between: from first_ to last_ all that is held is closed.
     bool reaches(const Held& next) noexcept {
         constexpr std::uint32_t kFar = 64;  // to lock more would cost as much as a call
         Object& object = *next.object;

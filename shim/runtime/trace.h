@@ -28,7 +28,7 @@ enum class Kind : std::uint8_t {
     Fetch,    // of blocks; bytes, number: the object
     Flush,    // likewise
     Staging,  // a copy through pinned blocks; bytes
-    Copy,     // by the CPU: a part of a staged copy; bytes
+    Copy,     // by the CPU: a thread's share of a staged copy; bytes
     Stream,   // transfers in a stream of the engine's; context, bytes, number: how many, flag: to the host
     Kernel,   // context, stream, number: the thread whose own stream it is; times in nanoseconds
     Point,    // begin: ticks, end: the nanoseconds that they are; for the writer

@@ -92,12 +92,15 @@ TEST_CASE("copies for other readers move every byte and no other") {
     }
 }
 
-TEST_CASE("rows land where they belong, and nothing between them changes") {
+namespace {
+
+// In parts of all sizes: where they belong, and nothing between them changes.
+void rows_land() {
     struct Shape {
         std::size_t width, count, to_gap, from_gap;
     };
     const auto s = GENERATE(Shape{1, 9, 3, 0}, Shape{100, 50, 0, 28}, Shape{4095, 7, 1, 1}, Shape{4096, 7, 64, 0},
-                            Shape{70001, 3, 0, 5});
+                            Shape{70001, 3, 0, 5}, Shape{2, 150001, 1, 0});  // the last: more than a job has parts
     const auto reader = GENERATE(copiers::Reader::Processor, copiers::Reader::Nobody, copiers::Reader::Device);
     const auto part = GENERATE(std::size_t{1}, std::size_t{8192}, std::size_t{1} << 20);
     const auto to_pitch = s.width + s.to_gap, from_pitch = s.width + s.from_gap;
@@ -116,8 +119,6 @@ TEST_CASE("rows land where they belong, and nothing between them changes") {
     INFO(s.count << " rows of " << s.width);
     CHECK(wrong == 0);
 }
-
-namespace {
 
 // Traps that the first writes to every page of `bytes` of shared memory take.
 long traps(std::size_t bytes, bool mapped) {
@@ -152,6 +153,8 @@ void mapped_pages_do_not_trap() {
 // In this order: there are no helpers at first.
 TEST_CASE("a copy made together is whole without helpers") { CHECK(copy_together() == 0); }
 
+TEST_CASE("rows land where they belong without helpers") { rows_land(); }
+
 TEST_CASE("pages are mapped without helpers") { mapped_pages_do_not_trap(); }
 
 TEST_CASE("jobs end with and without helpers, one thread and many") {
@@ -181,6 +184,11 @@ TEST_CASE("jobs end with and without helpers, one thread and many") {
 TEST_CASE("a copy made together is whole with helpers") {
     REQUIRE(copiers::start(kHelpers) == kHelpers);
     CHECK(copy_together() == 0);
+}
+
+TEST_CASE("rows land where they belong with helpers") {
+    REQUIRE(copiers::start(kHelpers) == kHelpers);
+    rows_land();
 }
 
 TEST_CASE("pages are mapped with helpers") {

@@ -10,6 +10,7 @@ int main(int, char** argv) {
         sparse.kernel(round);
         dense.kernel(round);
         for (std::size_t block = 0; block < 64; block += block == 28 ? 8 : 4) sparse.read(block * kBlock + round);
+        sparse.write(10 * kBlock + round, round);
         dense.read(0, dense.size());
     }
     std::printf("%lu wrong\n", wrong.load());
