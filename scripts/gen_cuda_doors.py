@@ -60,8 +60,9 @@ def main(include, catalog, out_cpp, out_map):
             again = (f"launched(call, {size}, [=](const auto& timed) {{ return {treatment}(timed{comma}{e.arguments}); }})"
                      if treatment in LAUNCHES else
                      f"traced<{waits}>(call, {size}, [=] {{ return {e.export}({e.arguments}); }})")
+            hot = "[[gnu::hot]] " if treatment in LAUNCHES else ""
             body.append(
-                f'extern "C" HPE_DOOR {e.returns} CUDAAPI {e.export}({e.declaration}) {{\n'
+                f'extern "C" {hot}HPE_DOOR {e.returns} CUDAAPI {e.export}({e.declaration}) {{\n'
                 f'    const Call<decltype(&::{e.export})> call({index}, Flavour::{flavour});\n'
                 f'    if (passes_through()) [[unlikely]] {{\n'
                 f'        if (!is_traced()) return call.straight({e.arguments});\n'

@@ -25,7 +25,7 @@ public:
     static constexpr unsigned kNoSlot = kSlots;
 
     // Returns the slot that the launch holds, exclusively, until it leaves with it; kNoSlot if it entered without one.
-    unsigned enter_launch() noexcept {
+    [[gnu::hot]] unsigned enter_launch() noexcept {
         const unsigned mine = slot_of_thread();
         auto& taken = slots_[mine].taken;
         bool free = false;

@@ -23,11 +23,13 @@ public:
                               .name = name_,
                               .bytes = bytes_,
                               .number = static_cast<std::uint32_t>(result_),
-                              .kind = trace::Kind::Call});
+                              .kind = trace::Kind::Call,
+                              .flag = launch_without_times_});
     }
     Recorded(const Recorded&) = delete;
     Recorded& operator=(const Recorded&) = delete;
     CUresult ended(CUresult result) noexcept { return result_ = result; }
+    void launched_without_times(bool without) noexcept { launch_without_times_ = without; }
     std::uint64_t begin() const noexcept { return begin_; }
 
 private:
@@ -35,6 +37,7 @@ private:
     const char* const name_;
     const std::size_t bytes_;
     CUresult result_ = CUDA_SUCCESS;
+    bool launch_without_times_ = false;
 };
 
 // `again` is the door itself, which knows by `reentered` that it has been here. `waits`: device work has ended with it.
@@ -64,8 +67,7 @@ constexpr CUfunction function_of(const First& first, const Rest&... rest) {
 template <class C>
 class Timed {
 public:
-    // `begin`: of the program's call.
-    Timed(const C& call, std::uint64_t begin) noexcept : flavour(call.flavour), call_(call), begin_(begin) {}
+    Timed(const C& call, Recorded& recorded) noexcept : flavour(call.flavour), call_(call), recorded_(recorded) {}
 
     template <class... A>
     CUresult operator()(A... arguments) const {
@@ -78,7 +80,7 @@ public:
         };
         if (config == nullptr) return call_(config, function, parameters, extra);
         if (std::any_of(config->attrs, config->attrs + config->numAttrs, overlaps)) {
-            kernel_times::skip();
+            recorded_.launched_without_times(true);
             return call_(config, function, parameters, extra);
         }
         return around(config->hStream, function, config, function, parameters, extra);
@@ -89,20 +91,21 @@ public:
 private:
     template <class... A>
     CUresult around(CUstream stream, CUfunction function, A... arguments) const {
-        kernel_times::Launch launch(stream, flavour, function, begin_);
+        kernel_times::Launch launch(stream, flavour, function, recorded_.begin());
+        recorded_.launched_without_times(!launch.has_times());
         const CUresult result = call_(arguments...);
         launch.launched(result);
         return result;
     }
     const C& call_;
-    const std::uint64_t begin_;
+    Recorded& recorded_;
 };
 
 // `treatment` is given the call to make.
 template <class C, class Treatment>
-[[gnu::noinline, gnu::cold]] CUresult launched(const C& call, std::size_t bytes, const Treatment& treatment) {
+[[gnu::noinline, gnu::hot]] CUresult launched(const C& call, std::size_t bytes, const Treatment& treatment) {
     Recorded recorded(call.name(), bytes);
-    return recorded.ended(treatment(Timed<C>(call, recorded.begin())));
+    return recorded.ended(treatment(Timed<C>(call, recorded)));
 }
 
 template <class Result, class... Parameters>

@@ -34,7 +34,7 @@ class InFlight {
 public:
     // The program put work into the stream: after the true call, and before the room is left if it was entered, with
     // the slot held there.
-    void enqueued(CUstream stream, Flavour flavour, unsigned slot = Room::kNoSlot) noexcept;
+    [[gnu::hot]] void enqueued(CUstream stream, Flavour flavour, unsigned slot = Room::kNoSlot) noexcept;
 
     // Work of any kind enqueued so far, by any thread: moves with every enqueued(). Adds up the streams: not for
     // launches.

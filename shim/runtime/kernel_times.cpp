@@ -58,7 +58,7 @@ namespace {
 constexpr std::size_t kMaxContexts = 64;
 constinit std::array<std::atomic<Context*>, kMaxContexts> contexts{};
 constinit std::atomic<bool> over{false};  // the process ends: the driver may be gone
-constinit std::atomic<std::uint64_t> without{0};
+constinit std::atomic<std::uint64_t> in_vain{0};
 
 // --- what it may cost ------------------------------------------------------------------------------------------------
 
@@ -66,15 +66,17 @@ constexpr std::uint64_t kShare = 300;
 constexpr std::uint64_t kCredit = 2'000'000;  // ns: what a process's start varies by, anyway
 // Two events hold a stream up by about as much; it cannot be seen from here.
 constexpr std::uint64_t kDevicePart = 3'000;
-constexpr std::uint64_t kReferenceLife = 4'000'000'000;     // the driver gives float milliseconds: 0.25 us after 4 s
-constinit std::atomic<std::uint64_t> started{0}, spent{0};  // ticks
+constexpr std::uint64_t kReferenceLife = 4'000'000'000;  // the driver gives float milliseconds: 0.25 us after 4 s
 
-bool affordable(std::uint64_t now) noexcept {
-    static const auto credit = trace::ticks_in(kCredit);
-    auto begin = started.load(std::memory_order_relaxed);
-    if (begin == 0 && started.compare_exchange_strong(begin, now)) begin = now;
-    return spent.load(std::memory_order_relaxed) <= (now - std::min(begin, now)) / kShare + credit;
+// The first launch finds the credit there: as if the time that it takes to earn had passed already.
+void open_account(std::uint64_t now) noexcept {
+    auto none = affordable_from.load(std::memory_order_relaxed);
+    if (none != 0) return;
+    const auto earlier = std::min(now - 1, trace::ticks_in(kCredit * kShare));
+    affordable_from.compare_exchange_strong(none, now - earlier, std::memory_order_relaxed);
 }
+void pay(std::uint64_t ticks) noexcept { affordable_from.fetch_add(ticks * kShare, std::memory_order_relaxed); }
+bool affordable(std::uint64_t now) noexcept { return now >= affordable_from.load(std::memory_order_relaxed); }
 
 // Counts the time until its end; errno stays as it was, and calls of libcuda to itself pass our doors. Another thread
 // may begin a capture meanwhile, during which it is an error to ask an event: not on this thread.
@@ -88,7 +90,7 @@ public:
         if (exchanged_) twice([&] { return driver.cuThreadExchangeStreamCaptureMode(&mode_); });
         static const auto device_part = trace::ticks_in(kDevicePart);
         const auto took = ticks::look() - begin_;
-        spent.fetch_add(payer_ == By::Host ? took : took + device_part, std::memory_order_relaxed);
+        pay(payer_ == By::Host ? took : took + device_part);
         errno = errno_;
     }
     Paid(const Paid&) = delete;
@@ -258,7 +260,7 @@ void collect_from(Context& context) noexcept {
         if (good(context, said)) {
             record(context, pair, from_reference, length);
         } else {
-            skip();
+            in_vain.fetch_add(1, std::memory_order_relaxed);
         }
         give_back(pair);
         context.running.fetch_sub(1, std::memory_order_relaxed);
@@ -316,13 +318,10 @@ CUcontext context_of(CUstream stream) noexcept {
 
 }  // namespace
 
-Launch::Launch(CUstream stream, Flavour flavour, CUfunction function, std::uint64_t now) noexcept {
+void Launch::begin(CUstream stream, Flavour flavour, CUfunction function, std::uint64_t now) noexcept {
     // While any stream is captured some calls are errors, and this stream may be the one.
-    if (over.load(std::memory_order_relaxed) || this_thread.in_callback != 0 || in_flight.capturing_anywhere() ||
-        !affordable(now)) {
-        skip();
-        return;
-    }
+    if (over.load(std::memory_order_relaxed) || this_thread.in_callback != 0 || in_flight.capturing_anywhere()) return;
+    open_account(now);
     const Paid paid(Paid::By::HostAndDevice);
     if (stream == nullptr) stream = flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
     stream_ = stream;
@@ -340,10 +339,7 @@ Launch::Launch(CUstream stream, Flavour flavour, CUfunction function, std::uint6
             }
         }
     }
-    if (pair_ == nullptr) {
-        skip();
-        return;
-    }
+    if (pair_ == nullptr) return;
     const bool own = stream == CU_STREAM_PER_THREAD;
     pair_->stream = own || stream == CU_STREAM_LEGACY ? kDefaultStream : reinterpret_cast<std::uintptr_t>(stream);
     pair_->thread = own ? static_cast<std::uint32_t>(syscall(SYS_gettid)) : 0;
@@ -356,11 +352,9 @@ Launch::Launch(CUstream stream, Flavour flavour, CUfunction function, std::uint6
     good(*context_, recorded);
     give_back(*pair_);
     pair_ = nullptr;
-    skip();
 }
 
-void Launch::launched(CUresult result) noexcept {
-    if (pair_ == nullptr) return;
+void Launch::end(CUresult result) noexcept {
     const Paid paid;
     if (result == CUDA_SUCCESS) result = driver.cuEventRecord(pair_->end, stream_);
     std::scoped_lock lock(context_->lock);
@@ -370,7 +364,7 @@ void Launch::launched(CUresult result) noexcept {
         context_->running.fetch_add(1, std::memory_order_relaxed);
     } else {
         give_back(*pair_);
-        skip();
+        in_vain.fetch_add(1, std::memory_order_relaxed);
     }
 }
 
@@ -410,12 +404,10 @@ void forget(CUcontext handle) noexcept {
     context->next_reference = 0;
     context->pairs = {};
     context->made = 0;
-    without.fetch_add(context->running.exchange(0), std::memory_order_relaxed);
+    in_vain.fetch_add(context->running.exchange(0), std::memory_order_relaxed);
     context->closed = false;
 }
 
-void skip() noexcept { without.fetch_add(1, std::memory_order_relaxed); }
-
-std::uint64_t skipped() noexcept { return without.load(std::memory_order_relaxed); }
+std::uint64_t lost() noexcept { return in_vain.load(std::memory_order_relaxed); }
 
 }  // namespace hpe::kernel_times

@@ -108,8 +108,12 @@ ticks::Point& first_point() noexcept {
     return point;
 }
 
+struct Counts {
+    std::uint64_t records = 0, launches_without_times = 0;
+};
+
 // Every record on the track where it is shown, with its times in nanoseconds.
-Tracks arrange(std::uint64_t& count) {
+Tracks arrange(Counts& counts) {
     std::vector<ticks::Point> points{first_point(), ticks::point()};
     take_each([&](const Record& record, int, const char*) {
         if (record.kind == Kind::Point) points.push_back({record.begin, record.end});
@@ -120,7 +124,8 @@ Tracks arrange(std::uint64_t& count) {
     std::vector<Record> streams;
     take_each([&](Record record, int thread, const char* name) {
         if (record.kind == Kind::Point) return;
-        ++count;
+        ++counts.records;
+        if (record.kind == Kind::Call && record.flag) ++counts.launches_without_times;
         if (record.kind != Kind::Kernel) {
             record.begin = timescale.nanoseconds(record.begin);
             record.end = timescale.nanoseconds(record.end);
@@ -223,7 +228,7 @@ void append_event(std::string& out, int process, int track, const Record& r, con
 }
 
 bool write_to(int fd) {
-    std::uint64_t kept = 0;
+    Counts kept;
     const auto tracks = arrange(kept);
     const auto process = static_cast<int>(getpid());
     File file(fd);
@@ -241,10 +246,10 @@ bool write_to(int fd) {
     }
     fmt::format_to(
         std::back_inserter(out),
-        "\n],\n\"otherData\": {{\"events\": {}, \"events_dropped\": {}, \"launches_without_times\": {}}}}}\n", kept,
-        dropped(), kernel_times::skipped());
+        "\n],\n\"otherData\": {{\"events\": {}, \"events_dropped\": {}, \"launches_without_times\": {}}}}}\n",
+        kept.records, dropped(), kept.launches_without_times + kernel_times::lost());
     if (const auto missing = dropped(); missing != 0) {
-        log::warn("the timeline is full: of {} events it has the first {}", kept + missing, kept);
+        log::warn("the timeline is full: of {} events it has the first {}", kept.records + missing, kept.records);
     }
     return file.flush();
 }

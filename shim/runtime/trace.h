@@ -22,7 +22,7 @@ namespace hpe::trace {
 constexpr std::size_t kMostBytes = std::size_t{32} << 20;
 
 enum class Kind : std::uint8_t {
-    Call,     // of the program; bytes, and number: its result
+    Call,     // of the program; bytes, number: its result, flag: a launch whose kernel has no times
     Fault,    // a CPU access that trapped; address, bytes fetched, number: the object, flag: a write
     Wait,     // for the device
     Fetch,    // of blocks; bytes, number: the object
@@ -51,8 +51,8 @@ inline constinit std::atomic<bool> enabled{false};
 inline bool on() noexcept { return enabled.load(std::memory_order_relaxed); }
 
 // Keeps a copy of the record, as the calling thread's.
-void add(const Record& record) noexcept;
-[[gnu::cold]] void add_until_now(Record record) noexcept;
+[[gnu::hot]] void add(const Record& record) noexcept;
+[[gnu::hot]] void add_until_now(Record record) noexcept;
 
 // From its construction to its end, on the calling thread. Its parts stay in registers, and cost nothing, while nothing
 // is recorded.

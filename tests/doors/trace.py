@@ -150,6 +150,9 @@ def check_kernels(t, name, launches, streams=1):
     shown = t.of("kernel", name)
     if not shown or len(shown) > launches or len(t.of("kernel")) + t.other["launches_without_times"] < launches:
         problem(t.what, f"{len(shown)} of {launches} kernels {name}, {t.other}, all {t.of('kernel')[:5]}")
+    issued = sum("Launch" in e["name"] and "HostFunc" not in e["name"] for e in t.of("call"))
+    if len(t.of("kernel")) + t.other["launches_without_times"] > issued:
+        problem(t.what, f"{len(t.of('kernel'))} kernels of {issued} launches, {t.other}")
     tracks = {e["tid"] for e in shown}
     if any(tid < FIRST_STREAM or not t.tracks[tid].startswith("context ") for tid in tracks) or len(tracks) > streams:
         problem(t.what, f"kernels on {[t.tracks[tid] for tid in tracks]}")
