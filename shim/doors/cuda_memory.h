@@ -15,11 +15,30 @@ namespace hpe::doors {
 
 inline std::uintptr_t address(CUdeviceptr pointer) { return static_cast<std::uintptr_t>(pointer); }
 
+// Where there is no memory left for pages of its own (which may come back a moment later), but for the bytes that the
+// program asked for: without libhpe it would have had them.
+template <class Exact>
+CUresult alloc_exactly(CUdeviceptr& pointer, std::size_t bytes, Exact&& exact) {
+    const CUresult result = exact();
+    if (result == CUDA_SUCCESS) {
+        process::objects_exist();
+        device_owned::add(address(pointer), bytes, "no device memory was left to give it pages of its own");
+    }
+    return result;
+}
+
 template <class C>
 CUresult alloc(const C& call, CUdeviceptr* pointer, std::size_t bytes) {
     const auto padded = Coherence::padded(bytes);
-    const CUresult result = call(pointer, padded != 0 ? padded : bytes);
-    if (result == CUDA_SUCCESS && padded != 0) {
+    if (padded == 0) return call(pointer, bytes);
+    CUresult result = call(pointer, padded);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && padded != bytes) {
+        result = call(pointer, padded);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+            return alloc_exactly(*pointer, bytes, [&] { return call(pointer, bytes); });
+        }
+    }
+    if (result == CUDA_SUCCESS) {
         process::objects_exist();
         coherence().track(address(*pointer), bytes);
     }
@@ -41,8 +60,11 @@ CUresult alloc_pitch(const C& call, CUdeviceptr* pointer, std::size_t* pitch, st
         Inside inside;
         twice([&] { return driver.cuMemFree_v2(rows); });
         result = twice([&] { return driver.cuMemAlloc_v2(&rows, padded); });
-        if (result != CUDA_SUCCESS) return result;
     }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        return alloc_exactly(*pointer, bytes, [&] { return call(pointer, pitch, width, height, element); });
+    }
+    if (result != CUDA_SUCCESS) return result;
     *pointer = rows;
     *pitch = row;
     process::objects_exist();

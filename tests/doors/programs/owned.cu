@@ -127,8 +127,28 @@ static void pinned(int, char**) {
     CHECK(cudaFreeHost(array));
 }
 
+// Ordinary memory, of which there may be too little for whole pages.
+static void short_of(int, char**) {
+    unsigned* array = nullptr;
+    CHECK(cudaMalloc(&array, bytes));
+    use(array, nullptr);
+    finish(array);
+    CHECK(cudaFree(array));
+}
+static void short_of_rows(int, char**) {
+    unsigned* array = nullptr;
+    std::size_t pitch = 0;
+    CHECK(cudaMallocPitch(&array, &pitch, 1000, bytes / 1000 + 3));
+    say("pitch %zu\n", pitch);
+    use(array, nullptr);
+    finish(array);
+    CHECK(cudaFree(array));
+}
+
 int main(int argc, char** argv) {
-    static const Case cases[] = {{"stream_ordered", stream_ordered},
+    static const Case cases[] = {{"short_of", short_of},
+                                 {"short_of_rows", short_of_rows},
+                                 {"stream_ordered", stream_ordered},
                                  {"pool", pool},
                                  {"virtual_memory", virtual_memory},
                                  {"managed", managed},
