@@ -28,7 +28,7 @@ std::size_t Rolling::block_bytes(std::size_t object_bytes, std::size_t configure
 
 // No more than a part of a large object, so that little of it is left to flush when the launch comes.
 std::size_t Rolling::reach_bytes(std::size_t object_bytes, std::size_t configured) const noexcept {
-    constexpr std::size_t kParts = 64, kSmall = std::size_t{1} << 20;
+    constexpr std::size_t kParts = 64, kSmall = std::size_t{2} << 20;  // a huge page
     const auto block = block_bytes(object_bytes, configured);
     if (configured != 0) return block;
     const auto part = std::clamp(object_bytes / kParts, kSmall, kLargest);

@@ -15,6 +15,19 @@ std::uint32_t within(std::int64_t first, std::int32_t step, std::uint32_t wanted
     return static_cast<std::uint32_t>(std::min<std::int64_t>(wanted, room + 1));
 }
 
+// Of a sweep from block to block that is to open `count` from `first` on: how many, so that it ends with a unit.
+std::uint32_t in_units(std::int64_t first, std::int32_t step, std::uint32_t count,
+                       const Sweeps::Limits& limits) noexcept {
+    const auto unit = std::int64_t{limits.unit};
+    if (2 * std::int64_t{count} < unit) return count;
+    // Where it ends, and how far the end is from the boundary that it has passed last.
+    const auto end = step > 0 ? first + count : first + 1 - count;
+    const auto over = step > 0 ? end % unit : (unit - end % unit) % unit;
+    if (over == 0) return count;
+    const auto up = count + unit - over, down = count - over;
+    return static_cast<std::uint32_t>(up <= limits.most ? up : down > 0 ? down : count);
+}
+
 }  // namespace
 
 // A sweep that foresaw this fault, or whose last two distances were the one to this fault.
@@ -75,7 +88,8 @@ Sweeps::Reach Sweeps::fault(const Fault& fault, const Limits& limits) noexcept {
     const auto next = std::int64_t{fault.block} + std::int64_t{s.step} * reach.open.count;
     // What is written is sent back whole: blocks between which others lie are opened for writing one by one.
     const auto most = neighbours ? limits.most : fault.is_write ? 1 : std::min(limits.most, kMostStrided);
-    s.count = within(next, s.step, std::min(2 * reach.open.count, most), limits.blocks);
+    const auto twice = std::min(2 * reach.open.count, most);
+    s.count = within(next, s.step, neighbours ? in_units(next, s.step, twice, limits) : twice, limits.blocks);
     s.next = s.count != 0 ? static_cast<std::uint32_t>(next) : 0;
     if (foreseen) reach.ahead = {s.next, s.step, s.count};
     return reach;

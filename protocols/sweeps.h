@@ -38,8 +38,10 @@ public:
         bool is_write;
     };
     struct Limits {
-        std::uint32_t blocks;  // of the object
-        std::uint32_t most;    // blocks that one fault may open; 1: each fault opens its own alone
+        std::uint32_t blocks;    // of the object
+        std::uint32_t most;      // blocks that one fault may open; 1: each fault opens its own alone
+        std::uint32_t unit = 1;  // what is opened ends where so many blocks end, counted from the first, once it is
+                                 // half as much
     };
     struct Reach {
         Stretch open;            // begins with the faulting block

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -24,8 +25,10 @@ constexpr std::size_t kMaxSegments = 4096;
 
 // A chunk's way to being pinned. Used once: most chunks of a program that touches sparsely stay there.
 enum class Pin : std::uint8_t { Unused, UsedOnce, Busy, Pinned, Refused };
+enum class Pages : std::uint8_t { Small, Asked, Huge };
 struct Chunk {
     std::atomic<Pin> pin{Pin::Unused};
+    std::atomic<Pages> pages{Pages::Small};
     std::atomic<void*> context{nullptr};
 };
 
@@ -42,6 +45,7 @@ constinit std::atomic<std::size_t> segment_count{0};
 
 std::mutex mutex;
 std::size_t idle_touched = 0;  // bytes in free ranges that may still own pages
+constinit std::atomic<bool> huge_pages_to_be_had{true};
 
 std::map<std::byte*, std::size_t>& free_ranges() {
     static auto* ranges = new std::map<std::byte*, std::size_t>;
@@ -63,23 +67,38 @@ std::size_t chunk_of(const Segment& segment, const std::byte* view) noexcept {
 
 std::size_t idle_bound() noexcept { return machine::physical_memory() / 8; }
 
+// Shared memory that begins on a huge page, in memory and in itself. The kernel promises only a page: one chunk more is
+// reserved, and what is left over given back.
+std::byte* map_aligned(std::size_t size) noexcept {
+    const auto reserved = size + Arena::kChunk;
+    auto* raw =
+        static_cast<std::byte*>(mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (raw == MAP_FAILED) return nullptr;
+    const auto before = (Arena::kChunk - reinterpret_cast<std::uintptr_t>(raw) % Arena::kChunk) % Arena::kChunk;
+    auto* const view = raw + before;
+    if (mmap(view, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
+        MAP_FAILED) {
+        munmap(raw, reserved);
+        return nullptr;
+    }
+    if (before != 0) munmap(raw, before);
+    munmap(view + size, reserved - before - size);
+    return view;
+}
+
 bool add_segment(std::size_t at_least) {
     const auto index = segment_count.load(std::memory_order_relaxed);
     if (index == kMaxSegments) return false;
     const auto size = std::max(kSegment, (at_least + Arena::kChunk - 1) / Arena::kChunk * Arena::kChunk);
-    // One chunk more, to align: the kernel promises only a page.
-    auto* raw = static_cast<std::byte*>(
-        mmap(nullptr, size + Arena::kChunk, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    if (raw == MAP_FAILED) return false;
-    const auto misaligned = reinterpret_cast<std::uintptr_t>(raw) % Arena::kChunk;
-    auto* view = misaligned == 0 ? raw : raw + (Arena::kChunk - misaligned);
+    auto* const view = map_aligned(size);
+    if (view == nullptr) return false;
     // Inherited by every mapping made from it: a forked child has no device and must not write our copies.
-    const bool kept_from_children = madvise(raw, size + Arena::kChunk, MADV_DONTFORK) == 0;
+    const bool kept_from_children = madvise(view, size, MADV_DONTFORK) == 0;
     // A length of 0 duplicates a shared mapping instead of moving it (mremap(2)).
     auto* closed = static_cast<std::byte*>(kept_from_children ? mremap(view, 0, size, MREMAP_MAYMOVE) : MAP_FAILED);
     if (closed == MAP_FAILED || mprotect(closed, size, PROT_NONE) != 0) {
         if (closed != MAP_FAILED) munmap(closed, size);
-        munmap(raw, size + Arena::kChunk);
+        munmap(view, size);
         return false;
     }
     auto& segment = segments[index];
@@ -101,6 +120,27 @@ std::byte* place_in(std::byte* begin, std::size_t length, std::size_t size) noex
     return static_cast<std::size_t>(start - begin) + size <= length ? start : nullptr;
 }
 
+// Before the chunk is pinned: pinned pages stay what they are.
+void make_huge(Chunk& chunk, std::byte* at) noexcept {
+#ifndef MADV_COLLAPSE
+    constexpr int MADV_COLLAPSE = 25;
+#endif
+    if (chunk.pages.load(std::memory_order_relaxed) != Pages::Small ||
+        !huge_pages_to_be_had.load(std::memory_order_relaxed) ||
+        chunk.pages.exchange(Pages::Asked, std::memory_order_relaxed) != Pages::Small) {
+        return;
+    }
+    const int saved = errno;
+    static_cast<void>(*static_cast<volatile std::byte*>(at));  // the kernel wants a page to begin with
+    if (madvise(at, Arena::kChunk, MADV_COLLAPSE) == 0) {
+        chunk.pages.store(Pages::Huge, std::memory_order_relaxed);
+    } else if (errno != EAGAIN && errno != EBUSY) {
+        // Not with this kernel, or not with this process, or memory is in pieces: to look for more would cost time.
+        huge_pages_to_be_had.store(false, std::memory_order_relaxed);
+    }
+    errno = saved;
+}
+
 void unpin(Chunk& chunk, std::byte* view) noexcept {
     if (chunk.pin.load(std::memory_order_acquire) == Pin::Pinned) {
         ContextScope scope(chunk.context.load(std::memory_order_relaxed));
@@ -120,6 +160,7 @@ void trim(std::byte* view, std::size_t size) noexcept {
         auto* at = segment->view.load(std::memory_order_relaxed) + i * Arena::kChunk;
         unpin(segment->chunks[i], at);
         madvise(at, Arena::kChunk, MADV_REMOVE);
+        segment->chunks[i].pages.store(Pages::Small, std::memory_order_relaxed);
     }
 }
 
@@ -175,6 +216,20 @@ std::byte* Arena::closed(std::byte* view) noexcept {
     return segment->closed + (view - segment->view.load(std::memory_order_relaxed));
 }
 
+void Arena::use_huge_pages(std::byte* view, std::size_t size) noexcept {
+    Segment* segment = segment_of(view);
+    auto* const base = segment->view.load(std::memory_order_relaxed);
+    const auto begin = static_cast<std::size_t>(view - base);
+    for (auto i = (begin + kChunk - 1) / kChunk; i < (begin + size) / kChunk; ++i) {
+        make_huge(segment->chunks[i], base + i * kChunk);
+    }
+}
+
+bool Arena::huge(const std::byte* view) noexcept {
+    const Segment* segment = segment_of(view);
+    return segment->chunks[chunk_of(*segment, view)].pages.load(std::memory_order_relaxed) == Pages::Huge;
+}
+
 bool Arena::used(const std::byte* view) noexcept {
     const Segment* segment = segment_of(view);
     return segment->chunks[chunk_of(*segment, view)].pin.load(std::memory_order_relaxed) != Pin::Unused;
@@ -200,6 +255,7 @@ bool Arena::pinned(std::byte* view, Pinning pinning) noexcept {
     if (done) {
         CUcontext context = nullptr;
         driver.cuCtxGetCurrent(&context);
+        make_huge(chunk, base + index * kChunk);
         chunk.context.store(context, std::memory_order_relaxed);
         done = driver.cuMemHostRegister_v2(base + index * kChunk, kChunk, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
         if (!done) pinned::give_back(kChunk);

@@ -123,6 +123,7 @@ private:
                trace::Fault& traced) noexcept;
     void take_neighbours(Run& run, const Stretch& stretch, Event event, State next) noexcept;
     void map_pages(const Run& run) noexcept;
+    void use_huge_pages(const Run& run) noexcept;
     CUresult bring(const Run& run, Event event, State next, bool unordered, std::size_t& fetched) noexcept;
     bool lock_if_missing(Object& object, std::uint32_t index) const noexcept;
     std::uint32_t open_arrived(Object& object, const Stretch& stretch) noexcept;

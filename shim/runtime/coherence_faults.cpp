@@ -50,6 +50,13 @@ std::size_t span_bytes(const Object& object, std::uint32_t first, std::uint32_t 
     return object.offset_of(last) + object.bytes_of(last) - object.offset_of(first);
 }
 
+// 1: its blocks and huge pages do not go together.
+std::uint32_t blocks_in_huge_page(const Object& object) noexcept {
+    const auto block = object.block_bytes();
+    const bool fit = object.base % Arena::kChunk == 0 && Arena::kChunk % block == 0;
+    return fit ? static_cast<std::uint32_t>(Arena::kChunk / block) : 1;
+}
+
 }  // namespace
 
 // Neighbouring blocks of an object, locked.
@@ -147,7 +154,7 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     if (sweeping) {
         const auto most = protocol_->reach_bytes(object.size, block_size_) / object.block_bytes();
         reach = thread_sweeps->fault({&object, serial, index, access.is_write},
-                                     {object.blocks(), static_cast<std::uint32_t>(most)});
+                                     {object.blocks(), static_cast<std::uint32_t>(most), blocks_in_huge_page(object)});
         if (reach.scattered) {
             const auto guess = std::min(most, std::max(Scatter::kBytes / object.block_bytes(), std::size_t{1}));
             reach.open.count = std::min(object.scatter.reach(object.blocks(), static_cast<std::uint32_t>(guess)),
@@ -156,6 +163,7 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     }
     Run run{object, index, 1};
     if (reach.open.contiguous()) take_neighbours(run, reach.open, event, next);
+    use_huge_pages(run);
 
     std::size_t fetched = 0;
     auto result = bring(run, event, next, unordered, fetched);
@@ -227,6 +235,15 @@ void Coherence::take_neighbours(Run& run, const Stretch& stretch, Event event, S
     }
 }
 
+// Of what is opened in so large parts everything will be used, and what lies beside it in a huge page, too.
+void Coherence::use_huge_pages(const Run& run) noexcept {
+    if (run.bytes() < Arena::kChunk / 2) return;
+    const auto begin = run.object.offset_of(run.first) / Arena::kChunk * Arena::kChunk;
+    const auto end =
+        (run.object.offset_of(run.first) + run.bytes() + Arena::kChunk - 1) / Arena::kChunk * Arena::kChunk;
+    Arena::use_huge_pages(run.object.view + begin, std::min(end, run.object.size) - begin);
+}
+
 // A sweep will touch all of it: its pages are mapped at once, not trap by trap.
 void Coherence::map_pages(const Run& run) noexcept {
     Object& object = run.object;
@@ -236,7 +253,7 @@ void Coherence::map_pages(const Run& run) noexcept {
             const auto bytes = span_bytes(object, first, last);
             const auto offset = object.offset_of(first);
             copiers::map_pages(reinterpret_cast<void*>(object.base + offset), bytes,
-                               !Arena::used(object.view + offset));
+                               !Arena::used(object.view + offset) && !Arena::huge(object.view + offset));
             for (auto i = first; i <= last; ++i) object.block(i).map();
             helpers_wanted_.store(true, std::memory_order_relaxed);
         });

@@ -79,7 +79,7 @@ if not problems:
     cases["large"] = sys.argv[1]
     large = run("large", "first")
     want("large: ahead", large["bytes_ahead_used"] > 2 * 190 << 20, large)
-    again = run("resets", "first", HPE_PINNED_LIMIT="4M")
+    again = run("resets", "first", HPE_PINNED_LIMIT="6M")
     want("resets: what was pinned is given back", again["bytes_ahead_used"] >= 20 << 20, again)
     nothing = run("once", "first", HPE_PINNED_LIMIT="1M")
     want("nothing may be pinned: nothing is fetched ahead", nothing["bytes_ahead_used"] == 0, nothing)
@@ -105,11 +105,11 @@ if not problems:
         want(f"{case}: moves what is touched", moved <= 3 * (24 + 4) * 65536, totals[case])
     # All of the first window but the one block that was used; and not what another window has sent for again.
     for total in (totals["sent_for_twice"], firsts["sent_for_twice"]):
-        want("sent_for_twice: waste", total["bytes_ahead_wasted"] == 15 * 65536, total)
-    # What was on its way when something came in between is all that a wrong guess cost: one window of 1 MiB.
+        want("sent_for_twice: waste", total["bytes_ahead_wasted"] == 19 * 65536, total)
+    # What was on its way when something came in between is all that a wrong guess cost: one window of 2 MiB.
     for case in ("kernel_between", "memset_between", "copy_between", "graph_between"):
         for total in (totals[case], firsts[case]):
-            want(f"{case}: waste", 0 < total["bytes_ahead_wasted"] <= 1 << 20, total)
+            want(f"{case}: waste", 0 < total["bytes_ahead_wasted"] <= 2 << 20, total)
 if runs < 170:
     problems.append(f"only {runs} runs")
 print("\n".join(problems[:20]) or f"{runs} runs")

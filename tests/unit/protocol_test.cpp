@@ -254,7 +254,7 @@ TEST_CASE("adaptive blocks are small, but not too many; a fault opens a part of 
         {4096, 4096, 4096},
         {64 * kKiB, 64 * kKiB, 64 * kKiB},
         {300 * kKiB, 64 * kKiB, 320 * kKiB},
-        {32 * kMiB, 64 * kKiB, kMiB},
+        {32 * kMiB, 64 * kKiB, 2 * kMiB},
         {256 * kMiB, 64 * kKiB, 4 * kMiB},
         {kGiB, 64 * kKiB, 16 * kMiB},
         {2 * kGiB, 128 * kKiB, 32 * kMiB},

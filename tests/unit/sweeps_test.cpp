@@ -14,7 +14,8 @@ namespace {
 
 // One object, all closed at first. What is sent for ahead arrives at once, but is open only once a fault opens it.
 struct Thread {
-    explicit Thread(std::uint32_t blocks, std::uint32_t most) : limits{blocks, most}, open(blocks) {}
+    explicit Thread(std::uint32_t blocks, std::uint32_t most, std::uint32_t unit = 1)
+        : limits{blocks, most, unit}, open(blocks) {}
 
     void touch(std::uint32_t block, bool is_write = false) {
         if (open[block]) return;
@@ -66,6 +67,32 @@ TEST_CASE("a sweep that begins elsewhere begins with one block, and nothing is f
     t.touch(501);
     CHECK(t.last.open.count == 2);
     CHECK(t.last.ahead.count == 4);
+}
+
+TEST_CASE("what a sweep opens ends with a unit, as soon as it is half of one") {
+    for (const bool back : {false, true}) {
+        for (const std::uint32_t begin : {0u, 1u, 31u, 32u, 45u}) {
+            Thread t(1000, 64, 32);
+            std::uint32_t small = 0;
+            for (std::uint32_t i = begin; i < 1000; ++i) {
+                const auto before = t.faults;
+                t.touch(back ? 999 - i : i);
+                if (t.faults == before) continue;
+                const auto& open = t.last.open;
+                const auto end = back ? 1000 - open.at(open.count) - 1 : open.at(open.count);
+                INFO("from " << begin << (back ? " back" : "") << ": " << open.count << " at " << open.first);
+                CHECK(open.count <= 64);
+                if (open.count < 16) {
+                    ++small;
+                } else if (end < 1000) {
+                    CHECK((back ? open.at(open.count - 1) : end) % 32 == 0);
+                }
+            }
+            CHECK(t.opened == 1000 - begin);
+            CHECK(small <= 6);  // 1, 2, 4, 8, what a unit wanted to its end, and what was left
+            CHECK(t.faults <= 6 + 1000 / 32);
+        }
+    }
 }
 
 TEST_CASE("backwards, too") {
