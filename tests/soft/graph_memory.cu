@@ -340,10 +340,13 @@ static void too_much(cudaMemAllocNodeParams p) {
     CUDA(cudaDeviceSynchronize());
     CUDA(cudaGraphExecDestroy(exec));
     CUDA(cudaGraphDestroy(graph));
-    CUDA(cudaDeviceGraphMemTrim(0));  // an H200 keeps what it could get
+    CUDA(cudaDeviceGraphMemTrim(0));
 }
 
 static void refusals() {
+    int* device;
+    int host;
+    CUDA(cudaMalloc(&device, 4));  // now: an H200 does not give back what too_much() made it reserve
     std::size_t free_bytes, total;
     CUDA(cudaMemGetInfo(&free_bytes, &total));
     cudaGraph_t graph;
@@ -362,9 +365,6 @@ static void refusals() {
     p = wanted();
     p.poolProps.handleTypes = cudaMemHandleTypePosixFileDescriptor;
     FAILS(cudaErrorNotSupported, cudaGraphAddMemAllocNode(&node, graph, nullptr, 0, &p));
-    int* device;
-    int host;
-    CUDA(cudaMalloc(&device, 4));
     FAILS(cudaErrorInvalidValue,
           cudaGraphAddMemcpyNode1D(&node, graph, nullptr, 0, &host, device, 0, cudaMemcpyDeviceToHost));
     FAILS(cudaErrorInvalidValue, cudaGraphAddEventRecordNode(&node, graph, nullptr, 0, nullptr));
