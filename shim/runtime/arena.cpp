@@ -134,8 +134,8 @@ void make_huge(Chunk& chunk, std::byte* at) noexcept {
     static_cast<void>(*static_cast<volatile std::byte*>(at));  // the kernel wants a page to begin with
     if (madvise(at, Arena::kChunk, MADV_COLLAPSE) == 0) {
         chunk.pages.store(Pages::Huge, std::memory_order_relaxed);
-    } else if (errno != EAGAIN && errno != EBUSY) {
-        // Not with this kernel, or not with this process, or memory is in pieces: to look for more would cost time.
+    } else if (errno != EAGAIN) {
+        // Not with this kernel or for this process, or memory is short or in pieces: to look for more would cost time.
         huge_pages_to_be_had.store(false, std::memory_order_relaxed);
     }
     errno = saved;
