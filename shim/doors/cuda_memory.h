@@ -15,14 +15,15 @@ namespace hpe::doors {
 
 inline std::uintptr_t address(CUdeviceptr pointer) { return static_cast<std::uintptr_t>(pointer); }
 
-// Where there is no memory left for pages of its own (which may come back a moment later), but for the bytes that the
-// program asked for: without libhpe it would have had them.
+// There is no memory left for pages of its own, but perhaps for the bytes that the program asked for: without libhpe it
+// would have them. Whose CPU uses objects is told that there is none: the CPU could not use this one.
 template <class Exact>
-CUresult alloc_exactly(CUdeviceptr& pointer, std::size_t bytes, Exact&& exact) {
+CUresult alloc_exactly(const CUdeviceptr* pointer, std::size_t bytes, Exact&& exact) {
+    if (coherence().used_by_cpu()) return CUDA_ERROR_OUT_OF_MEMORY;
     const CUresult result = exact();
     if (result == CUDA_SUCCESS) {
         process::objects_exist();
-        device_owned::add(address(pointer), bytes, "no device memory was left to give it pages of its own");
+        device_owned::add(address(*pointer), bytes, "no device memory was left to give it pages of its own");
     }
     return result;
 }
@@ -33,9 +34,9 @@ CUresult alloc(const C& call, CUdeviceptr* pointer, std::size_t bytes) {
     if (padded == 0) return call(pointer, bytes);
     CUresult result = call(pointer, padded);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && padded != bytes) {
-        result = call(pointer, padded);
+        result = call(pointer, padded);  // it may have come back
         if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-            return alloc_exactly(*pointer, bytes, [&] { return call(pointer, bytes); });
+            return alloc_exactly(pointer, bytes, [&] { return call(pointer, bytes); });
         }
     }
     if (result == CUDA_SUCCESS) {
@@ -62,7 +63,7 @@ CUresult alloc_pitch(const C& call, CUdeviceptr* pointer, std::size_t* pitch, st
         result = twice([&] { return driver.cuMemAlloc_v2(&rows, padded); });
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-        return alloc_exactly(*pointer, bytes, [&] { return call(pointer, pitch, width, height, element); });
+        return alloc_exactly(pointer, bytes, [&] { return call(pointer, pitch, width, height, element); });
     }
     if (result != CUDA_SUCCESS) return result;
     *pointer = rows;

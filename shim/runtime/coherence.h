@@ -42,6 +42,8 @@ public:
     // --- objects -----------------------------------------------------------------------------------------------------
     // Size to ask the driver for, so that the allocation shares no page with another. 0: leave the request alone.
     static std::size_t padded(std::size_t requested) noexcept;
+    // Whether the CPU has used an object so far: to this program objects must be shared.
+    bool used_by_cpu() const noexcept { return listed_.load(std::memory_order_acquire) != nullptr; }
     // After the true allocation of `padded(requested)` bytes, in the current context. The allocation is device-owned
     // from then on if it cannot be managed.
     void track(std::uintptr_t base, std::size_t requested);

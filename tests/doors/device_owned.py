@@ -40,4 +40,8 @@ for kind in soft.run([owned], preload=False)[1].decode().split():
                 compare.problem(f"{kind} touch {form}: status {status}, {lines}")
         elif status != -11 or len(lines) != 1 or REASONS[kind] not in lines[0] or not re.search(rb"0x[0-9a-f]{6}", lines[0]):
             compare.problem(f"{kind} touch {form}: status {status}, lines {lines}")
+# A program whose CPU uses objects is better told that there is no memory.
+got = soft.run([owned, "plain", "short_of_used", "use"], HPE_SOFT_FAIL="cuMemAlloc:2:2,cuMemAlloc:3:2")
+if got[0] != 0 or b"second 2\n" not in got[1] or got[2]:
+    compare.problem(f"short of memory, and the CPU uses objects: {got}")
 compare.finish(40)

@@ -144,10 +144,20 @@ static void short_of_rows(int, char**) {
     finish(array);
     CHECK(cudaFree(array));
 }
+// The CPU uses what there was memory for.
+static void short_of_used(int, char**) {
+    unsigned *first = nullptr, *second = nullptr;
+    CHECK(cudaMalloc(&first, bytes));
+    if (plain) first[5] = 1;
+    say("second %d\n", cudaMalloc(&second, bytes));
+    CHECK(cudaFree(second));
+    CHECK(cudaFree(first));
+}
 
 int main(int argc, char** argv) {
     static const Case cases[] = {{"short_of", short_of},
                                  {"short_of_rows", short_of_rows},
+                                 {"short_of_used", short_of_used},
                                  {"stream_ordered", stream_ordered},
                                  {"pool", pool},
                                  {"virtual_memory", virtual_memory},
