@@ -137,30 +137,45 @@ static void against(const Buffers& b, bool to_device) {
                 static_cast<double>(b.bytes) / median(own) / 1e9);
 }
 
-// Threads that copy for a while; the sum of what they moved.
+// Threads that copy for a while: the sum of their rates. Counts copies that ended while all the others were copying,
+// too.
 static double together(const std::vector<std::pair<const Buffers*, bool>>& work) {
+    constexpr int enough = 3;  // of each thread: the driver may need longer for one copy than all are given
+    struct Copier {
+        std::atomic<int> copies{0};
+        double ended = 0;
+        std::thread thread;
+    };
+    std::vector<Copier> copiers(work.size());
+    std::atomic<std::size_t> warm{0};
     std::atomic<bool> go{false}, stop{false};
-    std::atomic<std::size_t> moved{0};
-    std::vector<std::thread> threads;
-    for (const auto& [buffers, to_device] : work) {
-        threads.emplace_back([&, b = buffers, d = to_device] {
-            for (int i = 0; i < 8; ++i) b->copy(d);
+    Clock::time_point begin;
+    for (std::size_t i = 0; i < work.size(); ++i) {
+        copiers[i].thread = std::thread([&, c = &copiers[i], b = work[i].first, to_device = work[i].second] {
+            for (int n = 0; n < 8; ++n) b->copy(to_device);
+            ++warm;
             while (!go.load()) std::this_thread::yield();
-            while (!stop.load()) {
-                b->copy(d);
-                moved += b->bytes;
+            for (;;) {
+                b->copy(to_device);
+                if (stop.load()) return;
+                c->ended = seconds_since(begin);
+                ++c->copies;
             }
         });
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // all have warmed up
-    const auto begin = Clock::now();
+    while (warm.load() < work.size()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    begin = Clock::now();
     go = true;
-    std::this_thread::sleep_for(std::chrono::duration<double>(4 * patience));
+    const auto done = [&](const Copier& c) { return c.copies.load() >= enough; };
+    while (seconds_since(begin) < 4 * patience || !std::all_of(copiers.begin(), copiers.end(), done))
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
     stop = true;
-    const auto bytes = moved.load();
-    const auto took = seconds_since(begin);
-    for (auto& t : threads) t.join();
-    return static_cast<double>(bytes) / took / 1e9;
+    double sum = 0;
+    for (std::size_t i = 0; i < work.size(); ++i) {
+        copiers[i].thread.join();
+        sum += static_cast<double>(work[i].first->bytes) * copiers[i].copies.load() / copiers[i].ended;
+    }
+    return sum / 1e9;
 }
 
 int main(int argc, char** argv) {
