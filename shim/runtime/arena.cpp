@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 
+#include "shim/base/advice.h"
 #include "shim/base/machine.h"
 #include "shim/runtime/pinned.h"
 #include "shim/runtime/real.h"
@@ -122,16 +123,14 @@ std::byte* place_in(std::byte* begin, std::size_t length, std::size_t size) noex
 
 // Before the chunk is pinned: pinned pages stay what they are.
 void make_huge(Chunk& chunk, std::byte* at) noexcept {
-#ifndef MADV_COLLAPSE
-    constexpr int MADV_COLLAPSE = 25;
-#endif
     if (chunk.pages.load(std::memory_order_relaxed) != Pages::Small ||
         !huge_pages_to_be_had.load(std::memory_order_relaxed) ||
         chunk.pages.exchange(Pages::Asked, std::memory_order_relaxed) != Pages::Small) {
         return;
     }
     const int saved = errno;
-    static_cast<void>(*static_cast<volatile std::byte*>(at));  // the kernel wants a page to begin with
+    constexpr std::size_t kPage = 4096;
+    madvise(at, kPage, MADV_POPULATE_READ);  // the kernel wants one to begin with
     if (madvise(at, Arena::kChunk, MADV_COLLAPSE) == 0) {
         chunk.pages.store(Pages::Huge, std::memory_order_relaxed);
     } else if (errno != EAGAIN) {

@@ -2,8 +2,6 @@
 // Two queues of jobs, for few and for all helpers. Helpers and callers take the parts of a job by counting them.
 #include "shim/runtime/copiers.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -11,6 +9,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "shim/base/advice.h"
 #include "shim/base/shared_copy.h"
 #include "shim/base/stream_copy.h"
 #include "shim/base/thread.h"
@@ -130,12 +129,7 @@ void pause() noexcept {
 
 // Reading maps the pages around those that are there already at once, writing takes a trap for each; shared memory is
 // writable then, too, if its mapping is (256 MiB: 31 against 180 ms).
-void map(void* at, std::size_t bytes) noexcept {
-#ifndef MADV_POPULATE_READ
-    constexpr int MADV_POPULATE_READ = 22;  // Linux 5.14
-#endif
-    madvise(at, bytes, MADV_POPULATE_READ);
-}
+void map(void* at, std::size_t bytes) noexcept { madvise(at, bytes, MADV_POPULATE_READ); }
 
 void carry_out(const Rows& rows, Reader reader, trace::Share& share) noexcept {
     if (rows.from == nullptr) return map(rows.to, rows.width);
