@@ -298,9 +298,7 @@ bool InFlight::captured(CUstream stream, Flavour flavour) const noexcept {
 }
 
 CaptureRelaxed::CaptureRelaxed() noexcept {
-    if (in_flight.capturing_anywhere()) {
-        exchanged_ = twice([&] { return driver.cuThreadExchangeStreamCaptureMode(&mode_); }) == CUDA_SUCCESS;
-    }
+    exchanged_ = twice([&] { return driver.cuThreadExchangeStreamCaptureMode(&mode_); }) == CUDA_SUCCESS;
 }
 
 CaptureRelaxed::~CaptureRelaxed() {

@@ -85,14 +85,16 @@ private:
 
 extern constinit InFlight in_flight;
 
-// While any stream is captured, the library's own driver calls must not count as the program's (cuda.h:
-// cuThreadExchangeStreamCaptureMode).
+// The library's own driver calls must not count as the program's, which some captures of streams forbid on every thread
+// (cuda.h: cuThreadExchangeStreamCaptureMode). Whether there is a capture now says nothing: another thread may begin one
+// at any moment.
 class CaptureRelaxed {
 public:
     CaptureRelaxed() noexcept;
     ~CaptureRelaxed();
     CaptureRelaxed(const CaptureRelaxed&) = delete;
     CaptureRelaxed& operator=(const CaptureRelaxed&) = delete;
+    bool sure() const noexcept { return exchanged_; }
 
 private:
     bool exchanged_ = false;

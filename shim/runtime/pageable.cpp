@@ -97,6 +97,7 @@ Attempt attempt(const Copy& copy, const UnderWay& under_way) noexcept {
     const auto stream = named(copy.stream, copy.flavour);
     const CUcontext context = context_if_current(stream);
     if (context == nullptr) return {};
+    const CaptureRelaxed relaxed;
     // What came before in the stream has ended when such a copy returns, and when it begins. Now, so that only the copy
     // is measured, and blocks can be made.
     if (waits) {

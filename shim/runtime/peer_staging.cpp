@@ -349,6 +349,7 @@ Attempt::Attempt(const Copy& copy) noexcept : copy_(copy) {
     const auto stream = named(copy.stream, copy.flavour);
     const auto context = context_if_current(stream);
     if (context == nullptr || (context != copy.to_context && context != copy.from_context)) return;
+    const CaptureRelaxed relaxed;
     learn();
     auto way = ways.choose(class_of(copy.bytes), true);
     const bool measure = ways.measuring(class_of(copy.bytes));
@@ -379,6 +380,7 @@ Attempt::~Attempt() {
 
 CUresult Attempt::enqueue(std::size_t begin, std::size_t bytes, bool& made) noexcept {
     Inside inside;
+    const CaptureRelaxed relaxed;
     trace::Transfer traced(trace::Kind::Staging, "staged copy between devices", bytes);
     Pipeline pipeline(*companion_, named(copy_.stream, copy_.flavour));
     made = pipeline.run(copy_.to + begin, copy_.from + begin, bytes);
@@ -406,6 +408,7 @@ void detail::grant_wishes() noexcept {
     const auto turn = waits.fetch_add(1, std::memory_order_relaxed);
     if ((turn >= 64 && turn % 64 != 0) || in_flight.capturing_anywhere()) return;
     Inside inside;
+    const CaptureRelaxed relaxed;
     if (!in_flight.idle_after_wait()) return;
     for (auto& companions : all) {
         if (companions.context.load(std::memory_order_acquire) == nullptr) break;

@@ -15,24 +15,6 @@ constinit Peers peers;
 
 namespace {
 
-// Captures of other threads may begin at any moment: CaptureRelaxed would only see those that are there already.
-class NeverInCapture {
-public:
-    NeverInCapture() noexcept {
-        exchanged_ = twice([&] { return driver.cuThreadExchangeStreamCaptureMode(&mode_); }) == CUDA_SUCCESS;
-    }
-    ~NeverInCapture() {
-        if (exchanged_) twice([&] { return driver.cuThreadExchangeStreamCaptureMode(&mode_); });
-    }
-    NeverInCapture(const NeverInCapture&) = delete;
-    NeverInCapture& operator=(const NeverInCapture&) = delete;
-    bool sure() const noexcept { return exchanged_; }
-
-private:
-    bool exchanged_ = false;
-    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
-
 bool device_of(CUcontext context, CUdevice& device) noexcept {
     ContextScope scope(context);
     return scope.result() == CUDA_SUCCESS && twice([&] { return driver.cuCtxGetDevice(&device); }) == CUDA_SUCCESS;
@@ -141,7 +123,7 @@ bool Peers::before_copy(Side to, Side from) noexcept {
 }
 
 void Peers::enable_pair(Access& there, Access& back) noexcept {
-    const NeverInCapture relaxed;
+    const CaptureRelaxed relaxed;
     if (!relaxed.sure()) return;
     const auto enable = [&](Access& access, const Access& other) {
         if (access.state != State::Wanted) return;

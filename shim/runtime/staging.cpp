@@ -72,19 +72,17 @@ void grow(Pool& pool, unsigned more) noexcept {
     }
 }
 
-// Whether the block may be written. With `wait` it waits; then only an error says no.
+// Whether the block may be written. With `wait` it waits; then only an error says no. Without, a question that fails is
+// no answer, and no reason to wait: the device may be waiting for this thread.
 bool is_free(Block& block, bool wait, CUresult& result) noexcept {
     if (!block.in_flight) return true;
-    auto said = wait ? CUDA_ERROR_NOT_READY : driver.cuEventQuery(block.event);
-    // A question that fails is asked again, and then waits for its answer.
-    if (said != CUDA_SUCCESS && (wait || said != CUDA_ERROR_NOT_READY)) {
-        said = twice([&] { return driver.cuEventSynchronize(block.event); });
-    }
+    const auto said = wait ? twice([&] { return driver.cuEventSynchronize(block.event); })
+                           : driver.cuEventQuery(block.event);
     if (said == CUDA_SUCCESS) {
         block.in_flight = false;
         return true;
     }
-    if (said != CUDA_ERROR_NOT_READY) {
+    if (wait) {
         block.broken = true;
         result = said;
     }

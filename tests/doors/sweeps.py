@@ -45,6 +45,7 @@ for case in cases:
     if case.endswith("_between") or case in ("threads", "devices") or cases[case] == sys.argv[2]:
         run(case, **SLOW)
         run(case, HPE_BLOCK_SIZE="1M", HPE_PINNED_LIMIT="4M")
+run("captures_meanwhile", HPE_PROTOCOL="lazy", **SLOW)
 
 
 def want(what, holds, *shown):

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What the CPU wrote is on its way to the device while the program goes on.
 #include <algorithm>
+#include <chrono>
+#include <memory>
 #include <thread>
 
 #include "swept.h"
@@ -193,10 +195,46 @@ void callback_before_first_launch() {
     CHECK(cudaStreamDestroy(first));
     CHECK(cudaStreamDestroy(second));
 }
+// Another thread captures a stream of its own, again and again, in the mode that forbids most to all threads.
+void captures_meanwhile() {
+    cudaStream_t captured, stream;
+    CHECK(cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    // Each is fetched and sent for the first time then, in many steps.
+    constexpr int kObjects = 6;
+    std::vector<std::unique_ptr<Swept>> swept;
+    for (int i = 0; i < kObjects; ++i) swept.push_back(std::make_unique<Swept>());
+    Word* other = nullptr;
+    CHECK(cudaMalloc(&other, sizeof(Word)));
+    std::atomic<bool> done{false};
+    std::thread worker([&] {
+        for (const auto& s : swept) {
+            s->kernel(1, stream);
+            s->read(0, s->size());
+            s->write(0, s->size(), 2);
+            s->kernel(3, stream);
+            s->read(0, s->size());
+        }
+        done = true;
+    });
+    while (!done) {
+        cudaGraph_t graph;
+        CHECK(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal));
+        fill<<<1, 1, 0, captured>>>(other, 0);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        CHECK(cudaStreamEndCapture(captured, &graph));
+        CHECK(cudaGraphDestroy(graph));
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));  // what begins without a capture meets the next
+    }
+    worker.join();
+    CHECK(cudaFree(other));
+    CHECK(cudaStreamDestroy(captured));
+    CHECK(cudaStreamDestroy(stream));
+}
 
 constexpr Case cases[] = {
     CASE(flushes_between),         CASE(flushes_before_launches),      CASE(flushes_before_copies),
-    CASE(callback_while_flushing), CASE(callback_before_first_launch),
+    CASE(callback_while_flushing), CASE(callback_before_first_launch), CASE(captures_meanwhile),
 };
 
 }  // namespace

@@ -277,6 +277,51 @@ static void capture() {
     cudaGetLastError();
 }
 
+// A copy that waits for what came before it, while another thread begins to capture a stream.
+static void capture_meanwhile() {
+    const std::size_t n = 4 * kMiB;
+    Device d(n);
+    Bytes host(n), got(n);
+    cudaStream_t captured;
+    CHECK(cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking));
+    add_one_to(d.p, n);
+    for (int i = 0; i < 16; ++i) {
+        CHECK(cudaMemcpy(d.p, host.data(), n, to_device));
+        CHECK(cudaMemcpy(got.data(), d.p, n, to_host));
+    }
+    Device other(n);
+    for (int round = 0; round < 4; ++round) {
+        fill(host.data(), n, round);
+        static std::atomic<bool> open;
+        open = false;
+        CHECK(cudaLaunchHostFunc(
+            nullptr,
+            [](void*) {
+                while (!open) usleep(100);
+            },
+            nullptr));
+        std::atomic<bool> begun{false};
+        std::thread copies([&] {
+            begun = true;
+            if (round % 2 == 0) {
+                CHECK(cudaMemcpy(d.p, host.data(), n, to_device));
+            } else {
+                CHECK(cudaMemcpy(got.data(), d.p, n, to_host));
+            }
+        });
+        while (!begun) std::this_thread::yield();
+        usleep(20000);  // it waits
+        cudaGraph_t graph;
+        CHECK(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal));
+        open = true;
+        copies.join();
+        add_one_to(other.p, n, captured);
+        CHECK(cudaStreamEndCapture(captured, &graph));
+        CHECK(cudaGraphDestroy(graph));
+        if (round % 2 != 0) WANT(is(got.data(), n, round - 1));
+    }
+}
+
 static void child() {
     const std::size_t n = 4 * kMiB;
     Device d(n);
@@ -394,6 +439,7 @@ constexpr Case cases[] = {{"sizes", sizes},
                           {"known_memory", known_memory},
                           {"too_long", too_long},
                           {"capture", capture},
+                          {"capture_meanwhile", capture_meanwhile},
                           {"own_handler", own_handler},
                           {"child", child},
                           {"reset", reset},
