@@ -8,12 +8,15 @@
 // when it leaves: threads that launch at once touch no cache line in common. Faults pay instead: they look at every
 // slot.
 //
-// Threads: any; async-signal-safe (a futex through std::atomic::wait). Not recursive.
+// Threads: any; async-signal-safe (a futex through std::atomic::wait). Not recursive: a signal handler that interrupts
+// a thread in the room finds this_thread.in_room, and must not enter.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+
+#include "shim/base/thread.h"
 
 namespace hpe {
 
@@ -97,8 +100,12 @@ private:
 
 class LaunchInRoom {
 public:
-    explicit LaunchInRoom(Room& room) noexcept : room_(room), slot_(room.enter_launch()) {}
-    ~LaunchInRoom() { room_.leave_launch(slot_); }
+    explicit LaunchInRoom(Room& room) noexcept
+        : room_(room), slot_((this_thread.in_room = true, room.enter_launch())) {}
+    ~LaunchInRoom() {
+        room_.leave_launch(slot_);
+        this_thread.in_room = false;
+    }
     LaunchInRoom(const LaunchInRoom&) = delete;
     LaunchInRoom& operator=(const LaunchInRoom&) = delete;
     unsigned slot() const noexcept { return slot_; }
@@ -110,8 +117,14 @@ private:
 
 class FaultInRoom {
 public:
-    explicit FaultInRoom(Room& room) noexcept : room_(room) { room_.enter_fault(); }
-    ~FaultInRoom() { room_.leave_fault(); }
+    explicit FaultInRoom(Room& room) noexcept : room_(room) {
+        this_thread.in_room = true;
+        room_.enter_fault();
+    }
+    ~FaultInRoom() {
+        room_.leave_fault();
+        this_thread.in_room = false;
+    }
     FaultInRoom(const FaultInRoom&) = delete;
     FaultInRoom& operator=(const FaultInRoom&) = delete;
 

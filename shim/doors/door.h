@@ -123,14 +123,21 @@ template <class Before, class Real>
 HPE_HOT CUresult device_work(CUstream stream, Flavour flavour, Before&& before, Real&& real) {
     // Captured, not executed: coherence happens when the graph is launched.
     if (in_flight.capturing(stream, flavour)) return real();
-    auto& state = coherence();
-    LaunchInRoom in_room(state.room());
-    if (state.needs_release()) {
-        const CUresult result = before();
-        if (result != CUDA_SUCCESS) return result;
+    auto result = CUDA_SUCCESS;
+    {
+        auto& state = coherence();
+        LaunchInRoom in_room(state.room());
+        if (state.needs_release()) result = before();
+        if (result != CUDA_SUCCESS) [[unlikely]] {
+            return result;
+        }
+        result = real();
+        in_flight.enqueued(stream, flavour, in_room.slot());
     }
-    const CUresult result = real();
-    in_flight.enqueued(stream, flavour, in_room.slot());
+    // By a signal handler.
+    if (this_thread.touched_inside) [[unlikely]] {
+        end_touched_inside();
+    }
     return result;
 }
 

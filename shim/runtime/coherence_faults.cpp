@@ -111,13 +111,17 @@ Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
     if (serial % 2 == 0) return Served::NotOurs;
     // Work that such an access may depend on has finished already, or the program races; and waiting here for a stream
     // that waits for us would never end.
-    const bool unordered = this_thread.in_callback != 0 || this_thread.inside != 0;
+    const bool inside = this_thread.in_callback != 0 || this_thread.inside != 0;
+    // A signal handler, where a launch, a copy or a free was interrupted: the room is not entered twice.
+    const bool interrupted = !inside && this_thread.in_room;
+    const bool unordered = inside || interrupted;
     const bool elsewhere = unordered || on_alternate_stack();
     bool served = false;
     trace::Fault traced(access.address, access.is_write);
     if (unordered) {
+        if (interrupted) with_driver(true, [] { in_flight.wait(); });
         served = serve(*object, serial, access, nullptr, traced);
-        if (this_thread.inside != 0) this_thread.touched_inside = true;
+        if (this_thread.inside != 0 || interrupted) this_thread.touched_inside = true;
     } else {
         with_driver(elsewhere, [&, mine = &sweeps] {
             const auto waited = wait_in_order();

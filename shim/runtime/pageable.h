@@ -52,7 +52,8 @@ CUresult copy(const Copy& copy, Driver&& driver) {
     const auto attempt = detail::attempt(copy, under_way);
     if (attempt.made) return attempt.result;
     if (!attempt.measure) return driver();
-    const CaptureRelaxed relaxed;  // it has waited already, and began before a capture that another thread has begun since
+    const CaptureRelaxed
+        relaxed;  // it has waited already, and began before a capture that another thread has begun since
     const auto begin = detail::now();
     const CUresult result = driver();
     if (result == CUDA_SUCCESS && under_way.alone()) detail::driver_took(copy, detail::now() - begin);

@@ -76,8 +76,8 @@ void grow(Pool& pool, unsigned more) noexcept {
 // no answer, and no reason to wait: the device may be waiting for this thread.
 bool is_free(Block& block, bool wait, CUresult& result) noexcept {
     if (!block.in_flight) return true;
-    const auto said = wait ? twice([&] { return driver.cuEventSynchronize(block.event); })
-                           : driver.cuEventQuery(block.event);
+    const auto said =
+        wait ? twice([&] { return driver.cuEventSynchronize(block.event); }) : driver.cuEventQuery(block.event);
     if (said == CUDA_SUCCESS) {
         block.in_flight = false;
         return true;
