@@ -96,7 +96,8 @@ public:
     std::size_t requested_size = 0;
     std::byte* view = nullptr;  // the always writable mapping of the shadow; owned by the runtime's arena
     void* context = nullptr;    // the CUcontext that owns the device memory
-    std::uint64_t birth = 0;    // device work counter at allocation: until it moves, the device copy holds nothing
+    // Device work counter at allocation, if the device was idle: until it moves, the device copy holds nothing.
+    std::uint64_t birth = 0;
     std::uint32_t report_id = 0;
     std::atomic<bool> shadowed{false};    // the shadow is mapped at `base`
     std::atomic<std::uint32_t> valid{0};  // blocks that the host may hold a copy of; 0: a launch can skip the object

@@ -106,6 +106,7 @@ CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
     auto& state = coherence();
     if (context == nullptr) return true_call();
     LaunchInRoom in_room(state.room());
+    const Coherence::Ending ending(state);
     // What the CPU wrote must be on the device should the context stay.
     const CUresult flushed = state.release();
     if (flushed != CUDA_SUCCESS) log::warn("cannot flush before a context ends: {}", error_name(flushed));

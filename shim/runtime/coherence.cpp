@@ -64,7 +64,9 @@ void Coherence::track(std::uintptr_t base, std::size_t requested) {
     object->requested_size = requested;
     object->view = view;
     object->context = context;
-    object->birth = in_flight.work();
+    // Work that was given before may still write to it: the program can tell a kernel that runs.
+    const auto work = in_flight.work();
+    object->birth = in_flight.idle() ? work : 0;
     object->report_id = report::object_added();
     object->open(block_bytes, words);
     if (!table_.insert(object)) {

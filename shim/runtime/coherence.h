@@ -57,7 +57,23 @@ public:
     void finish_free(Object& object);
     void cancel_free(Object& object);
 
-    // All objects of a context are about to go; what comes back is needed should the true call fail.
+    // All objects of a context are about to go; what comes back is needed should the true call fail. In the room, as a
+    // launch, and inside of an Ending: a fault that finds no object meanwhile looks again when it is over.
+    class Ending {
+    public:
+        explicit Ending(Coherence& coherence) noexcept : coherence_(coherence) {
+            coherence_.ending_.fetch_add(1, std::memory_order_acq_rel);
+        }
+        ~Ending() {
+            coherence_.ends_.fetch_add(1, std::memory_order_acq_rel);
+            coherence_.ending_.fetch_sub(1, std::memory_order_acq_rel);
+        }
+        Ending(const Ending&) = delete;
+        Ending& operator=(const Ending&) = delete;
+
+    private:
+        Coherence& coherence_;
+    };
     struct Kept {
         std::uintptr_t base;
         std::size_t requested;
@@ -155,6 +171,7 @@ private:
     ObjectPool pool_;
     // What a launch looks at, side by side.
     std::atomic<std::uint32_t> hot_objects_{0};  // and one more while a stream waits for flushes instead of the CPU
+    std::atomic<unsigned> ending_{0}, ends_{0};  // contexts that end, and ended or stayed
     std::atomic<bool> callbacks_{false};
     std::atomic<CUresult> damage_{CUDA_SUCCESS};
     Room room_;

@@ -105,16 +105,23 @@ CUresult Coherence::wait_in_order() noexcept {
 }
 
 Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
-    Object* object = table_.find(access.address);
-    if (object == nullptr) return Served::NotOurs;
-    const auto serial = object->serial();
-    if (serial % 2 == 0) return Served::NotOurs;
+    const auto ended = ends_.load(std::memory_order_acquire);
+    Object* object = object_of(access.address);
+    const auto serial = object != nullptr ? object->serial() : 0;
     // Work that such an access may depend on has finished already, or the program races; and waiting here for a stream
     // that waits for us would never end.
     const bool inside = this_thread.in_callback != 0 || this_thread.inside != 0;
     // A signal handler, where a launch, a copy or a free was interrupted: the room is not entered twice.
     const bool interrupted = !inside && this_thread.in_room;
     const bool unordered = inside || interrupted;
+    if (serial % 2 == 0) {
+        // Of a context that is ending, perhaps, and back if it stays.
+        if (unordered ||
+            (ending_.load(std::memory_order_acquire) == 0 && ends_.load(std::memory_order_acquire) == ended))
+            return Served::NotOurs;
+        const FaultInRoom until_then(room_);
+        return table_.find(access.address) != nullptr ? Served::Done : Served::NotOurs;
+    }
     const bool elsewhere = unordered || on_alternate_stack();
     bool served = false;
     trace::Fault traced(access.address, access.is_write);

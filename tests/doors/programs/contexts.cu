@@ -3,7 +3,10 @@
 #include <cuda.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <cerrno>
+#include <memory>
+#include <vector>
 
 #include "program.h"
 
@@ -342,6 +345,68 @@ static void several_devices(int, char**) {
     }
 }
 
+// Another thread retains and releases the context, which stays: the objects do, too, at every moment.
+static void retained_elsewhere(int, char**) {
+    constexpr unsigned kObjects = 500, kReleases = 1500;
+    std::vector<std::unique_ptr<Data>> data;
+    for (unsigned i = 0; i < kObjects; ++i) data.push_back(std::make_unique<Data>(100));
+    CUdevice device = 0;
+    CHECK_CU(cuDeviceGet(&device, 0));
+    std::atomic<unsigned> releases{0};
+    auto releasing = [&] {
+        CUcontext context = nullptr;
+        for (; releases < kReleases; ++releases) {
+            CHECK_CU(cuDevicePrimaryCtxRetain(&context, device));
+            CHECK_CU(cuDevicePrimaryCtxRelease(device));
+            usleep(100);
+        }
+    };
+    const auto thread = start(releasing);
+    unsigned wrong = 0;
+    for (unsigned i = 0; releases < kReleases; i = (i + 37) % kObjects) {
+        wrong += data[i]->touch(i);
+        usleep(10 + i % 50);  // at any moment of a release
+    }
+    pthread_join(thread, nullptr);
+    for (const auto& d : data) wrong += d->check_all();
+    say("%u wrong\n", wrong);
+}
+
+// A kernel that runs already is told of new memory, and fills it.
+struct Told {
+    volatile int state;
+    unsigned* volatile memory;
+};
+static __global__ void fill_when_told(Told* told) {
+    while (told->state == 0) {
+    }
+    for (unsigned i = 0; i < 1000; ++i) told->memory[i] = i * 3;
+    __threadfence_system();
+}
+static void told_of_new_memory(int, char**) {
+    Told* told = nullptr;
+    CHECK(cudaHostAlloc(&told, sizeof *told, cudaHostAllocMapped));
+    told->state = 0;
+    fill_when_told<<<1, 1>>>(told);
+    CHECK(cudaGetLastError());
+    unsigned* memory = nullptr;
+    CHECK(cudaMalloc(&memory, 4000));
+    told->memory = memory;
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    told->state = 1;
+    CHECK(cudaDeviceSynchronize());
+    unsigned host[1000];
+    unsigned* seen = memory;
+    if (!plain) {
+        CHECK(cudaMemcpy(host, memory, sizeof host, cudaMemcpyDeviceToHost));
+        seen = host;
+    }
+    seen[5] = 0;
+    unsigned wrong = 0;
+    for (unsigned i = 0; i < 1000; ++i) wrong += seen[i] != (i == 5 ? 0 : i * 3);
+    say("%u wrong\n", wrong);
+}
+
 int main(int argc, char** argv) {
     static const Case cases[] = {
         {"no_current_context", no_current_context},
@@ -358,6 +423,8 @@ int main(int argc, char** argv) {
         {"sizes", sizes},
         {"huge_size", huge_size},
         {"several_devices", several_devices},
+        {"retained_elsewhere", retained_elsewhere},
+        {"told_of_new_memory", told_of_new_memory},
     };
     return run_case(cases, argc, argv);
 }
