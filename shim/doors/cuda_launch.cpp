@@ -8,21 +8,6 @@
 
 namespace hpe::doors {
 
-namespace {
-
-// The driver tells of a CUkernel, which is what the CUDA runtime launches, by a function of its own.
-bool parameter_of(CUfunction function, std::size_t index, std::size_t& bytes) {
-    std::size_t offset = 0;
-    Inside inside;
-    auto told = driver.cuFuncGetParamInfo(function, index, &offset, &bytes);
-    if (told == CUDA_ERROR_INVALID_HANDLE && driver.cuKernelGetParamInfo != nullptr) {
-        told = driver.cuKernelGetParamInfo(reinterpret_cast<CUkernel>(function), index, &offset, &bytes);
-    }
-    return told == CUDA_SUCCESS;
-}
-
-}  // namespace
-
 void wait_a_while_for_idle() {
     using namespace std::chrono_literals;
     for (const auto end = std::chrono::steady_clock::now() + 1s;
@@ -54,7 +39,7 @@ Arguments::Arguments(CUfunction function, void**& parameters, void**& extra) {
     if (parameters == nullptr) return;
     std::size_t bytes = 0;
     bool moved = is_object(parameters);
-    for (std::size_t i = 0; parameter_of(function, i, bytes); ++i) {
+    for (std::size_t i = 0; loaded_kernels::parameter(function, i, bytes); ++i) {
         pointers_.push_back(parameters[i]);
         values_.emplace_back();
         if (!is_object(parameters[i])) continue;

@@ -15,8 +15,28 @@
 
 namespace hpe::doors {
 
-// The driver reads a launch's arguments while no fault can be served: bring those that lie in objects to the stack's
-// side. Only a program with blocks valid on the host can have put any there.
+// Whether the driver may find arguments of the launch in an object. `extra` may be nullptr.
+HPE_HOT bool may_lie_in_objects(CUfunction function, void** parameters, void** extra) {
+    const auto& state = coherence();
+    if (extra != nullptr || state.may_hold(parameters)) return true;
+    const int count = parameters != nullptr ? loaded_kernels::parameters_of(function) : 0;
+    for (int i = 0; i < count; ++i) {
+        if (state.may_hold(parameters[i])) return true;
+    }
+    return count < 0;
+}
+template <class... Last>
+HPE_HOT bool may_lie_in_objects(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                unsigned, CUstream, void** parameters, Last... extra) {
+    if constexpr (sizeof...(extra) == 1) {
+        return may_lie_in_objects(function, parameters, extra...);
+    } else {
+        return may_lie_in_objects(function, parameters, nullptr);
+    }
+}
+
+// The driver reads a launch's arguments while no fault can be served in its order: bring those that lie in objects to
+// the stack's side.
 class Arguments {
 public:
     Arguments(CUfunction function, void**& parameters, void**& extra);
@@ -81,17 +101,17 @@ CUresult launch_graph(const C& call, CUgraphExec graph, CUstream stream) {
     return launch(call, graph, stream);
 }
 
-// Once objects are in use on the host, or host functions.
+// Once objects are in use on the host, or host functions; or arguments may lie in objects.
 template <class C, class Function, class... Extra>
 [[gnu::noinline]] CUresult launch_prepared(const C& call, Function function, unsigned gx, unsigned gy, unsigned gz,
                                            unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream,
                                            void** parameters, Extra... extra) {
     wait_before_lazy_load(function);
-    if (!coherence().needs_release()) {
-        return launch(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra...);
-    }
     void** more = nullptr;
     if constexpr (sizeof...(extra) == 1) more = (extra, ...);
+    if (!may_lie_in_objects(function, parameters, more)) {
+        return launch(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra...);
+    }
     const Arguments settled(function, parameters, more);
     if constexpr (sizeof...(extra) == 1) {
         return launch(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, more);
@@ -102,7 +122,8 @@ template <class C, class Function, class... Extra>
 
 template <class C, class Function, class... Rest>
 HPE_HOT CUresult launch_kernel(const C& call, Function function, Rest... rest) {
-    if (coherence().needs_release() || coherence().expects_callbacks()) [[unlikely]] {
+    if (coherence().needs_release() || coherence().expects_callbacks() || may_lie_in_objects(function, rest...))
+        [[unlikely]] {
         return after_launch(function, launch_prepared(call, function, rest...));
     }
     return after_launch(function, launch(call, function, rest...));
@@ -114,7 +135,7 @@ CUresult launch_kernel_ex(const C& call, const CUlaunchConfig* config, CUfunctio
     const CUstream stream = config != nullptr ? config->hStream : nullptr;
     wait_before_lazy_load(function);
     const auto true_launch = [&] { return call(config, function, parameters, extra); };
-    if (coherence().needs_release()) {
+    if (may_lie_in_objects(function, parameters, extra)) {
         const Arguments settled(function, parameters, extra);
         return after_launch(function, launch_in(stream, call, true_launch));
     }

@@ -79,6 +79,10 @@ void Coherence::track(std::uintptr_t base, std::size_t requested) {
         device_owned::add(base, size, "it overlaps another allocation");
         return;
     }
+    for (auto low = lowest_.load(); low > base && !lowest_.compare_exchange_weak(low, base);) {
+    }
+    for (auto high = highest_.load(); high < base + size && !highest_.compare_exchange_weak(high, base + size);) {
+    }
     live_objects::add(object);
     protocol_->object_added();
     peers.saw(context);

@@ -47,6 +47,11 @@ public:
     // After the true allocation of `padded(requested)` bytes, in the current context. The allocation is device-owned
     // from then on if it cannot be managed.
     void track(std::uintptr_t base, std::size_t requested);
+    // False: no object ever held the address.
+    bool may_hold(const void* pointer) const noexcept {
+        const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+        return address < highest_.load(std::memory_order_relaxed) && address >= lowest_.load(std::memory_order_relaxed);
+    }
     // The object that starts at / contains the address, or nullptr.
     Object* object_at(std::uintptr_t base) const noexcept;
     Object* object_of(std::uintptr_t address) const noexcept;
@@ -171,7 +176,8 @@ private:
     ObjectPool pool_;
     // What a launch looks at, side by side.
     std::atomic<std::uint32_t> hot_objects_{0};  // and one more while a stream waits for flushes instead of the CPU
-    std::atomic<unsigned> ending_{0}, ends_{0};  // contexts that end, and ended or stayed
+    std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // between them lie all objects that ever were
+    std::atomic<unsigned> ending_{0}, ends_{0};                     // contexts that end, and ended or stayed
     std::atomic<bool> callbacks_{false};
     std::atomic<CUresult> damage_{CUDA_SUCCESS};
     Room room_;

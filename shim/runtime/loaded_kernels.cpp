@@ -7,13 +7,14 @@
 #include <set>
 #include <utility>
 
+#include "shim/base/thread.h"
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/real.h"
 
 namespace hpe::loaded_kernels {
 
 namespace detail {
-constinit std::array<std::atomic<CUfunction>, kPlaces> latest{};
+constinit std::array<std::atomic<std::uint64_t>, kPlaces> latest{};
 }
 
 namespace {
@@ -42,7 +43,21 @@ void detail::add(CUfunction kernel) noexcept {
     } catch (const std::bad_alloc&) {
         return;
     }
-    place(kernel).store(kernel, std::memory_order_relaxed);
+    std::uint64_t parameters = 0;
+    for (std::size_t bytes = 0; parameter(kernel, parameters, bytes);) ++parameters;
+    place(kernel).store(reinterpret_cast<std::uintptr_t>(kernel) | parameters << kAddressBits,
+                        std::memory_order_relaxed);
+}
+
+// The driver tells of a CUkernel, which is what the CUDA runtime launches, by a function of its own.
+bool parameter(CUfunction kernel, std::size_t index, std::size_t& bytes) noexcept {
+    std::size_t offset = 0;
+    Inside inside;
+    auto told = driver.cuFuncGetParamInfo(kernel, index, &offset, &bytes);
+    if (told == CUDA_ERROR_INVALID_HANDLE && driver.cuKernelGetParamInfo != nullptr) {
+        told = driver.cuKernelGetParamInfo(reinterpret_cast<CUkernel>(kernel), index, &offset, &bytes);
+    }
+    return told == CUDA_SUCCESS;
 }
 
 bool known(CUfunction kernel) noexcept {
@@ -54,7 +69,7 @@ bool known(CUfunction kernel) noexcept {
 void forget() noexcept {
     std::scoped_lock lock(mutex);
     kernels().clear();
-    for (auto& place : detail::latest) place.store(nullptr, std::memory_order_relaxed);
+    for (auto& place : detail::latest) place.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace hpe::loaded_kernels

@@ -12,6 +12,13 @@ __global__ void apply(float* data, unsigned n, Weights w) {
     if (i < n) data[i] = data[i] * w.scale + w.shift;
 }
 
+// Takes its time.
+__global__ void decide(Weights* w) {
+    volatile unsigned turns = 0;
+    while (turns < 300000) turns = turns + 1;
+    *w = {2.0f, static_cast<float>(turns)};
+}
+
 struct Call {
     void* pointers[3];
     float* data;
@@ -43,6 +50,20 @@ int main() {
     Checksum checksum;
     checksum.add(data.cpu, n * sizeof(float));
     checksum.print();
+    // What a kernel that still runs will write.
+    const float before = data[7];
+    decide<<<1, 1>>>(&call.gpu->weights);
+    CHECK(cudaGetLastError());
+    to_cpu(call);
+    unsigned count = n;
+    void* pointers[] = {&data.gpu, &count, &c.weights};
+    CHECK(cudaLaunchKernel(apply, dim3(blocks_for(n, 128)), dim3(128), pointers, 0, nullptr));
+    CHECK(cudaDeviceSynchronize());
+    to_cpu(data);
+    if (data[7] != before * 2.0f + 300000.0f) {
+        std::printf("WRONG %f\n", data[7]);
+        return 1;
+    }
     release(data);
     release(call);
     return 0;
