@@ -37,6 +37,9 @@ int program_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept;
 // What to tell the kernel where the program gives a mask to a system call.
 sigset_t kernel_mask(const sigset_t& program) noexcept;
 
+// From such a mask back to what the program gave.
+void show_mask(sigset_t& kernel) noexcept;
+
 // What sigpending(2) tells, as the program sees it.
 void show_pending(sigset_t& pending) noexcept;
 
