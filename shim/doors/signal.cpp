@@ -7,7 +7,7 @@
 // mask too, and may touch objects.
 // Forwarded as they are: everything before the first allocation; signal() and its relatives for other signals.
 // Left out: sigvec (gone from glibc), siginterrupt (no effect on a handler that does not return into a system call),
-// sigwait and signalfd (a fault is never waited for), raw system calls (cannot be interposed).
+// sigwait and signalfd (a fault is never waited for, signals.h), raw system calls (cannot be interposed).
 #include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
