@@ -196,10 +196,10 @@ HPE_DOOR int sigrelse(int signal) noexcept { return one_signal(SIG_UNBLOCK, sign
 HPE_DOOR int sigblock(int mask) noexcept { return old_mask(SIG_BLOCK, mask); }
 HPE_DOOR int sigsetmask(int mask) noexcept { return old_mask(SIG_SETMASK, mask); }
 
-HPE_DOOR int pthread_attr_setsigmask_np(pthread_attr_t* attributes, const sigset_t* mask) noexcept {
+HPE_DOOR int pthread_attr_setsigmask_np(pthread_attr_t* attributes, const sigset_t* mask) {
     return next_attr_setsigmask(attributes, KernelMask(mask));
 }
-HPE_DOOR int pthread_attr_getsigmask_np(const pthread_attr_t* attributes, sigset_t* mask) noexcept {
+HPE_DOOR int pthread_attr_getsigmask_np(const pthread_attr_t* attributes, sigset_t* mask) {
     const int result = next_attr_getsigmask(attributes, mask);
     if (result == 0) hpe::signals::show_mask(*mask);
     return result;

@@ -160,9 +160,11 @@ static void sleeping(int, char**) {
     data->launch();
     raise(SIGUSR1);
     say("epoll_pwait %d\n", epoll_pwait(file, &event, 1, 5000, &all_but));
+#if __GLIBC_PREREQ(2, 35)
     data->launch();
     raise(SIGUSR1);
     say("epoll_pwait2 %d\n", epoll_pwait2(file, &event, 1, &soon, &all_but));
+#endif
     const timespec now = {0, 0};
     say("ppoll %d\n", ppoll(nullptr, 0, &now, nullptr));
     say("blocked %d, %u wrong\n", segv_blocked(), data->work(3));
