@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -36,9 +37,7 @@ bool add_list(const char* text, cpu_set_t& set) noexcept {
     return false;
 }
 
-}  // namespace
-
-bool processors_near(const char* device, cpu_set_t& near, const char* devices) noexcept {
+bool local_processors(const char* device, cpu_set_t& near, const char* devices) noexcept {
     char path[256], text[4096];
     if (std::snprintf(path, sizeof path, "%s/%s/local_cpulist", devices, device) >= static_cast<int>(sizeof path)) {
         return false;
@@ -60,10 +59,23 @@ bool processors_near(const char* device, cpu_set_t& near, const char* devices) n
     return CPU_COUNT(&near) != 0 && !CPU_EQUAL(&near, &mine);
 }
 
+}  // namespace
+
+bool processors_near(const char* device, cpu_set_t& near, const char* devices) noexcept {
+    const int saved = errno;
+    const bool told = local_processors(device, near, devices);
+    errno = saved;
+    return told;
+}
+
 unsigned processors() noexcept {
     cpu_set_t mask;
+    const int saved = errno;
     // Fails where the machine has more processors than the mask has bits; then there are enough.
-    if (sched_getaffinity(0, sizeof mask, &mask) != 0) return CPU_SETSIZE;
+    if (sched_getaffinity(0, sizeof mask, &mask) != 0) {
+        errno = saved;
+        return CPU_SETSIZE;
+    }
     return static_cast<unsigned>(std::max(CPU_COUNT(&mask), 1));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What the machine gives this process: memory and processors.
-// Threads: any; no allocation. Errors: none; where the kernel does not say, a cautious value.
+// Threads: any; no allocation; errno is kept. Errors: none; where the kernel does not say, a cautious value.
 #pragma once
 
 #include <sched.h>

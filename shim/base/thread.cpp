@@ -5,11 +5,25 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 namespace hpe {
 
 int SignalsBlocked::real_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
     constexpr unsigned long kernel_set_bytes = 8;
-    return static_cast<int>(syscall(SYS_rt_sigprocmask, how, set, old, kernel_set_bytes));
+    const int saved = errno;
+    if (syscall(SYS_rt_sigprocmask, how, set, old, kernel_set_bytes) == 0) return 0;
+    const int error = errno;
+    errno = saved;
+    return error;
+}
+
+int SignalsBlocked::libc_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
+    if (set == nullptr) return real_sigmask(how, set, old);
+    sigset_t allowed;
+    sigfillset(&allowed);  // all but those
+    sigandset(&allowed, set, &allowed);
+    return real_sigmask(how, &allowed, old);
 }
 
 bool start_thread(const char* name, void (*body)(void*)) noexcept {

@@ -49,8 +49,11 @@ public:
     SignalsBlocked(const SignalsBlocked&) = delete;
     SignalsBlocked& operator=(const SignalsBlocked&) = delete;
 
-    // The system call itself: pthread_sigmask is one of our doors.
+    // The system call itself: pthread_sigmask is one of our doors. Returns 0 or an error number; errno is kept.
     static int real_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept;
+    // As libc's own pthread_sigmask, which leaves alone the signals that it sends to threads itself (setuid,
+    // pthread_cancel), whatever a program blocks.
+    static int libc_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept;
 
 private:
     sigset_t saved_;

@@ -2,6 +2,7 @@
 // The fault door: a CPU access to an object traps here. Async-signal-safe; runs with all signals blocked.
 #include "shim/runtime/fault.h"
 
+#include <pthread.h>
 #include <ucontext.h>
 
 #include <cerrno>
@@ -45,10 +46,14 @@ void on_fault(int signal, siginfo_t* info, void* context) {
         const auto code = registers[REG_ERR];
         const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
         if ((code & kInstruction) == 0) {
+            // Memory is no cancellation point; a wait for the driver may be one.
+            int cancellation = PTHREAD_CANCEL_ENABLE;
+            pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
             this_thread.in_fault = true;
             const auto served = coherence().serve_fault(
                 {address, (code & kWrite) != 0, static_cast<std::uintptr_t>(registers[REG_RIP])});
             this_thread.in_fault = false;
+            pthread_setcancelstate(cancellation, nullptr);
             if (served == Coherence::Served::Done) {
                 errno = saved;
                 return;

@@ -3,12 +3,14 @@
 // an object with SIGSEGV blocked.
 //
 // Handled: sigaction, signal and its relatives, sigprocmask, pthread_sigmask, sigpending, the BSD and System V mask
-// calls, and the calls that sleep with a mask: a handler that runs meanwhile has that mask too, and may touch objects.
+// calls, the masks of threads to be made, and the calls that sleep with a mask: a handler that runs meanwhile has that
+// mask too, and may touch objects.
 // Forwarded as they are: everything before the first allocation; signal() and its relatives for other signals.
 // Left out: sigvec (gone from glibc), siginterrupt (no effect on a handler that does not return into a system call),
-// sigwait and signalfd (a fault is never waited for), raw system calls (cannot be interposed).
+// sigwait and signalfd (a fault is never waited for, signals.h), raw system calls (cannot be interposed).
 #include <dlfcn.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 
@@ -31,15 +33,21 @@ public:
     explicit constexpr Next(const char* name) noexcept : name_(name) {}
     template <class... A>
     auto operator()(A... arguments) {
+        return find()(arguments...);
+    }
+    // An older libc may lack it.
+    bool exists() { return find() != nullptr; }
+
+private:
+    Function* find() {
         auto* real = found_.load(std::memory_order_relaxed);
         if (real == nullptr) {
             real = reinterpret_cast<Function*>(hpe::real_dlsym(RTLD_NEXT, name_));
             found_.store(real, std::memory_order_relaxed);
         }
-        return real(arguments...);
+        return real;
     }
 
-private:
     const char* const name_;
     std::atomic<Function*> found_{nullptr};
 };
@@ -51,10 +59,13 @@ constinit Next<int(int, fd_set*, fd_set*, fd_set*, const timespec*, const sigset
 constinit Next<int(pollfd*, nfds_t, const timespec*, const sigset_t*)> next_ppoll{"ppoll"};
 constinit Next<int(pollfd*, nfds_t, const timespec*, const sigset_t*, std::size_t)> next_ppoll_chk{"__ppoll_chk"};
 constinit Next<int(int, epoll_event*, int, int, const sigset_t*)> next_epoll_pwait{"epoll_pwait"};
+constinit Next<int(int, epoll_event*, int, const timespec*, const sigset_t*)> next_epoll_pwait2{"epoll_pwait2"};
+constinit Next<int(pthread_attr_t*, const sigset_t*)> next_attr_setsigmask{"pthread_attr_setsigmask_np"};
+constinit Next<int(const pthread_attr_t*, sigset_t*)> next_attr_getsigmask{"pthread_attr_getsigmask_np"};
 
 bool is_ours(int signal) noexcept { return signal == SIGSEGV && hpe::signals::installed(); }
 
-// The mask that a sleeping call gives to the kernel.
+// The mask that a sleeping call or a thread to be made gives to the kernel.
 class KernelMask {
 public:
     explicit KernelMask(const sigset_t* program) noexcept
@@ -83,7 +94,7 @@ sighandler_t set_handler(int signal, sighandler_t handler, int flags) noexcept {
 int change_mask(int how, const sigset_t* set, sigset_t* old) noexcept {
     // In our handler it is the driver that asks, around threads that it makes: not the program's mask.
     if (!hpe::signals::installed() || hpe::this_thread.in_fault) {
-        return hpe::SignalsBlocked::real_sigmask(how, set, old) == 0 ? 0 : errno;
+        return hpe::SignalsBlocked::libc_sigmask(how, set, old);
     }
     return program_sigmask(how, set, old);
 }
@@ -185,7 +196,16 @@ HPE_DOOR int sigrelse(int signal) noexcept { return one_signal(SIG_UNBLOCK, sign
 HPE_DOOR int sigblock(int mask) noexcept { return old_mask(SIG_BLOCK, mask); }
 HPE_DOOR int sigsetmask(int mask) noexcept { return old_mask(SIG_SETMASK, mask); }
 
-// The four are cancellation points: they may be left by an exception.
+HPE_DOOR int pthread_attr_setsigmask_np(pthread_attr_t* attributes, const sigset_t* mask) {
+    return next_attr_setsigmask(attributes, KernelMask(mask));
+}
+HPE_DOOR int pthread_attr_getsigmask_np(const pthread_attr_t* attributes, sigset_t* mask) {
+    const int result = next_attr_getsigmask(attributes, mask);
+    if (result == 0) hpe::signals::show_mask(*mask);
+    return result;
+}
+
+// These are cancellation points: they may be left by an exception.
 HPE_DOOR int sigsuspend(const sigset_t* mask) { return next_sigsuspend(KernelMask(mask)); }
 HPE_DOOR int pselect(int count, fd_set* reads, fd_set* writes, fd_set* others, const timespec* timeout,
                      const sigset_t* mask) {
@@ -200,6 +220,13 @@ HPE_DOOR int __ppoll_chk(pollfd* files, nfds_t count, const timespec* timeout, c
 }
 HPE_DOOR int epoll_pwait(int file, epoll_event* events, int count, int timeout, const sigset_t* mask) {
     return next_epoll_pwait(file, events, count, timeout, KernelMask(mask));
+}
+HPE_DOOR int epoll_pwait2(int file, epoll_event* events, int count, const timespec* timeout, const sigset_t* mask) {
+    if (!next_epoll_pwait2.exists()) {
+        errno = ENOSYS;
+        return -1;
+    }
+    return next_epoll_pwait2(file, events, count, timeout, KernelMask(mask));
 }
 
 }  // extern "C"

@@ -34,6 +34,7 @@ constinit std::atomic<bool> on{false};
 // Guarded by `guard`, which is only ever taken with all signals blocked.
 constinit SpinLock guard;
 constinit struct sigaction program_action = {};
+constinit std::atomic<pid_t> owner{0};  // the process whose disposition that is
 int real_sigaction(int signal, const struct sigaction* action, struct sigaction* old) noexcept {
     static constinit std::atomic<Sigaction*> found{nullptr};
     auto* real = found.load(std::memory_order_relaxed);
@@ -69,6 +70,35 @@ void hide(sigset_t& mask) noexcept {
     sigdelset(&mask, SIGSEGV);
     sigdelset(&mask, kStandIn);
     if (blocks) sigaddset(&mask, kStandIn);
+}
+
+int change_segv(const struct sigaction* action, struct sigaction& before) noexcept {
+    SignalsBlocked blocked;
+    std::scoped_lock lock(guard);
+    before = program_action;
+    // The child of a vfork has our memory, but dispositions of its own.
+    if (owner.load(std::memory_order_relaxed) != getpid()) {
+        struct sigaction its {};
+        if (real_sigaction(SIGSEGV, action, &its) != 0) return -1;
+        if (its.sa_sigaction != on_fault) before = its;
+        return 0;
+    }
+    if (action == nullptr) return 0;
+    // As the kernel and glibc would keep it.
+    program_action = *action;
+    program_action.sa_flags |= kRestorer;
+    sigdelset(&program_action.sa_mask, SIGKILL);
+    sigdelset(&program_action.sa_mask, SIGSTOP);
+    if (put_ours_on_top() == 0) return 0;
+    program_action = before;
+    return -1;
+}
+
+int change_other(int signal, struct sigaction* action, struct sigaction& before) noexcept {
+    if (action != nullptr) hide(action->sa_mask);
+    const int result = real_sigaction(signal, action, &before);
+    if (result == 0) show(before.sa_mask);
+    return result;
 }
 
 // A SIGSEGV that somebody sent while the program blocks it stays pending under the stand-in's number, with its siginfo.
@@ -132,6 +162,7 @@ void on_stand_in(int signal, siginfo_t* info, void* context) {
 bool installed() noexcept { return on.load(std::memory_order_acquire); }
 
 void install() noexcept {
+    const int saved = errno;  // some signals are libc's: asking for them is an error
     SignalsBlocked blocked;
     std::scoped_lock lock(guard);
     if (on.load(std::memory_order_relaxed)) return;
@@ -145,10 +176,12 @@ void install() noexcept {
         hide(action.sa_mask);
         real_sigaction(signal, &action, nullptr);
     }
+    errno = saved;
     if (put_ours_on_top() != 0) {
         log::error("sigaction failed: the CPU cannot access device memory");
         return;
     }
+    owner.store(getpid(), std::memory_order_relaxed);
     on.store(true, std::memory_order_release);
 }
 
@@ -159,35 +192,20 @@ void settle_thread() noexcept {
     program_sigmask(SIG_BLOCK, nullptr, nullptr);
 }
 
-void forget() noexcept { guard.unlock(); }
+void forget() noexcept {
+    guard.unlock();
+    owner.store(getpid(), std::memory_order_relaxed);
+}
 
 int program_sigaction(int signal, const struct sigaction* action, struct sigaction* old) noexcept {
     if (!installed() || signal < 1 || signal > 64) return real_sigaction(signal, action, old);
-    SignalsBlocked blocked;
-    std::scoped_lock lock(guard);
-    if (signal == SIGSEGV) {
-        const auto before = program_action;
-        if (action != nullptr) {
-            // As the kernel and glibc would keep it.
-            program_action = *action;
-            program_action.sa_flags |= kRestorer;
-            sigdelset(&program_action.sa_mask, SIGKILL);
-            sigdelset(&program_action.sa_mask, SIGSTOP);
-            if (put_ours_on_top() != 0) {
-                program_action = before;
-                return -1;
-            }
-        }
-        if (old != nullptr) *old = before;
-        return 0;
-    }
-    struct sigaction hidden {};
-    if (action != nullptr) {
-        hidden = *action;
-        hide(hidden.sa_mask);
-    }
-    const int result = real_sigaction(signal, action != nullptr ? &hidden : nullptr, old);
-    if (result == 0 && old != nullptr) show(old->sa_mask);
+    // The program's pointers are followed where a fault is its own: no lock held, no signal blocked.
+    struct sigaction wanted {
+    }, before{};
+    if (action != nullptr) wanted = *action;
+    auto* const set = action != nullptr ? &wanted : nullptr;
+    const int result = signal == SIGSEGV ? change_segv(set, before) : change_other(signal, set, before);
+    if (result == 0 && old != nullptr) *old = before;
     return result;
 }
 
@@ -198,8 +216,11 @@ int program_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
         hide(hidden);
         if (how == SIG_UNBLOCK && has(*set, SIGSEGV)) sigaddset(&hidden, SIGSEGV);
     }
-    sigset_t before{};
-    if (SignalsBlocked::real_sigmask(how, set != nullptr ? &hidden : nullptr, &before) != 0) return errno;
+    // The kernel writes what was, and says so if it cannot.
+    sigset_t own{};
+    auto& before = old != nullptr ? *old : own;
+    const int error = SignalsBlocked::libc_sigmask(how, set != nullptr ? &hidden : nullptr, &before);
+    if (error != 0) return error;
     // A block older than our handler shows in the kernel's mask: the stand-in takes its place.
     if (has(before, SIGSEGV)) {
         sigset_t only;
@@ -210,12 +231,9 @@ int program_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
         sigaddset(&only, SIGSEGV);
         SignalsBlocked::real_sigmask(SIG_UNBLOCK, &only, nullptr);
         sigaddset(&before, kStandIn);
+        sigdelset(&before, SIGSEGV);
     }
-    if (old != nullptr) {
-        *old = before;
-        sigdelset(old, SIGSEGV);
-        show(*old);
-    }
+    show(before);
     return 0;
 }
 
@@ -229,6 +247,10 @@ sigset_t kernel_mask(const sigset_t& program) noexcept {
     auto mask = program;
     if (installed()) hide(mask);
     return mask;
+}
+
+void show_mask(sigset_t& kernel) noexcept {
+    if (installed()) show(kernel);
 }
 
 void deliver(int signal, siginfo_t* info, void* context) {

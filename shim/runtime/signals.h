@@ -8,7 +8,11 @@
 // the making of threads, and a foreign fault where the stand-in is blocked kills as it would have.
 //
 // What differs from a process without us: SIGSTKFLT cannot be blocked alone. A thread that blocked SIGSEGV before the
-// first allocation keeps it blocked until it next calls the driver or a mask function.
+// first allocation keeps it blocked until it next calls the driver or a mask function. A touch of an object ends the
+// process where SIGSEGV is blocked past our doors: in threads that libc makes with all signals blocked (SIGEV_THREAD of
+// timer_create and its like), and under a mask written into a ucontext_t by hand (for swapcontext, or uc_sigmask in the
+// handler of another signal). sigwait, sigtimedwait and signalfd do not see a SIGSEGV that is blocked. A program
+// started by exec inherits SIGSTKFLT blocked instead of SIGSEGV, and SIGSEGV's default action where it was ignored.
 //
 // Threads: any. deliver() runs in the signal handler; the others block signals while they hold the lock it takes.
 //
@@ -36,6 +40,9 @@ int program_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept;
 
 // What to tell the kernel where the program gives a mask to a system call.
 sigset_t kernel_mask(const sigset_t& program) noexcept;
+
+// From such a mask back to what the program gave.
+void show_mask(sigset_t& kernel) noexcept;
 
 // What sigpending(2) tells, as the program sees it.
 void show_pending(sigset_t& pending) noexcept;

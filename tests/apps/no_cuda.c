@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 // A plain C program that never uses CUDA: threads, signals, a fork, a library opened at run time, files.
+#define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -35,6 +38,16 @@ static void* work(void* argument) {
     unsigned* data = argument;
     unsigned value = data[0];
     for (int i = 0; i < length; ++i) data[i] = value = value * 1664525u + 1013904223u;
+    return NULL;
+}
+
+// Every bit, those of the signals that libc sends its threads too.
+static void* block_every_bit(void* ready) {
+    sigset_t set;
+    memset(&set, 0xff, sizeof set);
+    pthread_sigmask(SIG_SETMASK, &set, NULL);
+    sem_post(ready);
+    for (;;) pause();
     return NULL;
 }
 
@@ -76,6 +89,21 @@ int main(void) {
         if (fgets(text, sizeof text, file) == NULL) text[0] = 0;
         fclose(file);
     }
+    sem_t ready;
+    sem_init(&ready, 0, 0);
+    pthread_t masked;
+    if (pthread_create(&masked, NULL, block_every_bit, &ready) != 0) return 4;
+    sem_wait(&ready);
+    const int user = setuid(getuid());
+    void* result = NULL;
+    pthread_cancel(masked);
+    pthread_join(masked, &result);
+    errno = 0;
+    sigset_t none;
+    sigemptyset(&none);
+    const int bad = pthread_sigmask(17, &none, NULL);
+    printf("no_cuda setuid=%d cancelled=%d bad=%d errno=%d\n", user, result == PTHREAD_CANCELED, bad == EINVAL, errno);
+
     printf("no_cuda faults=%d child=%d cos=%.1f file=%s\n", (int)faults, WEXITSTATUS(status), one, text);
     printf("checksum %016llx\n", (unsigned long long)checksum(data, sizeof data));
     return 0;

@@ -11,7 +11,15 @@
 #include <sys/select.h>
 #include <ucontext.h>
 
+#include <atomic>
+
 #include "program.h"
+
+static __global__ void occupy(unsigned* data, int steps) {
+    volatile unsigned done = 0;
+    for (int i = 0; i < steps; ++i) done = done + 1;
+    data[0] = done;
+}
 
 static Data* data;
 static sigjmp_buf way_out;
@@ -152,6 +160,11 @@ static void sleeping(int, char**) {
     data->launch();
     raise(SIGUSR1);
     say("epoll_pwait %d\n", epoll_pwait(file, &event, 1, 5000, &all_but));
+#if __GLIBC_PREREQ(2, 35)
+    data->launch();
+    raise(SIGUSR1);
+    say("epoll_pwait2 %d\n", epoll_pwait2(file, &event, 1, &soon, &all_but));
+#endif
     const timespec now = {0, 0};
     say("ppoll %d\n", ppoll(nullptr, 0, &now, nullptr));
     say("blocked %d, %u wrong\n", segv_blocked(), data->work(3));
@@ -172,6 +185,105 @@ static void threads_inherit(int, char**) {
             nullptr);
         pthread_join(thread, nullptr);
         say("blocked %d, %u wrong\n", segv_blocked(), data->work(3));
+    }
+}
+static void thread_attributes(int, char**) {
+    handle(SIGSEGV, leaving, only(0));
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    sigset_t mask;
+    say("none %d\n", pthread_attr_getsigmask_np(&attributes, &mask));
+    for (const sigset_t& set : {only(SIGSEGV), everything(), only(SIGUSR1)}) {
+        say("set %d\n", pthread_attr_setsigmask_np(&attributes, &set));
+        const int got = pthread_attr_getsigmask_np(&attributes, &mask);
+        say("get %d: %d %d %d\n", got, sigismember(&mask, SIGSEGV), sigismember(&mask, SIGUSR1),
+            sigismember(&mask, 16));
+        data->launch();
+        pthread_t thread;
+        pthread_create(
+            &thread, &attributes,
+            [](void*) -> void* {
+                say("thread: %u wrong, ", data->touch(7));
+                say("blocked %d\n", segv_blocked());
+                return nullptr;
+            },
+            nullptr);
+        pthread_join(thread, nullptr);
+        say("%u wrong\n", data->work(3));
+    }
+    say("unset %d", pthread_attr_setsigmask_np(&attributes, nullptr));
+    say(" %d\n", pthread_attr_getsigmask_np(&attributes, &mask));
+    pthread_attr_destroy(&attributes);
+}
+// Every bit, those of the signals that libc sends its threads too.
+static void every_bit(int, char**) {
+    static std::atomic<bool> ready{false};
+    pthread_t thread;
+    pthread_create(
+        &thread, nullptr,
+        [](void*) -> void* {
+            sigset_t set;
+            std::memset(&set, 0xff, sizeof set);
+            say("pthread_sigmask %d\n", pthread_sigmask(SIG_SETMASK, &set, nullptr));
+            say("sigprocmask %d\n", sigprocmask(SIG_BLOCK, &set, nullptr));
+            say("thread: blocked %d, %u wrong\n", segv_blocked(), data->work(1));
+            ready = true;
+            for (;;) pause();
+        },
+        nullptr);
+    while (!ready) usleep(1000);
+    say("setuid %d\n", setuid(getuid()));
+    pthread_cancel(thread);
+    void* result = nullptr;
+    pthread_join(thread, &result);
+    say("cancelled %d\n", result == PTHREAD_CANCELED);
+}
+// Memory is no cancellation point, not even where an access waits for the device.
+static void cancelled(int, char**) {
+    static std::atomic<bool> pending{false};
+    occupy<<<1, 1>>>(data->gpu, 1 << 20);
+    data->model[0] = 1 << 20;
+    pthread_t thread;
+    pthread_create(
+        &thread, nullptr,
+        [](void*) -> void* {
+            while (!pending) sched_yield();
+            int state = PTHREAD_CANCEL_ENABLE;
+            if (!plain) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);  // a copy may be one
+            const unsigned wrong = (data->get(0) != data->model[0]) + data->touch(4);
+            pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, plain ? &state : nullptr);
+            say("thread: %u wrong, could be cancelled %d\n", wrong, state == PTHREAD_CANCEL_ENABLE);
+            pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, nullptr);
+            pthread_testcancel();
+            return nullptr;
+        },
+        nullptr);
+    pthread_cancel(thread);
+    pending = true;
+    void* result = nullptr;
+    pthread_join(thread, &result);
+    say("cancelled %d, %u wrong\n", result == PTHREAD_CANCELED, data->work(3));
+}
+static void errors_kept(int, char**) {
+    // The first allocation of the process, too (main made none for this case).
+    errno = 777;
+    void* memory = nullptr;
+    const cudaError_t made = cudaMalloc(&memory, 4096);
+    say("cudaMalloc %d errno %d\n", made, errno);
+    data = new Data(50000);
+    for (unsigned round = 0; round < 3; ++round) {
+        errno = 777;
+        unsigned wrong = data->touch(round);
+        say("%u wrong, errno %d\n", wrong, errno);
+        errno = 777;
+        data->launch();
+        say("launch: errno %d\n", errno);
+        errno = 777;
+        cudaDeviceSynchronize();
+        say("cudaDeviceSynchronize: errno %d\n", errno);
+        errno = 777;
+        wrong = data->touch(round + 7);
+        say("%u wrong, errno %d\n", wrong, errno);
     }
 }
 static void thread_from_before(int, char**) {
@@ -236,7 +348,9 @@ static void bad_arguments(int, char**) {
     errno = 0;
     say("%d", sigprocmask(17, &set, nullptr));
     say(" errno %d\n", errno);
-    say("%d\n", pthread_sigmask(17, &set, nullptr));
+    errno = 0;
+    say("%d", pthread_sigmask(17, &set, nullptr));
+    say(" errno %d\n", errno);
     struct sigaction action = {};
     for (int number : {0, -1, 65, SIGKILL, 32, 33}) {
         errno = 0;
@@ -250,6 +364,25 @@ static void bad_arguments(int, char**) {
     const bool error = signal(SIGSEGV, SIG_ERR) == SIG_ERR;
     say("signal SIG_ERR: %d errno %d\n", error, errno);
     say("%u wrong\n", data->work(1));
+}
+static void bad_pointers(int, char**) {
+    static volatile std::uintptr_t nowhere = 16;
+    handle(SIGSEGV, leaving, only(0));
+    static auto* const bad = reinterpret_cast<struct sigaction*>(nowhere);
+    static auto* const bad_set = reinterpret_cast<sigset_t*>(nowhere);
+    static int (*const calls[])() = {
+        [] { return sigaction(SIGSEGV, bad, nullptr); },
+        [] { return sigaction(SIGSEGV, nullptr, bad); },
+        [] { return sigaction(SIGUSR1, bad, nullptr); },
+        [] { return sigaction(SIGUSR1, nullptr, bad); },
+        [] { return pthread_sigmask(SIG_BLOCK, bad_set, nullptr); },
+        [] { return pthread_sigmask(SIG_BLOCK, nullptr, bad_set); },
+    };
+    for (const auto& call : calls) {
+        if (sigsetjmp(way_out, 1) == 0) say("result %d\n", call());
+        say("blocked %d, %u wrong\n", segv_blocked(), data->work(2));
+    }
+    if (sigsetjmp(way_out, 1) == 0) null_write();
 }
 static void in_the_segv_handler(int, char**) {
     // The program's own handler opens its page with bytes that lie in an object that the GPU just wrote.
@@ -286,13 +419,18 @@ int main(int argc, char** argv) {
         {"handler_fault_handled", handler_fault_handled},
         {"sleeping", sleeping},
         {"threads_inherit", threads_inherit},
+        {"thread_attributes", thread_attributes},
+        {"every_bit", every_bit},
+        {"cancelled", cancelled},
+        {"errors_kept", errors_kept},
         {"thread_from_before", thread_from_before},
         {"contexts_of_swap", contexts_of_swap},
         {"old_calls", old_calls},
         {"bad_arguments", bad_arguments},
+        {"bad_pointers", bad_pointers},
         {"in_the_segv_handler", in_the_segv_handler},
     };
-    if (argc >= 3 && std::strcmp(argv[2], "thread_from_before") != 0) {
+    if (argc >= 3 && std::strcmp(argv[2], "thread_from_before") != 0 && std::strcmp(argv[2], "errors_kept") != 0) {
         plain = std::strcmp(argv[1], "plain") == 0;
         data = new Data(5000);
         if (data->work(0) != 0) return 77;

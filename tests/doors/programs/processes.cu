@@ -117,6 +117,26 @@ static void spawns(int, char**) {
     child = vfork();
     if (child == 0) _exit(6);
     report_end(child);
+    // Resets its dispositions, as a careful program does before exec: its own, though it shares our memory.
+    static volatile sig_atomic_t handled;
+    struct sigaction mine = {}, now = {};
+    mine.sa_handler = [](int) { handled = handled + 1; };
+    sigaction(SIGSEGV, &mine, nullptr);
+    child = vfork();
+    if (child == 0) {
+        struct sigaction reset = {}, first = {}, second = {};
+        reset.sa_handler = SIG_DFL;
+        for (int number = 1; number < 32; ++number) sigaction(number, &reset, number == SIGSEGV ? &first : nullptr);
+        sigaction(SIGSEGV, nullptr, &second);
+        say("child had mine %d, now default %d\n", first.sa_handler == mine.sa_handler, second.sa_handler == SIG_DFL);
+        raise(SIGSEGV);
+        _exit(1);
+    }
+    report_end(child);
+    sigaction(SIGSEGV, nullptr, &now);
+    say("mine kept %d\n", now.sa_handler == mine.sa_handler);
+    raise(SIGSEGV);
+    say("handled %d\n", static_cast<int>(handled));
     say("parent: %u wrong\n", data->work(3));
     say("all: %u wrong\n", data->check_all());
 }
