@@ -7,6 +7,7 @@
 
 #include "shim/doors/cuda_copy.h"
 #include "shim/runtime/arena.h"
+#include "shim/runtime/by_context.h"
 #include "shim/runtime/engine.h"
 #include "shim/runtime/kernel_times.h"
 #include "shim/runtime/loaded_kernels.h"
@@ -125,6 +126,7 @@ CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
         peer_staging::forget(context);
         kernel_times::forget(context);
         Arena::forget_pins(context);
+        context_places.give_back(context);
     } else {
         kernel_times::stayed(context);
         state.restore_context(context, kept);

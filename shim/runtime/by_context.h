@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// What a part of the runtime keeps for each context, found without a lock: a fixed array, filled in the order in which
-// contexts are met. A context that ends leaves its place, since a primary context comes back under the same handle.
+// What parts of the runtime keep for each context, in fixed arrays. A context has the same place in all of them, from
+// when it is first met until it ends; the place is then the next one's.
 //
-// Threads: any, also inside the fault path. Part has a member `std::atomic<CUcontext> context`; what else it holds it
-// guards itself. Errors: nullptr with more contexts than a process can have devices for.
+// Threads: any, also inside the fault path: a context that has its place is found without a lock, and the lock that a
+// new one takes is held by nobody who could fault or be interrupted. Part has a member `std::atomic<CUcontext>
+// context`; what else it holds it guards itself, and empties when its context ends. Errors: nullptr with more contexts
+// at once than a process can have devices for.
 #pragma once
 
 #include <cuda.h>
@@ -11,36 +13,93 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <mutex>
+
+#include "shim/base/spin_lock.h"
+#include "shim/base/thread.h"
 
 namespace hpe {
+
+class ContextPlaces {
+public:
+    static constexpr std::size_t kMost = 64, kNone = kMost;
+
+    std::size_t of(CUcontext context) noexcept {
+        if (const auto place = known(context); place != kNone || context == nullptr) return place;
+        if (find(nullptr) == kNone) return kNone;
+        // One at a time: a place that is given back meanwhile would else be a second one for the same context.
+        const SignalsBlocked blocked;
+        const std::scoped_lock lock(adding_);
+        if (const auto place = find(context); place != kNone) return place;
+        const auto free = find(nullptr);
+        if (free != kNone) contexts_[free].store(context, std::memory_order_release);
+        return free;
+    }
+    std::size_t known(CUcontext context) const noexcept { return context != nullptr ? find(context) : kNone; }
+    // The context has ended, and every part has forgotten what it kept for it.
+    void give_back(CUcontext context) noexcept {
+        if (const auto place = known(context); place != kNone) {
+            contexts_[place].store(nullptr, std::memory_order_release);
+        }
+    }
+
+private:
+    std::size_t find(CUcontext context) const noexcept {
+        for (std::size_t place = 0; place < kMost; ++place) {
+            if (contexts_[place].load(std::memory_order_acquire) == context) return place;
+        }
+        return kNone;
+    }
+
+    std::array<std::atomic<CUcontext>, kMost> contexts_{};
+    SpinLock adding_;
+};
+
+inline constinit ContextPlaces context_places;
 
 template <class Part>
 class ByContext {
 public:
     Part* of(CUcontext context) noexcept {
-        for (auto& part : parts_) {
-            auto found = part.context.load(std::memory_order_acquire);
-            if (found == context) return &part;
-            if (found == nullptr && part.context.compare_exchange_strong(found, context)) return &part;
-            if (found == context) return &part;
+        const auto place = context_places.of(context);
+        if (place == ContextPlaces::kNone) return nullptr;
+        auto& part = parts_[place];
+        if (part.context.load(std::memory_order_acquire) != context) {
+            part.context.store(context, std::memory_order_release);
         }
-        return nullptr;
+        return &part;
     }
     // The one that was met, or nullptr.
     Part* known(CUcontext context) noexcept {
-        for (auto& part : parts_) {
-            const auto found = part.context.load(std::memory_order_acquire);
-            if (found == context) return &part;
-            if (found == nullptr) break;
-        }
-        return nullptr;
+        const auto place = context_places.known(context);
+        if (place == ContextPlaces::kNone) return nullptr;
+        auto& part = parts_[place];
+        return part.context.load(std::memory_order_acquire) == context ? &part : nullptr;
     }
-    auto begin() noexcept { return parts_.begin(); }
-    auto end() noexcept { return parts_.end(); }
+
+    // Those that were ever of a context: one that has ended may still be named there.
+    class Iterator {
+    public:
+        Iterator(Part* at, Part* end) noexcept : at_(at), end_(end) { skip(); }
+        Part& operator*() const noexcept { return *at_; }
+        Iterator& operator++() noexcept {
+            ++at_;
+            skip();
+            return *this;
+        }
+        bool operator==(const Iterator& other) const noexcept { return at_ == other.at_; }
+
+    private:
+        void skip() noexcept {
+            while (at_ != end_ && at_->context.load(std::memory_order_acquire) == nullptr) ++at_;
+        }
+        Part *at_, *end_;
+    };
+    Iterator begin() noexcept { return {parts_.data(), parts_.data() + parts_.size()}; }
+    Iterator end() noexcept { return {parts_.data() + parts_.size(), parts_.data() + parts_.size()}; }
 
 private:
-    static constexpr std::size_t kMost = 64;
-    std::array<Part, kMost> parts_{};
+    std::array<Part, ContextPlaces::kMost> parts_{};
 };
 
 }  // namespace hpe

@@ -9,13 +9,14 @@
 
 namespace hpe {
 
-// "%p" replaced by the process id.
+// Each "%p" replaced by the process id.
 std::string path_of_output(std::string destination);
 // An empty file at that path, for writing; the caller closes it.
 int open_output(const std::string& path) noexcept;
 bool write_all(int fd, std::string_view text) noexcept;
 
-// Appends a string of JSON. A path or a symbol may hold any byte; an empty one is null.
+// Appends a string of JSON, which is UTF-8. A path, a symbol or a thread's name may hold any byte: one that is part of
+// no character becomes U+FFFD. An empty text is null.
 void append_json_text(std::string& out, std::string_view text);
 
 // "f(int)" for "_Z1fi"; what is no symbol of C++ stays as it is.

@@ -411,7 +411,6 @@ void detail::grant_wishes() noexcept {
     const CaptureRelaxed relaxed;
     if (!in_flight.idle_after_wait()) return;
     for (auto& companions : all) {
-        if (companions.context.load(std::memory_order_acquire) == nullptr) break;
         const auto wish = take_wish(companions);
         if (wish.partner == nullptr) continue;
         if (Companion* made = take(companions, wish.partner, wish.empties, 0, true)) {
@@ -429,7 +428,6 @@ void forget(CUcontext context) noexcept {
     }
     for (auto& companions : all) {
         const auto owner = companions.context.load(std::memory_order_acquire);
-        if (owner == nullptr) break;
         std::scoped_lock lock(companions.lock);
         if (companions.wish.partner != nullptr && (owner == context || companions.wish.partner == context)) {
             companions.wish = {};

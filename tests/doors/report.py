@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: MIT
 """usage: report.py SMALL ARGUMENTS
 
-HPE_REPORT as text and as JSON, its call sites, with %p, to places that cannot be written, and the counts of
-HPE_LOG=debug. And that a launch whose arguments lie in an object traps nowhere: they are brought before the driver reads
-them, with its locks held.
+HPE_REPORT as text and as JSON, its call sites, with %p, of a program whose name is not UTF-8, to places that cannot be
+written, and the counts of HPE_LOG=debug. And that a launch whose arguments lie in an object traps nowhere: they are
+brought before the driver reads them, with its locks held.
 """
 import json
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -109,11 +111,22 @@ with tempfile.TemporaryDirectory() as folder:
     report = json.loads((folder / "only.json").read_text())
     if any(report["total"].values()) or report["objects"] != 1 or report["per_object"] or report["call_sites"]:
         compare.problem(f"device only: {report}")
-    # A process id in the name; a forked child, which has no device, writes none.
-    run("forked", HPE_REPORT=folder / "of-%p.json")
-    found = list(folder.glob("of-*.json"))
-    if len(found) != 1 or json.loads(found[0].read_text())["process"] != int(found[0].stem[3:]):
+    # A process id in the name, wherever it is wanted; a forked child, which has no device, writes none.
+    run("forked", HPE_REPORT=folder / "of-%p-%p.json")
+    found = [path.stem for path in folder.glob("of-*.json")]
+    process = json.loads((folder / f"{found[0]}.json").read_text())["process"] if found else None
+    if found != [f"of-{process}-{process}"]:
         compare.problem(f"%p: {found}")
+    # JSON is UTF-8, which the name of a program need not be.
+    odd = folder / os.fsdecode(b'\xc3\xa9 "\xe9"')
+    shutil.copy(small, odd)
+    soft.run([odd, "plain", "work"], HPE_REPORT=folder / "odd.json")
+    try:
+        names = {site["module"] for site in json.loads((folder / "odd.json").read_bytes())["call_sites"]}
+    except UnicodeDecodeError as wrong:
+        names = wrong
+    if names != {str(folder / '\u00e9 "\ufffd"')}:
+        compare.problem(f"a name that is not UTF-8: {names}")
     run("idle", HPE_REPORT=folder / "idle.json")
     if (folder / "idle.json").exists():
         compare.problem("a program without CUDA wrote a report")

@@ -8,7 +8,9 @@ what the program does is the same with it. Of several processes each writes its 
 import collections
 import decimal
 import json
+import os
 import pathlib
+import shutil
 import sys
 import tempfile
 import time
@@ -269,6 +271,13 @@ for program, case, files in ((small, "forked", 1), (trace, "fork_first", 2)):
         t = Timeline(case, path, 0, ns())
         if t.pid != int(path.stem.split("-")[1]) or len(t.of("call", "cuInit")) != 1 or {n for n in t.tracks if n < FIRST_STREAM} != {t.pid}:
             problem(case, f"{path}: process {t.pid}, tracks {t.tracks}")
+# JSON is UTF-8, which the name of a program need not be.
+odd = folder / os.fsdecode(b'\xc3\xa9 "\xe9"')
+shutil.copy(small, odd)
+soft.run([odd, "plain", "work"], HPE_TRACE=folder / "odd.json")
+t = Timeline("a name that is not UTF-8", folder / "odd.json", 0, ns())
+if t.tracks and t.tracks.get(t.pid) != '\u00e9 "\ufffd"':
+    problem(t.what, f"tracks {t.tracks}")
 # A place that cannot be written: one line, and the program's own status.
 for place in (folder / "none" / "x.json", folder, "/dev/full"):
     wanted = soft.run([small, "copy", "work"], preload=False)

@@ -124,6 +124,34 @@ static void several_contexts(int, char**) {
     say("destroy %d %d\n", cuCtxDestroy(contexts[2]), cuCtxDestroy(contexts[0]));
 }
 
+// More in the life of the process than there ever are at once, and in each everything that libhpe keeps for one.
+static void one_after_another(int, char**) {
+    CUdevice device;
+    CHECK_CU(cuInit(0));
+    CHECK_CU(cuDeviceGet(&device, 0));
+    unsigned wrong = 0;
+    for (unsigned i = 0; i < 150; ++i) {
+        CUcontext context;
+        CHECK_CU(cuCtxCreate(&context, nullptr, 0, device));
+        pieces[0].make();
+        wrong += pieces[0].touch(i) + pieces[0].on_device();
+        static unsigned value;
+        value = i;
+        if (plain) {
+            CHECK_CU(cuLaunchHostFunc(
+                nullptr, [](void* p) { reinterpret_cast<unsigned*>(p)[9] = value; },
+                reinterpret_cast<void*>(pieces[0].pointer)));
+            CHECK_CU(cuCtxSynchronize());
+            pieces[0].model[9] = i;
+        } else {
+            pieces[0].set(9, i);
+        }
+        wrong += pieces[0].on_device();
+        CHECK_CU(cuCtxDestroy(context));
+    }
+    say("%u wrong\n", wrong);
+}
+
 static void after_context_destroy(int, char**) {
     CUdevice device;
     CUcontext context;
@@ -411,6 +439,7 @@ int main(int argc, char** argv) {
     static const Case cases[] = {
         {"no_current_context", no_current_context},
         {"several_contexts", several_contexts},
+        {"one_after_another", one_after_another},
         {"after_context_destroy", after_context_destroy},
         {"reset", reset},
         {"after_reset", after_reset},

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "toolchain/softgpu/driver/call.h"
+
 namespace hpe::soft {
 namespace {
 // Tasks may block on each other through the application (host functions, flags in memory), so the bound is far above
@@ -36,6 +38,11 @@ void Engine::ready(TaskRef task) {
     ready_.insert(place, std::move(task));
     // A worker that is just finishing a task will look at the queue itself.
     if (idle_ + finishing_ < ready_.size() && threads_ < most_threads) spawn();
+    // Fewer workers than wanted: later. None at all: never, and who is told so has given nothing else that is not done.
+    if (threads_ == 0) {
+        ready_.clear();
+        fail(CUDA_ERROR_OUT_OF_MEMORY);
+    }
     if (ready_.size() > finishing_) work_ready_.notify_one();
 }
 

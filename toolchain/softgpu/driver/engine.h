@@ -38,7 +38,8 @@ using TaskRef = std::shared_ptr<Task>;
 
 class Engine {
 public:
-    // Starts `task` when every task of `after` is done (null entries count as done).
+    // Starts `task` when every task of `after` is done (null entries count as done). Fails with OUT_OF_MEMORY when
+    // there is no worker and none can be had.
     void submit(const TaskRef& task, std::span<const TaskRef> after);
     void wait(const TaskRef& task);
     void wait(std::span<const TaskRef> tasks);
