@@ -230,11 +230,11 @@ CUresult Engine::drain() noexcept {
     const trace::Span span(trace::Kind::Wait, "wait for flushes");
     auto first = CUDA_SUCCESS;
     for (auto& channel : channels) {
-        const auto context = channel.context.load(std::memory_order_acquire);
-        if (context == nullptr) break;
         if (channel.sent.load(std::memory_order_acquire) == 0) continue;
         std::scoped_lock lock(channel.lock);
-        ContextScope scope(context);
+        // Its context may have ended meanwhile, and another one have its place.
+        if (channel.sent.load(std::memory_order_acquire) == 0) continue;
+        ContextScope scope(channel.context.load(std::memory_order_acquire));
         CaptureRelaxed relaxed;
         const auto result = scope.result() == CUDA_SUCCESS ? drain_channel(channel) : scope.result();
         if (first == CUDA_SUCCESS) first = result;
@@ -245,14 +245,13 @@ CUresult Engine::drain() noexcept {
 CUresult Engine::let_wait(CUstream stream) noexcept {
     if (!draining()) return CUDA_SUCCESS;
     for (auto& channel : channels) {
-        const auto context = channel.context.load(std::memory_order_acquire);
-        if (context == nullptr) break;
         if (channel.sent.load(std::memory_order_acquire) == 0) continue;
         std::scoped_lock lock(channel.lock);
+        if (channel.sent.load(std::memory_order_acquire) == 0) continue;
         CaptureRelaxed relaxed;
         auto result = CUDA_SUCCESS;
         {
-            ContextScope scope(context);
+            ContextScope scope(channel.context.load(std::memory_order_acquire));
             result = scope.result();
             // Often they have ended already.
             if (result == CUDA_SUCCESS && driver.cuStreamQuery(channel.to_device) == CUDA_SUCCESS &&

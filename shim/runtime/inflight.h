@@ -86,8 +86,8 @@ private:
 extern constinit InFlight in_flight;
 
 // The library's own driver calls must not count as the program's, which some captures of streams forbid on every thread
-// (cuda.h: cuThreadExchangeStreamCaptureMode). Whether there is a capture now says nothing: another thread may begin one
-// at any moment.
+// (cuda.h: cuThreadExchangeStreamCaptureMode). Whether there is a capture now says nothing: another thread may begin
+// one at any moment.
 class CaptureRelaxed {
 public:
     CaptureRelaxed() noexcept;

@@ -323,6 +323,7 @@ void forget(CUcontext context) noexcept {
     pinned::give_back(pool->count * block_bytes);
     pool->count = 0;
     pool->to_device = pool->to_host = nullptr;
+    pool->met.store(false, std::memory_order_relaxed);
 }
 
 }  // namespace hpe::staging

@@ -3,8 +3,8 @@
 """usage: report.py SMALL ARGUMENTS
 
 HPE_REPORT as text and as JSON, its call sites, with %p, of a program whose name is not UTF-8, to places that cannot be
-written, and the counts of HPE_LOG=debug. And that a launch whose arguments lie in an object traps nowhere: they are
-brought before the driver reads them, with its locks held.
+written, and the counts of HPE_LOG=debug. And that a launch whose arguments lie in an object traps nowhere but where a
+kernel has written them, once: they are brought before the driver reads them, with its locks held.
 """
 import json
 import os
@@ -151,6 +151,6 @@ with tempfile.TemporaryDirectory() as name:
     path = pathlib.Path(name) / "arguments.json"
     soft.run([sys.argv[2]], HPE_REPORT=path)
     of_arguments = json.loads(path.read_text())["per_object"][1]
-    if of_arguments["write_faults"] == 0 or of_arguments["read_faults"] != 0:
+    if of_arguments["write_faults"] == 0 or of_arguments["read_faults"] != 1:
         compare.problem(f"arguments in an object: {of_arguments}")
 compare.finish(14)

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "shim/base/thread.h"
@@ -88,6 +89,23 @@ struct Swept {
     }
 };
 
+// A signal handler that interrupts a launch touches an object.
+void interrupt_launch(unsigned thread, CUstream stream) {
+    Swept other(3000);
+    other.fill(0, 3000, 1, stream, true);
+    for (unsigned round = 0; round < 3; ++round) {
+        other.fill(0, 2000, round, stream, true);
+        {
+            const hpe::LaunchInRoom in_room(hpe::coherence().room());
+            other.read(0, 3000, 100);
+            other.write(thread, 3000, 1000, round);
+        }
+        wrong += !std::exchange(hpe::this_thread.touched_inside, false);
+        hpe::coherence().end_unordered();
+        other.read(0, 3000);
+    }
+}
+
 void work(CUcontext context, unsigned thread, unsigned rounds, Swept& shared, std::barrier<>& together) {
     DO(cuCtxSetCurrent(context));
     CUstream stream;
@@ -101,6 +119,8 @@ void work(CUcontext context, unsigned thread, unsigned rounds, Swept& shared, st
         large.fill(n / 2, n / 4, 99, stream, thread % 2 == 0);
         large.read(n / 3, n, 64);
     }
+    // Which cannot be told of a failure.
+    if (failing_driver::one_in == 0) interrupt_launch(thread, stream);
     for (unsigned life = 0; life < 3; ++life) {
         Swept own(200000 + thread * 10007 + life * 999);
         const auto n = own.model.size();

@@ -2,7 +2,6 @@
 // What the CPU wrote is on its way to the device while the program goes on.
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <memory>
 #include <thread>
 
@@ -232,45 +231,10 @@ void captures_meanwhile() {
     CHECK(cudaStreamDestroy(captured));
     CHECK(cudaStreamDestroy(stream));
 }
-// A signal comes while what the CPU wrote is being sent for a launch; its handler uses another object.
-Swept* handled = nullptr;
-volatile sig_atomic_t signals = 0;
-void handler_in_launch() {
-    Swept a, counts(1000);
-    a.warm();
-    a.read(0, a.size());
-    handled = &counts;
-    struct sigaction action {};
-    action.sa_handler = [](int) {
-        ++handled->data[5];
-        signals = signals + 1;
-    };
-    CHECK(sigaction(SIGUSR1, &action, nullptr) == 0 ? cudaSuccess : cudaErrorUnknown);
-    const auto self = pthread_self();
-    for (Word round = 0; round < 12; ++round) {
-        a.write(0, a.size(), round);
-        std::atomic<bool> launching{false};
-        std::thread sender([&] {
-            while (!launching) std::this_thread::yield();
-            std::this_thread::sleep_for(std::chrono::microseconds(200 * (round % 4)));
-            pthread_kill(self, SIGUSR1);
-        });
-        launching = true;
-        a.kernel(round);
-        sender.join();
-        while (signals != static_cast<int>(round + 1)) std::this_thread::yield();
-        ++counts.model[5];
-        a.read(0, a.size());
-        counts.kernel(round);
-        if (round % 2 == 0) counts.read(0, counts.size());
-    }
-    counts.read(0, counts.size());
-}
-
 constexpr Case cases[] = {
     CASE(flushes_between),         CASE(flushes_before_launches),      CASE(flushes_before_copies),
     CASE(callback_while_flushing), CASE(callback_before_first_launch), CASE(captures_meanwhile),
-    CASE(handler_in_launch),
+
 };
 
 }  // namespace
