@@ -7,6 +7,7 @@
 // Threads, ownership and errors: door.h.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "shim/doors/cuda_copy_rows.h"
@@ -15,23 +16,20 @@
 
 namespace hpe::doors {
 
-// Whether the driver may find arguments of the launch in an object. `extra` may be nullptr.
-HPE_HOT bool may_lie_in_objects(CUfunction function, void** parameters, void** extra) {
+// Whether the driver may find arguments of the launch in an object: of a kernel with so many. `extra` may be nullptr.
+inline bool may_lie_in_objects(unsigned count, void** parameters, void** extra) {
     const auto& state = coherence();
-    if (extra != nullptr || state.may_hold(parameters)) return true;
-    const int count = parameters != nullptr ? loaded_kernels::parameters_of(function) : 0;
-    for (int i = 0; i < count; ++i) {
-        if (state.may_hold(parameters[i])) return true;
-    }
-    return count < 0;
+    if (count == loaded_kernels::kUnknown || extra != nullptr || state.may_hold(parameters)) return true;
+    return parameters != nullptr &&
+           std::any_of(parameters, parameters + count, [&](const void* p) { return state.may_hold(p); });
 }
 template <class... Last>
-HPE_HOT bool may_lie_in_objects(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                unsigned, CUstream, void** parameters, Last... extra) {
+HPE_HOT bool may_lie_in_objects(unsigned count, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                CUstream, void** parameters, Last... extra) {
     if constexpr (sizeof...(extra) == 1) {
-        return may_lie_in_objects(function, parameters, extra...);
+        return may_lie_in_objects(count, parameters, extra...);
     } else {
-        return may_lie_in_objects(function, parameters, nullptr);
+        return may_lie_in_objects(count, parameters, nullptr);
     }
 }
 
@@ -66,8 +64,9 @@ inline void wait_before_lazy_load(CUfunction kernel) {
     wait_a_while_for_idle();
 }
 
-inline CUresult after_launch(CUfunction kernel, CUresult result) {
-    if (result == CUDA_SUCCESS) loaded_kernels::launched(kernel);
+// `count` of its parameters, as it was before.
+inline CUresult after_launch(CUfunction kernel, unsigned count, CUresult result) {
+    if (result == CUDA_SUCCESS && count == loaded_kernels::kUnknown) loaded_kernels::launched(kernel);
     return result;
 }
 
@@ -101,15 +100,15 @@ CUresult launch_graph(const C& call, CUgraphExec graph, CUstream stream) {
     return launch(call, graph, stream);
 }
 
-// Once objects are in use on the host, or host functions; or arguments may lie in objects.
+// Once objects are in use on the host, or host functions; or arguments may lie in objects. `count` of parameters.
 template <class C, class Function, class... Extra>
-[[gnu::noinline]] CUresult launch_prepared(const C& call, Function function, unsigned gx, unsigned gy, unsigned gz,
-                                           unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream,
-                                           void** parameters, Extra... extra) {
+[[gnu::noinline]] CUresult launch_prepared(const C& call, unsigned count, Function function, unsigned gx, unsigned gy,
+                                           unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                                           CUstream stream, void** parameters, Extra... extra) {
     wait_before_lazy_load(function);
     void** more = nullptr;
     if constexpr (sizeof...(extra) == 1) more = (extra, ...);
-    if (!may_lie_in_objects(function, parameters, more)) {
+    if (!may_lie_in_objects(count, parameters, more)) {
         return launch(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra...);
     }
     const Arguments settled(function, parameters, more);
@@ -122,11 +121,14 @@ template <class C, class Function, class... Extra>
 
 template <class C, class Function, class... Rest>
 HPE_HOT CUresult launch_kernel(const C& call, Function function, Rest... rest) {
-    if (coherence().needs_release() || coherence().expects_callbacks() || may_lie_in_objects(function, rest...))
-        [[unlikely]] {
-        return after_launch(function, launch_prepared(call, function, rest...));
+    const auto& state = coherence();
+    const auto count = loaded_kernels::parameters_of(function);
+    // Where the CPU uses no objects nobody passes arguments in one; but for a first time.
+    if (state.needs_release() || state.expects_callbacks() || count == loaded_kernels::kUnknown ||
+        (state.used_by_cpu() && may_lie_in_objects(count, rest...))) [[unlikely]] {
+        return after_launch(function, count, launch_prepared(call, count, function, rest...));
     }
-    return after_launch(function, launch(call, function, rest...));
+    return launch(call, function, rest...);
 }
 
 template <class C>
@@ -134,12 +136,13 @@ CUresult launch_kernel_ex(const C& call, const CUlaunchConfig* config, CUfunctio
                           void** extra) {
     const CUstream stream = config != nullptr ? config->hStream : nullptr;
     wait_before_lazy_load(function);
+    const auto count = loaded_kernels::parameters_of(function);
     const auto true_launch = [&] { return call(config, function, parameters, extra); };
-    if (may_lie_in_objects(function, parameters, extra)) {
+    if (may_lie_in_objects(count, parameters, extra)) {
         const Arguments settled(function, parameters, extra);
-        return after_launch(function, launch_in(stream, call, true_launch));
+        return after_launch(function, count, launch_in(stream, call, true_launch));
     }
-    return after_launch(function, launch_in(stream, call, true_launch));
+    return launch_in(stream, call, true_launch);
 }
 
 template <class C>

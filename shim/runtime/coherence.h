@@ -175,16 +175,17 @@ private:
     ObjectTable table_;
     ObjectPool pool_;
     // What a launch looks at, side by side.
-    std::atomic<std::uint32_t> hot_objects_{0};  // and one more while a stream waits for flushes instead of the CPU
-    std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // between them lie all objects that ever were
-    std::atomic<unsigned> ending_{0}, ends_{0};                     // contexts that end, and ended or stayed
+    alignas(64) std::atomic<std::uint32_t> hot_objects_{0};  // and one more while a stream waits for flushes instead of
+                                                             // the CPU
     std::atomic<bool> callbacks_{false};
     std::atomic<CUresult> damage_{CUDA_SUCCESS};
+    std::atomic<Object*> listed_{nullptr};                          // objects whose shadow was ever mapped
+    std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // between them lie all objects that ever were
     Room room_;
     std::atomic<void*> damaged_context_{nullptr};
-    std::atomic<Object*> hot_{nullptr};     // objects with blocks valid on the host
-    std::atomic<Object*> listed_{nullptr};  // objects whose shadow was ever mapped
-    SpinLock mapping_;                      // one shadow is mapped at a time
+    std::atomic<unsigned> ending_{0}, ends_{0};  // contexts that end, and ended or stayed
+    std::atomic<Object*> hot_{nullptr};          // objects with blocks valid on the host
+    SpinLock mapping_;                           // one shadow is mapped at a time
     // Faults would be served sooner with helper threads, which cannot be made there.
     std::atomic<bool> helpers_wanted_{false};
     // Streams wait for flushes, the CPU has not: a block that is Invalid may still be on its way. Changed under the

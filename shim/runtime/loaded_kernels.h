@@ -32,17 +32,14 @@ inline bool is(std::uint64_t known, CUfunction kernel) noexcept {
 void add(CUfunction kernel) noexcept;
 }  // namespace detail
 
-// It was launched in the current context.
-inline void launched(CUfunction kernel) noexcept {
-    if (!detail::is(detail::place(kernel).load(std::memory_order_relaxed), kernel)) [[unlikely]] {
-        detail::add(kernel);
-    }
-}
-// Of a kernel that was launched lately; -1: of another.
-inline int parameters_of(CUfunction kernel) noexcept {
+// The number of parameters of a kernel that was launched lately; kUnknown: of another.
+inline constexpr unsigned kUnknown = ~0u;
+inline unsigned parameters_of(CUfunction kernel) noexcept {
     const auto known = detail::place(kernel).load(std::memory_order_relaxed);
-    return detail::is(known, kernel) ? static_cast<int>(known >> detail::kAddressBits) : -1;
+    return detail::is(known, kernel) ? static_cast<unsigned>(known >> detail::kAddressBits) : kUnknown;
 }
+// It was launched in the current context; parameters_of() has said kUnknown.
+inline void launched(CUfunction kernel) noexcept { detail::add(kernel); }
 // The size of a parameter, in bytes; false: it has no such parameter, or the driver does not say.
 bool parameter(CUfunction kernel, std::size_t index, std::size_t& bytes) noexcept;
 // Whether it was, in the current context.
