@@ -18,10 +18,9 @@ namespace hpe::doors {
 
 // Whether the driver may find arguments of the launch in an object: of a kernel with so many. `extra` may be nullptr.
 inline bool may_lie_in_objects(unsigned count, void** parameters, void** extra) {
-    const auto& state = coherence();
-    if (count == loaded_kernels::kUnknown || extra != nullptr || state.may_hold(parameters)) return true;
-    return parameters != nullptr &&
-           std::any_of(parameters, parameters + count, [&](const void* p) { return state.may_hold(p); });
+    const auto held = [](const void* p) { return coherence().may_hold(reinterpret_cast<std::uintptr_t>(p)); };
+    if (count == loaded_kernels::kUnknown || extra != nullptr || held(parameters)) return true;
+    return parameters != nullptr && std::any_of(parameters, parameters + count, held);
 }
 template <class... Last>
 HPE_HOT bool may_lie_in_objects(unsigned count, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,

@@ -128,11 +128,10 @@ HPE_HOT CUresult device_work(CUstream stream, Flavour flavour, Before&& before, 
         auto& state = coherence();
         LaunchInRoom in_room(state.room());
         if (state.needs_release()) result = before();
-        if (result != CUDA_SUCCESS) [[unlikely]] {
-            return result;
+        if (result == CUDA_SUCCESS) [[likely]] {
+            result = real();
+            in_flight.enqueued(stream, flavour, in_room.slot());
         }
-        result = real();
-        in_flight.enqueued(stream, flavour, in_room.slot());
     }
     // By a signal handler.
     if (this_thread.touched_inside) [[unlikely]] {

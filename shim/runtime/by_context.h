@@ -77,26 +77,9 @@ public:
         return part.context.load(std::memory_order_acquire) == context ? &part : nullptr;
     }
 
-    // Those that were ever of a context: one that has ended may still be named there.
-    class Iterator {
-    public:
-        Iterator(Part* at, Part* end) noexcept : at_(at), end_(end) { skip(); }
-        Part& operator*() const noexcept { return *at_; }
-        Iterator& operator++() noexcept {
-            ++at_;
-            skip();
-            return *this;
-        }
-        bool operator==(const Iterator& other) const noexcept { return at_ == other.at_; }
-
-    private:
-        void skip() noexcept {
-            while (at_ != end_ && at_->context.load(std::memory_order_acquire) == nullptr) ++at_;
-        }
-        Part *at_, *end_;
-    };
-    Iterator begin() noexcept { return {parts_.data(), parts_.data() + parts_.size()}; }
-    Iterator end() noexcept { return {parts_.data() + parts_.size(), parts_.data() + parts_.size()}; }
+    // All there is place for: some were never of a context, and some of one that has ended.
+    auto begin() noexcept { return parts_.begin(); }
+    auto end() noexcept { return parts_.end(); }
 
 private:
     std::array<Part, ContextPlaces::kMost> parts_{};

@@ -48,8 +48,7 @@ public:
     // from then on if it cannot be managed.
     void track(std::uintptr_t base, std::size_t requested);
     // False: no object ever held the address.
-    bool may_hold(const void* pointer) const noexcept {
-        const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+    bool may_hold(std::uintptr_t address) const noexcept {
         return address < highest_.load(std::memory_order_relaxed) && address >= lowest_.load(std::memory_order_relaxed);
     }
     // The object that starts at / contains the address, or nullptr.

@@ -116,9 +116,9 @@ Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
     const bool unordered = inside || interrupted;
     if (serial % 2 == 0) {
         // Of a context that is ending, perhaps, and back if it stays.
-        if (unordered ||
-            (ending_.load(std::memory_order_acquire) == 0 && ends_.load(std::memory_order_acquire) == ended))
-            return Served::NotOurs;
+        const bool ending =
+            ending_.load(std::memory_order_acquire) != 0 || ends_.load(std::memory_order_acquire) != ended;
+        if (unordered || !ending || !may_hold(access.address)) return Served::NotOurs;
         const FaultInRoom until_then(room_);
         return table_.find(access.address) != nullptr ? Served::Done : Served::NotOurs;
     }

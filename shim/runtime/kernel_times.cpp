@@ -78,31 +78,33 @@ void open_account(std::uint64_t now) noexcept {
 void pay(std::uint64_t ticks) noexcept { affordable_from.fetch_add(ticks * kShare, std::memory_order_relaxed); }
 bool affordable(std::uint64_t now) noexcept { return now >= affordable_from.load(std::memory_order_relaxed); }
 
-// Counts the time until its end; errno stays as it was, and calls of libcuda to itself pass our doors. Another thread
-// may begin a capture meanwhile, during which it is an error to ask an event: not on this thread.
-class Paid {
+enum class By { Host, HostAndDevice };
+
+// Counts the time until its end; errno stays as it was.
+class Bill {
 public:
-    enum class By { Host, HostAndDevice };
-    explicit Paid(By payer = By::Host) noexcept : payer_(payer) {
-        exchanged_ = driver.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
-    }
-    ~Paid() {
-        if (exchanged_) twice([&] { return driver.cuThreadExchangeStreamCaptureMode(&mode_); });
+    explicit Bill(By payer) noexcept : payer_(payer) {}
+    ~Bill() {
         static const auto device_part = trace::ticks_in(kDevicePart);
         const auto took = ticks::look() - begin_;
         pay(payer_ == By::Host ? took : took + device_part);
         errno = errno_;
     }
-    Paid(const Paid&) = delete;
-    Paid& operator=(const Paid&) = delete;
+    Bill(const Bill&) = delete;
+    Bill& operator=(const Bill&) = delete;
 
 private:
-    Inside inside_;
     const int errno_ = errno;
     const std::uint64_t begin_ = ticks::look();
     const By payer_;
-    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-    bool exchanged_ = false;
+};
+
+// Driver calls that are paid for, and pass our doors where libcuda calls itself.
+struct Paid {
+    explicit Paid(By payer = By::Host) noexcept : bill(payer) {}
+    Inside inside;
+    Bill bill;
+    CaptureRelaxed relaxed;
 };
 
 // --- contexts --------------------------------------------------------------------------------------------------------
@@ -322,7 +324,7 @@ void Launch::begin(CUstream stream, Flavour flavour, CUfunction function, std::u
     // While any stream is captured some calls are errors, and this stream may be the one.
     if (over.load(std::memory_order_relaxed) || this_thread.in_callback != 0 || in_flight.capturing_anywhere()) return;
     open_account(now);
-    const Paid paid(Paid::By::HostAndDevice);
+    const Paid paid(By::HostAndDevice);
     if (stream == nullptr) stream = flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
     stream_ = stream;
     const auto handle = context_of(stream);

@@ -33,7 +33,7 @@ CUcontext current() noexcept {
 
 }  // namespace
 
-void detail::add(CUfunction kernel) noexcept {
+void launched(CUfunction kernel) noexcept {
     // A launch that is captured is none yet.
     if (in_flight.capturing_anywhere()) return;
     const auto context = current();
@@ -45,8 +45,8 @@ void detail::add(CUfunction kernel) noexcept {
     }
     std::uint64_t parameters = 0;
     for (std::size_t bytes = 0; parameter(kernel, parameters, bytes);) ++parameters;
-    place(kernel).store(reinterpret_cast<std::uintptr_t>(kernel) | parameters << kAddressBits,
-                        std::memory_order_relaxed);
+    detail::place(kernel).store(reinterpret_cast<std::uintptr_t>(kernel) | parameters << detail::kAddressBits,
+                                std::memory_order_relaxed);
 }
 
 // The driver tells of a CUkernel, which is what the CUDA runtime launches, by a function of its own.

@@ -29,7 +29,6 @@ inline std::atomic<std::uint64_t>& place(CUfunction kernel) noexcept {
 inline bool is(std::uint64_t known, CUfunction kernel) noexcept {
     return ((known ^ reinterpret_cast<std::uintptr_t>(kernel)) & ((std::uint64_t{1} << kAddressBits) - 1)) == 0;
 }
-void add(CUfunction kernel) noexcept;
 }  // namespace detail
 
 // The number of parameters of a kernel that was launched lately; kUnknown: of another.
@@ -39,7 +38,7 @@ inline unsigned parameters_of(CUfunction kernel) noexcept {
     return detail::is(known, kernel) ? static_cast<unsigned>(known >> detail::kAddressBits) : kUnknown;
 }
 // It was launched in the current context; parameters_of() has said kUnknown.
-inline void launched(CUfunction kernel) noexcept { detail::add(kernel); }
+void launched(CUfunction kernel) noexcept;
 // The size of a parameter, in bytes; false: it has no such parameter, or the driver does not say.
 bool parameter(CUfunction kernel, std::size_t index, std::size_t& bytes) noexcept;
 // Whether it was, in the current context.
