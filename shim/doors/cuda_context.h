@@ -78,9 +78,9 @@ CUresult stream_wait_event(const C& call, CUstream stream, CUevent event, unsign
 template <class C, class... A>
 CUresult begin_capture(const C& call, CUstream stream, A... rest) {
     in_flight.snapshot_all();
-    in_flight.capture_began();
+    in_flight.capture_began(stream, call.flavour);
     const CUresult result = call(stream, rest...);
-    if (result != CUDA_SUCCESS) in_flight.capture_ended();
+    if (result != CUDA_SUCCESS) in_flight.capture_ended(stream, call.flavour);
     return result;
 }
 
@@ -89,7 +89,9 @@ CUresult end_capture(const C& call, CUstream stream, CUgraph* graph) {
     // An invalidated capture ends too; a stream that was not capturing has nothing to end.
     const bool was = in_flight.capturing(stream, call.flavour);
     const CUresult result = call(stream, graph);
-    if (was && (result == CUDA_SUCCESS || !in_flight.capturing(stream, call.flavour))) in_flight.capture_ended();
+    if (was && (result == CUDA_SUCCESS || !in_flight.capturing(stream, call.flavour))) {
+        in_flight.capture_ended(stream, call.flavour);
+    }
     return result;
 }
 
@@ -97,8 +99,11 @@ CUresult end_capture(const C& call, CUstream stream, CUgraph* graph) {
 
 template <class C>
 CUresult destroy_stream(const C& call, CUstream stream) {
+    const bool was = in_flight.capturing(stream, call.flavour);
     in_flight.destroyed(stream);
-    return call(stream);
+    const CUresult result = call(stream);
+    if (was && result == CUDA_SUCCESS) in_flight.capture_ended(stream, call.flavour);
+    return result;
 }
 
 // Everything in a context goes with it. `gone` says, after a successful call, whether it really went.

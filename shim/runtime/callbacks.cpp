@@ -41,7 +41,7 @@ public:
     }
     ~InCallback() {
         // The stream goes on when we return: what was written must be there.
-        coherence().end_unordered();
+        coherence().end_callback();
         --this_thread.in_callback;
     }
     InCallback(const InCallback&) = delete;

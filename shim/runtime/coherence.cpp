@@ -127,6 +127,7 @@ CUresult Coherence::begin_free(Object& object) {
     if (closed) {
         table_.erase(&object);
         object.close();
+        end_loans_of(object);
     }
     for (std::uint32_t i = 0; i < count; ++i) object.block(i).unlock(states[i]);
     if (closed) return CUDA_SUCCESS;

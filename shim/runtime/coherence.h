@@ -24,6 +24,7 @@
 
 namespace hpe {
 
+struct Loan;
 namespace trace {
 class Fault;
 }
@@ -124,9 +125,13 @@ public:
     void expect_callbacks();
     bool expects_callbacks() const noexcept { return callbacks_.load(std::memory_order_relaxed); }
 
-    // A host callback of a stream ends, or a door whose thread faulted while inside the driver returns: what it made
-    // valid on the host goes back, since the device work behind it is on its way already.
-    void end_unordered() noexcept;
+    // Every loan ends (loans.h): a door returns whose thread faulted while inside the driver, and the device work
+    // behind it is on its way already; or the program has waited, and may look at what the device wrote beside. All,
+    // since who writes to a block that another borrowed first does not trap.
+    void take_back_loans() noexcept;
+    // A host callback is over, and its stream goes on: besides, what a launch made only its own stream wait for is
+    // there.
+    void end_callback() noexcept;
 
     // What a callback wrote could not be sent, and the stream went on without it: as after CUDA's sticky errors, every
     // release and wait fails with this, and no block is fetched, until the context ends.
@@ -136,7 +141,6 @@ public:
     const Protocol& protocol() const noexcept { return *protocol_; }
 
 private:
-    struct Unordered;
     bool map_shadow(Object& object, bool unordered) noexcept;
     void merge_mappings() noexcept;
     void unmap_others(const Object& object) noexcept;
@@ -155,10 +159,13 @@ private:
     void evict(const RunRef& ref) noexcept;
     void became_valid(Object& object, std::uint32_t blocks) noexcept;
     void make_hot(Object& object) noexcept;
-    bool remember_unordered(Unordered entry, State next) noexcept;
-    void end_one(Unordered& entry) noexcept;
-    void end_all_of(const Object& object) noexcept;
-    void damaged(const Object& object, CUresult result) noexcept;
+    // Of blocks that the caller has locked. take_back() makes them Invalid, or leaves all as it is.
+    CUresult send_changes(const Loan& loan) noexcept;
+    CUresult take_back(Loan& loan) noexcept;
+    CUresult take_back_all_of(Object& object, bool unordered) noexcept;
+    void end_loans_of(Object& object) noexcept;
+    void take_back_at(std::size_t place) noexcept;
+    void damaged(void* context, CUresult result) noexcept;
     CUresult wait_in_order() noexcept;
 
     CUresult release_object(Object& object);

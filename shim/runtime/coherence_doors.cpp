@@ -13,6 +13,7 @@
 #include "shim/runtime/engine.h"
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/live_objects.h"
+#include "shim/runtime/loans.h"
 #include "shim/runtime/pager.h"
 #include "shim/runtime/staging.h"
 
@@ -34,6 +35,8 @@ struct Held {
     std::uint32_t index;
     State before;
     Transition transition;
+
+    bool lent() const noexcept { return object->block(index).lent(); }
 };
 
 bool adjacent(const Held& a, const Held& b) noexcept { return a.object == b.object && a.index + 1 == b.index; }
@@ -148,7 +151,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
             const auto event = event_of(*object, i);
             if (event == kNotConcerned) continue;
             const auto before = object->block(i).lock();
-            if (!valid_on_host(before) || object->block(i).lent() || i >= object->blocks()) {
+            if (!valid_on_host(before) || i >= object->blocks()) {
                 object->block(i).unlock(before);
                 continue;
             }
@@ -162,10 +165,14 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
     const auto same_piece = [](const Held& a, const Held& b) {
         return a.transition.next == b.transition.next && same_part(a, b);
     };
+    // Of what is lent, only what the CPU changed: other device work may be writing beside it.
     const auto flush = [&](const Held& a, const Held& b) {
-        result = engine.flush(*a.object, a.object->offset_of(a.index), span_bytes(a, b), Engine::Order::Launching);
+        result = a.lent() ? send_changes(*loans::of(*a.object, a.index))
+                          : engine.flush(*a.object, a.object->offset_of(a.index), span_bytes(a, b),
+                                         Engine::Order::Launching);
         return result == CUDA_SUCCESS;
     };
+    const auto none_lent = [](const Held& a, const Held& b) { return !a.lent() && !b.lent(); };
     const auto sends = [&](const Held& a, const Held& b) { return std::any_of(&a, &b + 1, flushes); };
     const auto refused = [&] {
         say_protect_failed();
@@ -177,8 +184,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
     for_runs(held, changes, same_piece, [&](const Held& a, const Held& b) {
         if (!sends(a, b)) return true;
         if (!protect_run(a, b, a.transition.next)) return refused();
-        return for_runs(
-            std::span(&a, &b + 1), flushes, [](const Held&, const Held&) { return true; }, flush);
+        return for_runs(std::span(&a, &b + 1), flushes, none_lent, flush);
     });
     if (result == CUDA_SUCCESS) {
         Closing closing;
@@ -197,6 +203,10 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
     }
     for (const auto& h : held) {
         const auto next = result == CUDA_SUCCESS ? h.transition.next : h.before;
+        if (h.lent() && next != State::Dirty) {
+            Loan& loan = *loans::of(*h.object, h.index);
+            valid_on_host(next) ? loan.drop_twin() : loans::end(loan);
+        }
         if (!valid_on_host(next)) {
             h.object->valid.fetch_sub(1, std::memory_order_release);
             h.object->block(h.index).take_sent_early();

@@ -11,10 +11,12 @@
 #include "shim/base/thread.h"
 #include "shim/runtime/arena.h"
 #include "shim/runtime/call_sites.h"
+#include "shim/runtime/coherence.h"
 #include "shim/runtime/coherence_unordered.h"
 #include "shim/runtime/copiers.h"
 #include "shim/runtime/engine.h"
 #include "shim/runtime/inflight.h"
+#include "shim/runtime/loans.h"
 #include "shim/runtime/pager.h"
 #include "shim/runtime/read_ahead.h"
 #include "shim/runtime/real.h"
@@ -122,15 +124,14 @@ Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
         const FaultInRoom until_then(room_);
         return table_.find(access.address) != nullptr ? Served::Done : Served::NotOurs;
     }
-    const bool elsewhere = unordered || on_alternate_stack();
     bool served = false;
     trace::Fault traced(access.address, access.is_write);
     if (unordered) {
-        if (interrupted) with_driver(true, [] { in_flight.wait(); });
+        if (interrupted) with_driver(true, helper::Kind::Wait, [] { in_flight.wait(); });
         served = serve(*object, serial, access, nullptr, traced);
         if (this_thread.inside != 0 || interrupted) this_thread.touched_inside = true;
     } else {
-        with_driver(elsewhere, [&, mine = &sweeps] {
+        with_driver(on_alternate_stack(), helper::Kind::Fault, [&, mine = &sweeps] {
             const auto waited = wait_in_order();
             if (waited == CUDA_SUCCESS) {
                 served = serve(*object, serial, access, mine, traced);
@@ -153,12 +154,33 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     if (!map_shadow(object, unordered)) return false;
     const auto index = object.block_at(access.address);
     Block& block = object.block(index);
-    const auto before = block.lock();
+    auto before = block.lock();
     if (!object.alive(serial) || index >= object.blocks() || !object.shadowed.load(std::memory_order_acquire)) {
         block.unlock(before);
         return true;  // freed, coarsened or unmapped meanwhile: the access is repeated and judged anew
     }
     const auto event = access.is_write ? Event::CpuWrite : Event::CpuRead;
+    const bool new_loan = unordered && !block.lent() && protocol_->on(before, event).next != before;
+    Loan* loan = nullptr;
+    if (new_loan) {
+        loan = loans::make(object, index);
+        if (loan == nullptr) {
+            block.unlock(before);
+            take_back_at(loans::oldest());
+            return true;
+        }
+    } else if (block.lent()) {
+        loan = loans::of(object, index);
+        // Who borrowed it saw what the device had by then. This thread is to see what it has now.
+        if (!unordered && protocol_->on(before, event).next != before) {
+            if (const auto result = take_back(*loan); result != CUDA_SUCCESS) {
+                block.unlock(before);
+                log::error("cannot send what a callback wrote to object {:#x}: {}", object.base, error_name(result));
+                return false;
+            }
+            before = State::Invalid;
+        }
+    }
     const auto next = protocol_->on(before, event).next;
     Sweeps::Reach reach{{index, 1, 1}, {}, false};
     const bool sweeping = !unordered && object.blocks() > 1;
@@ -183,20 +205,23 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
         run.shrink_to(index);
         result = bring(run, event, next, unordered, fetched);
     }
-    if (result != CUDA_SUCCESS) {
+    const auto leave = [&] {
+        if (new_loan) loans::end(*loan);
         run.unlock();
+    };
+    if (result != CUDA_SUCCESS) {
+        leave();
         log::error("cannot fetch {} bytes of object {:#x} from the device: {}", object.bytes_of(index), object.base,
                    error_name(result));
         return false;
     }
-    if (unordered && next != before &&
-        !remember_unordered({&object, serial, index, nullptr, object.bytes_of(index)}, next)) {
-        run.unlock();
+    if (unordered && next == State::Dirty && before != next && !loan->keep_twin(object.bytes_of(index))) {
+        leave();
         log::error("no memory to tell what a callback writes to object {:#x}: {}", object.base, std::strerror(errno));
         return false;
     }
     if (!pager::protect(object.base + object.offset_of(run.first), run.bytes(), next)) {
-        run.unlock();
+        leave();
         return coarsen(object, serial, unordered);
     }
     if (run.count > 1) map_pages(run);
@@ -207,7 +232,6 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     std::uint32_t newly_valid = 0;
     for (auto i = run.first; i < run.end(); ++i) newly_valid += !valid_on_host(run.state(i)) && valid_on_host(next);
     if (newly_valid != 0) became_valid(object, newly_valid);
-    if (unordered) block.lend();
     const bool again = next == State::Dirty && block.take_sent_early();
     run.become(next);
     run.unlock();
@@ -286,7 +310,7 @@ CUresult Coherence::bring(const Run& run, Event event, State next, bool unordere
     // What was never given to the device holds nothing: no copy of garbage for a first write.
     if (object.birth == work && next == State::Dirty) return CUDA_SUCCESS;
     auto result = CUDA_SUCCESS;
-    with_driver(unordered, [&] {
+    with_driver(unordered, helper::Kind::Transfer, [&] {
         // What a launch's stream waits for may still be on its way out of the very view.
         result = settle_flushes();
         if (result != CUDA_SUCCESS) return;
@@ -317,7 +341,7 @@ bool Coherence::lock_if_missing(Object& object, std::uint32_t index) const noexc
     Block& block = object.block(index);
     if (!block.try_lock()) return false;
     // Coarsened meanwhile: there is no such block any more.
-    const bool missing = index < object.blocks() && object.blocks() > 1 && !block.lent() &&
+    const bool missing = index < object.blocks() && object.blocks() > 1 &&
                          protocol_->on(block.peek().state, Event::CpuRead).action == Action::Fetch;
     if (!missing) block.unlock();
     return missing;

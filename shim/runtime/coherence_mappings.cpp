@@ -8,8 +8,10 @@
 
 #include "shim/base/log.h"
 #include "shim/runtime/arena.h"
+#include "shim/runtime/coherence.h"
 #include "shim/runtime/coherence_unordered.h"
 #include "shim/runtime/engine.h"
+#include "shim/runtime/loans.h"
 #include "shim/runtime/pager.h"
 #include "shim/runtime/read_ahead.h"
 
@@ -80,10 +82,7 @@ bool Coherence::map_shadow(Object& object, bool unordered) noexcept {
 
 // The kernel refused to split a mapping: from here on the object is one block, wholly present, and one mapping.
 bool Coherence::coarsen(Object& object, std::uint32_t serial, bool unordered) noexcept {
-    // What this callback has of it goes back first, as the blocks that it was.
-    if (unordered) end_all_of(object);
     const auto count = object.blocks();
-    bool usable = true;
     for (std::uint32_t i = 0; i < count; ++i) {
         const auto before = object.block(i).lock();
         if (i == 0 &&
@@ -91,10 +90,9 @@ bool Coherence::coarsen(Object& object, std::uint32_t serial, bool unordered) no
             object.block(0).unlock(before);
             return true;  // another thread was faster: the access is repeated and judged anew
         }
-        // Lent: a callback of another thread is using it, and will look for it under its own number.
-        usable = usable && !object.block(i).lent();
     }
-    const bool whole = usable && bring_whole(object, count, unordered);
+    // What is lent goes back first, as the blocks that it was.
+    const bool whole = take_back_all_of(object, unordered) == CUDA_SUCCESS && bring_whole(object, count, unordered);
     if (!whole) {
         log::error("mprotect on object {:#x} failed ({}) and it cannot be brought whole", object.base,
                    std::strerror(errno));
@@ -110,7 +108,6 @@ bool Coherence::coarsen(Object& object, std::uint32_t serial, bool unordered) no
     if (none_valid) became_valid(object, 1);
     object.coarsen();
     for (std::uint32_t i = 1; i < count; ++i) object.block(i).unlock(State::Invalid);
-    if (unordered) object.block(0).lend();
     object.block(0).unlock(State::Dirty);
     static std::atomic_flag said = ATOMIC_FLAG_INIT;
     if (!said.test_and_set()) {
@@ -128,7 +125,7 @@ bool Coherence::bring_whole(Object& object, std::uint32_t count, bool unordered)
     const auto order = unordered ? Engine::Order::Unordered : Engine::Order::Launching;
     if (unordered && !pager::close_shadow(object.base, object.size, Arena::closed(object.view))) return false;
     auto result = CUDA_SUCCESS;
-    with_driver(unordered, [&] {
+    with_driver(unordered, helper::Kind::Transfer, [&] {
         // Nothing may arrive later in what is about to be written.
         result = read_ahead::drop(object);
         if (result == CUDA_SUCCESS) result = settle_flushes();
@@ -143,8 +140,9 @@ bool Coherence::bring_whole(Object& object, std::uint32_t count, bool unordered)
         if (result == CUDA_SUCCESS) result = drained;
     });
     if (result != CUDA_SUCCESS) return false;
-    if (unordered && !remember_unordered({&object, object.serial(), 0, nullptr, object.size}, State::Dirty)) {
-        return false;
+    if (unordered) {
+        Loan* const loan = loans::make(object, 0);
+        if (loan == nullptr || !loan->keep_twin(object.size)) return false;
     }
     // Writable at once: one mapping with one protection is hardly ever refused for lack of mappings.
     const auto opened = [&] {

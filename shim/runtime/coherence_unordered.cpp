@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Coherence: blocks that became valid while device work around them is under way, and how they go back. Class of this
-// file: that of the fault path.
+// Coherence: how what was lent goes back. Class of this file: that of the fault path.
 #include "shim/runtime/coherence_unordered.h"
-
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,139 +9,114 @@
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
 #include "shim/runtime/arena.h"
+#include "shim/runtime/coherence.h"
 #include "shim/runtime/engine.h"
+#include "shim/runtime/loans.h"
 #include "shim/runtime/pager.h"
 #include "shim/runtime/real.h"
 
 namespace hpe {
 
-namespace {
-
-// Unordered is private to Coherence, and thread-local state must need no constructor: raw storage.
-struct UnorderedList {
-    static constexpr std::size_t kCapacity = 32, kEntry = 32;
-    std::size_t count;
-    alignas(8) std::byte storage[kCapacity * kEntry];
-
-    template <class Entry>
-    Entry* entries() noexcept {
-        static_assert(sizeof(Entry) == kEntry);
-        return reinterpret_cast<Entry*>(storage);
-    }
-};
-thread_local constinit UnorderedList unordered_list __attribute__((tls_model("initial-exec"))){};
-
-}  // namespace
-
-bool Coherence::remember_unordered(Unordered entry, State next) noexcept {
-    auto& list = unordered_list;
-    auto* const entries = list.entries<Unordered>();
-    auto* const end = entries + list.count;
-    auto* known = std::find_if(entries, end, [&](const Unordered& e) {
-        return e.object == entry.object && e.serial == entry.serial && e.block == entry.block;
-    });
-    if (next == State::Dirty) {
-        void* memory = MAP_FAILED;
-        for (int attempt = 0; attempt < 2 && memory == MAP_FAILED; ++attempt) {
-            memory = mmap(nullptr, entry.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        }
-        if (memory == MAP_FAILED) return false;
-        entry.twin = static_cast<std::byte*>(memory);
-        std::memcpy(entry.twin, entry.object->view + entry.object->offset_of(entry.block), entry.bytes);
-    }
-    if (known == end && list.count == UnorderedList::kCapacity) {
-        // Make room: the oldest goes back now, and is fetched again should the callback return to it.
-        Unordered oldest = entries[0];
-        std::move(entries + 1, end, entries);
-        --list.count;
-        known = end - 1;
-        with_driver(true, [&] { end_one(oldest); });
-    }
-    if (known == entries + list.count) ++list.count;
-    *known = entry;
-    return true;
+void Coherence::damaged(void* context, CUresult result) noexcept {
+    damaged_context_.store(context, std::memory_order_relaxed);
+    if (damage_.exchange(result, std::memory_order_acq_rel) != CUDA_SUCCESS) return;
+    log::error("cannot send what a callback wrote: {}; the calls that follow fail", error_name(result));
 }
 
-// Of the calling thread's callback.
-void Coherence::end_all_of(const Object& object) noexcept {
-    auto& list = unordered_list;
-    auto* const entries = list.entries<Unordered>();
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < list.count; ++i) {
-        if (entries[i].object == &object) {
-            with_driver(true, [&] { end_one(entries[i]); });
-        } else {
-            entries[kept++] = entries[i];
+CUresult Coherence::send_changes(const Loan& loan) noexcept {
+    Object& object = *loan.object;
+    const auto offset = object.offset_of(loan.block);
+    const auto* now = object.view + offset;
+    constexpr std::size_t kStep = 256;  // mostly nothing has changed
+    for (std::size_t at = 0; at < loan.bytes;) {
+        if (const auto step = std::min(kStep, loan.bytes - at); std::memcmp(now + at, loan.twin + at, step) == 0) {
+            at += step;
+            continue;
         }
+        while (at < loan.bytes && now[at] == loan.twin[at]) ++at;
+        const auto begin = at;
+        while (at < loan.bytes && now[at] != loan.twin[at]) ++at;
+        if (at == begin) break;
+        const auto result = engine.flush(object, offset + begin, at - begin, Engine::Order::Unordered);
+        if (result != CUDA_SUCCESS) return result;
     }
-    list.count = kept;
+    return CUDA_SUCCESS;
 }
 
-void Coherence::end_unordered() noexcept {
-    auto& list = unordered_list;
-    if (list.count == 0) return;
+CUresult Coherence::take_back(Loan& loan) noexcept {
+    Object& object = *loan.object;
+    Block& block = object.block(loan.block);
+    if (object.shadowed.load(std::memory_order_acquire) &&
+        !pager::protect(object.base + object.offset_of(loan.block), object.bytes_of(loan.block), State::Invalid) &&
+        !pager::close_shadow(object.base, object.size, Arena::closed(object.view))) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (block.peek().state == State::Dirty) {
+        auto result = send_changes(loan);
+        const auto drained = engine.drain();
+        if (result == CUDA_SUCCESS) result = drained;
+        if (result != CUDA_SUCCESS) return result;
+    }
+    loans::end(loan);
+    block.become(State::Invalid);
+    object.valid.fetch_sub(1, std::memory_order_release);
+    return CUDA_SUCCESS;
+}
+
+void Coherence::take_back_at(std::size_t place) noexcept {
+    Loan* loan = loans::lock(place);
+    if (loan == nullptr) return;
+    Object& object = *loan->object;
+    Block& block = object.block(loan->block);
+    auto result = CUDA_SUCCESS;
+    // The block is locked here: the helper waits for none.
+    with_driver(this_thread.in_callback != 0 || this_thread.inside != 0 || this_thread.in_fault, helper::Kind::Transfer,
+                [&] { result = take_back(*loan); });
+    // Nobody can be told but by what follows, and what the device writes from here on must not be overwritten later.
+    // What was only read stays lent.
+    if (result != CUDA_SUCCESS && block.peek().state == State::Dirty) {
+        damaged(object.context, result);
+        loans::end(*loan);
+    }
+    block.unlock();
+}
+
+void Coherence::take_back_loans() noexcept {
+    if (!loans::any()) return;
     const int saved = errno;
-    SignalsBlocked blocked;
-    with_driver(this_thread.in_callback != 0 || this_thread.inside != 0, [this, &list] {
-        for (std::size_t i = 0; i < list.count; ++i) end_one(list.entries<Unordered>()[i]);
-    });
-    list.count = 0;
+    const SignalsBlocked blocked;
+    for (std::size_t place = 0; place < loans::kMost; ++place) take_back_at(place);
     errno = saved;
 }
 
-void Coherence::damaged(const Object& object, CUresult result) noexcept {
-    damaged_context_.store(object.context, std::memory_order_relaxed);
-    if (damage_.exchange(result, std::memory_order_acq_rel) != CUDA_SUCCESS) return;
-    log::error("cannot send what a callback wrote to object {:#x}: {}; the calls that follow fail", object.base,
-               error_name(result));
+void Coherence::end_callback() noexcept {
+    take_back_loans();
+    if (!streams_wait_.load(std::memory_order_acquire)) return;
+    const int saved = errno;
+    const SignalsBlocked blocked;
+    auto result = CUDA_SUCCESS;
+    with_driver(true, helper::Kind::Transfer, [&] { result = settle_flushes(); });
+    // Of which context is not known: none that ends makes it good.
+    if (result != CUDA_SUCCESS && !lost_context(result)) damaged(nullptr, result);
+    errno = saved;
 }
 
-// Sends back what was written and makes the block Invalid. Where driver calls are allowed.
-void Coherence::end_one(Unordered& entry) noexcept {
-    Object& object = *entry.object;
-    if (!object.alive(entry.serial)) {
-        if (entry.twin != nullptr) munmap(entry.twin, entry.bytes);
-        return;
+// Every block of the object is locked.
+CUresult Coherence::take_back_all_of(Object& object, bool unordered) noexcept {
+    auto result = CUDA_SUCCESS;
+    for (std::uint32_t i = 0; i < object.blocks() && result == CUDA_SUCCESS; ++i) {
+        if (!object.block(i).lent()) continue;
+        with_driver(unordered, helper::Kind::Transfer, [&] { result = take_back(*loans::of(object, i)); });
     }
-    Block& block = object.block(entry.block);
-    const auto before = block.lock();
-    auto after = before;
-    block.take_back();
-    const auto offset = object.offset_of(entry.block);
-    const auto bytes = object.bytes_of(entry.block);
-    if (object.alive(entry.serial) && entry.block < object.blocks() && valid_on_host(before) &&
-        (!object.shadowed.load(std::memory_order_acquire) ||
-         pager::protect(object.base + offset, bytes, State::Invalid) ||
-         pager::close_shadow(object.base, object.size, Arena::closed(object.view)))) {
-        auto result = CUDA_SUCCESS;
-        if (before == State::Dirty) {
-            const auto* now = object.view + offset;
-            // A coarsened object is sent whole: its twin covers only a part.
-            const bool compare = entry.twin != nullptr && bytes == entry.bytes;
-            for (std::size_t at = 0; compare && at < bytes && result == CUDA_SUCCESS;) {
-                if (now[at] == entry.twin[at]) {
-                    ++at;
-                    continue;
-                }
-                const auto begin = at;
-                while (at < bytes && now[at] != entry.twin[at]) ++at;
-                result = engine.flush(object, offset + begin, at - begin, Engine::Order::Unordered);
-            }
-            if (!compare) result = engine.flush(object, offset, bytes, Engine::Order::Unordered);
-            const auto drained = engine.drain();
-            if (result == CUDA_SUCCESS) result = drained;
-        }
-        if (result == CUDA_SUCCESS) {
-            after = State::Invalid;
-            object.valid.fetch_sub(1, std::memory_order_release);
-        } else {
-            damaged(object, result);
-        }
-    } else if (object.alive(entry.serial) && entry.block < object.blocks() && before == State::Dirty) {
-        damaged(object, CUDA_ERROR_OUT_OF_MEMORY);
+    return result;
+}
+
+// The same, of an object that goes with what it holds.
+void Coherence::end_loans_of(Object& object) noexcept {
+    if (!loans::any()) return;
+    for (std::uint32_t i = 0; i < object.blocks(); ++i) {
+        if (object.block(i).lent()) loans::end(*loans::of(object, i));
     }
-    block.unlock(after);
-    if (entry.twin != nullptr) munmap(entry.twin, entry.bytes);
 }
 
 }  // namespace hpe

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The helper thread: one request at a time, handed over through futexes (no lock of libc, no allocation).
+// The helper threads: one request at a time each, handed over through futexes (no lock of libc, no allocation).
 #include "shim/runtime/helper.h"
 
+#include <array>
 #include <atomic>
 #include <mutex>
 
@@ -17,11 +18,20 @@ struct Request {
     std::atomic<int> done{0};
 };
 
-constinit std::atomic<Request*> slot{nullptr};
+struct Helper {
+    std::atomic<Request*> slot{nullptr};
+    bool made = false;
+};
+
+constinit std::array<Helper, 3> helpers{};
 constinit std::atomic<bool> up{false};
 constinit std::mutex start_mutex;
 
+Helper& of(Kind kind) noexcept { return helpers[static_cast<std::size_t>(kind)]; }
+
+template <Kind kind>
 void serve(void*) noexcept {
+    auto& slot = of(kind).slot;
     for (;;) {
         slot.wait(nullptr, std::memory_order_acquire);
         Request* request = slot.load(std::memory_order_acquire);
@@ -36,20 +46,28 @@ void serve(void*) noexcept {
     }
 }
 
+template <Kind kind>
+bool start_one(const char* name) noexcept {
+    Helper& helper = of(kind);
+    if (!helper.made) helper.made = start_thread(name, serve<kind>);
+    return helper.made;
+}
+
 }  // namespace
 
 bool start() noexcept {
     if (up.load(std::memory_order_acquire)) return true;
     std::scoped_lock lock(start_mutex);
-    if (up.load(std::memory_order_relaxed)) return true;
-    const bool made = start_thread("hpe-helper", serve);
+    const bool made = start_one<Kind::Transfer>("hpe-transfer") && start_one<Kind::Wait>("hpe-wait") &&
+                      start_one<Kind::Fault>("hpe-fault");
     if (made) up.store(true, std::memory_order_release);
     return made;
 }
 
 bool running() noexcept { return up.load(std::memory_order_acquire); }
 
-void run(void (*work)(void*), void* argument) noexcept {
+void run(Kind kind, void (*work)(void*), void* argument) noexcept {
+    auto& slot = of(kind).slot;
     Request request{work, argument};
     Request* expected = nullptr;
     while (!slot.compare_exchange_weak(expected, &request, std::memory_order_acq_rel)) {
@@ -62,7 +80,10 @@ void run(void (*work)(void*), void* argument) noexcept {
 
 void forget() noexcept {
     up.store(false, std::memory_order_relaxed);
-    slot.store(nullptr, std::memory_order_relaxed);
+    for (Helper& helper : helpers) {
+        helper.slot.store(nullptr, std::memory_order_relaxed);
+        helper.made = false;
+    }
 }
 
 }  // namespace hpe::helper

@@ -2,9 +2,11 @@
 // One record per stream that ever had work; looked up by a cache per thread, then by a list.
 #include "shim/runtime/inflight.h"
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <new>
+#include <vector>
 
 #include "shim/base/log.h"
 #include "shim/base/spin_lock.h"
@@ -55,6 +57,25 @@ thread_local constinit Cache cache __attribute__((tls_model("initial-exec"))){0,
 // "Default stream"); a per-thread handle would mean the asking thread's.
 CUstream normal(CUstream stream) noexcept {
     return stream == CU_STREAM_PER_THREAD || stream == nullptr ? CU_STREAM_LEGACY : stream;
+}
+
+struct Capture {
+    CUcontext context;
+    CUstream origin;
+};
+constinit std::mutex captures_mutex;
+std::vector<Capture>& captures() {
+    static auto* all = new std::vector<Capture>;
+    return *all;
+}
+
+// nullptr: it cannot be told.
+CUcontext context_of(CUstream stream) noexcept {
+    CUcontext context = nullptr;
+    const bool of_default = normal(stream) == CU_STREAM_LEGACY;
+    const auto asked =
+        twice([&] { return of_default ? driver.cuCtxGetCurrent(&context) : driver.cuStreamGetCtx(stream, &context); });
+    return asked == CUDA_SUCCESS ? context : nullptr;
 }
 
 Record* find(CUcontext context, CUstream stream) noexcept {
@@ -279,6 +300,11 @@ void InFlight::destroyed(CUstream stream) noexcept {
 }
 
 void InFlight::forget(CUcontext context) noexcept {
+    {
+        const std::scoped_lock lock(captures_mutex);
+        const auto gone = std::erase_if(captures(), [&](const Capture& c) { return c.context == context; });
+        captures_.fetch_sub(static_cast<int>(gone), std::memory_order_relaxed);
+    }
     std::scoped_lock lock(records_mutex);
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
         if (r->context != context) continue;
@@ -289,6 +315,22 @@ void InFlight::forget(CUcontext context) noexcept {
         r->recorded = r->enqueued.sum();
     }
     cache_epoch.fetch_add(1, std::memory_order_release);
+}
+
+void InFlight::capture_began(CUstream origin, Flavour flavour) noexcept {
+    captures_.fetch_add(1, std::memory_order_relaxed);
+    const std::scoped_lock lock(captures_mutex);
+    captures().push_back({context_of(named(origin, flavour)), named(origin, flavour)});
+}
+
+void InFlight::capture_ended(CUstream origin, Flavour flavour) noexcept {
+    const std::scoped_lock lock(captures_mutex);
+    const auto same = [&](const Capture& c) { return c.origin == named(origin, flavour); };
+    auto& all = captures();
+    const auto found = std::find_if(all.begin(), all.end(), same);
+    if (found == all.end()) return;
+    all.erase(found);
+    captures_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 bool InFlight::captured(CUstream stream, Flavour flavour) const noexcept {

@@ -68,9 +68,10 @@ public:
     // A context and all that is in it is gone.
     void forget(CUcontext context) noexcept;
 
-    // Streams under capture, so that nothing of ours enters them.
-    void capture_began() noexcept { captures_.fetch_add(1, std::memory_order_relaxed); }
-    void capture_ended() noexcept { captures_.fetch_sub(1, std::memory_order_relaxed); }
+    // Captures that are under way, by the streams they began with, so that nothing of ours enters them. A stream that
+    // is destroyed, or goes with its context, is captured no more.
+    void capture_began(CUstream origin, Flavour flavour) noexcept;
+    void capture_ended(CUstream origin, Flavour flavour) noexcept;  // of a stream that no capture began with: nothing
     bool capturing_anywhere() const noexcept { return captures_.load(std::memory_order_relaxed) > 0; }
     bool capturing(CUstream stream, Flavour flavour) const noexcept {
         return capturing_anywhere() && captured(stream, flavour);

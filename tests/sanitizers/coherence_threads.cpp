@@ -19,8 +19,12 @@
 #include <vector>
 
 #include "shim/base/thread.h"
+#include "shim/runtime/arena.h"
+#include "shim/runtime/callbacks.h"
 #include "shim/runtime/coherence.h"
 #include "shim/runtime/inflight.h"
+#include "shim/runtime/loans.h"
+#include "shim/runtime/pager.h"
 #include "shim/runtime/process.h"
 #include "shim/runtime/real.h"
 #include "tests/sanitizers/do.h"
@@ -101,9 +105,146 @@ void interrupt_launch(unsigned thread, CUstream stream) {
             other.write(thread, 3000, 1000, round);
         }
         wrong += !std::exchange(hpe::this_thread.touched_inside, false);
-        hpe::coherence().end_unordered();
+        hpe::coherence().take_back_loans();
         other.read(0, 3000);
     }
+}
+
+// As the host function of a stream.
+template <class Work>
+void in_callback(Work work) {
+    const CUhostFn call = [](void* argument) { (*static_cast<Work*>(argument))(); };
+    hpe::callbacks::run_host_function(hpe::callbacks::wrap(call, &work, false));
+}
+template <class Work>
+void on_another_thread(CUcontext context, Work work) {
+    std::thread([&] {
+        DO(cuCtxSetCurrent(context));
+        work();
+    }).join();
+}
+
+// Several host functions at once have the same block, and the device writes beside them.
+void lend(CUcontext context) {
+    Swept object(100);
+    object.write(0, 100, 1, 0);
+    const auto device_has = [&](std::size_t i, Word value) {
+        Word now = 0;
+        DO(cuMemcpyDtoH_v2(&now, object.device + i * sizeof(Word), sizeof now));
+        wrong += now != value;
+    };
+    const auto device_writes = [&](std::size_t i, Word value) {  // a kernel that nobody has waited for
+        DO(cuMemsetD32_v2(object.device + i * sizeof(Word), value, 1));
+        object.model[i] = value;
+    };
+    const auto release = [&] { object.fill(99, 1, 0, nullptr, true); };
+
+    // Who comes second does not trap; all the same the device has what it wrote when it ends.
+    release();
+    in_callback([&] {
+        object.write(0, 1, 1, 10);
+        on_another_thread(context, [&] { in_callback([&] { object.write(1, 2, 1, 10); }); });
+        device_has(0, 10);
+        device_has(1, 11);
+        device_writes(50, 5);
+        object.write(2, 3, 1, 10);
+    });
+    device_has(2, 12);
+    device_has(50, 5);
+    object.read(0, 100);
+
+    // A reader that ends before a writer sends nothing of its own.
+    release();
+    in_callback([&] {
+        object.read(0, 10);
+        on_another_thread(context, [&] {
+            in_callback([&] {
+                object.write(3, 4, 1, 20);
+                device_writes(50, 6);
+            });
+        });
+    });
+    device_has(3, 23);
+    device_has(50, 6);
+
+    // This thread has waited, the reader had not.
+    release();
+    std::atomic<int> step{0};
+    std::thread reader([&] {
+        DO(cuCtxSetCurrent(context));
+        in_callback([&] {
+            object.read(0, 10);
+            step = 1;
+            while (step == 1) std::this_thread::yield();
+        });
+    });
+    while (step == 0) std::this_thread::yield();
+    device_writes(50, 7);
+    // Of batch update whatever was read is writable: nothing traps before the program has been seen to wait.
+    if (hpe::coherence().acts_on_acquire()) hpe::coherence().take_back_loans();
+    object.write(4, 5, 1, 30);
+    object.read(0, 100);
+    step = 2;
+    reader.join();
+    object.read(0, 100);
+    release();
+    device_has(4, 34);
+    device_has(50, 7);
+
+    // At the limit on mappings the access traps though the block is valid: then nothing is lent.
+    object.write(5, 6, 1, 40);
+    hpe::Object& tracked = *hpe::coherence().object_at(object.device);
+    hpe::pager::close_shadow(tracked.base, tracked.size, hpe::Arena::closed(tracked.view));
+    in_callback([&] { object.read(0, 10); });
+    object.write(6, 7, 1, 40);
+    release();
+    device_has(5, 45);
+    device_has(6, 46);
+
+    // More than can be lent; and what is freed while it is.
+    Swept large(hpe::loans::kMost * 3 * 70000);
+    large.fill(0, large.model.size(), 1, nullptr, true);
+    DO(cuStreamSynchronize(nullptr));  // a host function comes after what it needs
+    in_callback([&] {
+        large.read(0, large.model.size(), 5000);
+        large.write(1, large.model.size(), 5000, 9);
+        Swept freed(5000);
+        freed.fill(0, 5000, 1, nullptr, true);
+        freed.write(0, 5000, 7, 3);
+    });
+    wrong += hpe::loans::any();
+    large.read(0, large.model.size(), 1000);
+    large.read(1, large.model.size(), 1000);
+}
+
+// Host functions that write here and there in the same blocks, launches and waits between them.
+void lend_together(CUcontext context) {
+    Swept object(300000);
+    object.fill(0, object.model.size(), 1, nullptr, true);
+    DO(cuStreamSynchronize(nullptr));
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < kThreads; ++t) {
+        threads.emplace_back([&, t] {
+            DO(cuCtxSetCurrent(context));
+            Swept own(100);
+            for (unsigned round = 0; round < 60; ++round) {
+                if (t == 0) {
+                    own.fill(0, 100, round, nullptr, true);
+                    if (round % 4 == 0) hpe::coherence().take_back_loans();
+                    continue;
+                }
+                in_callback([&] {
+                    for (std::size_t i = t + round * 5; i < object.model.size(); i += 5 * 4001) {
+                        const std::size_t mine = i - i % kThreads + t;
+                        if (mine < object.model.size()) object.write(mine, mine + 1, 1, round);
+                    }
+                });
+            }
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    wrong += hpe::loans::any();
+    object.read(0, object.model.size());
 }
 
 void work(CUcontext context, unsigned thread, unsigned rounds, Swept& shared, std::barrier<>& together) {
@@ -163,6 +304,10 @@ int main(int argc, char** argv) {
     DO(cuDeviceGet(&device, 0));
     DO(cuDevicePrimaryCtxRetain(&context, device));
     DO(cuCtxSetCurrent(context));
+    if (calls == 0) {
+        lend(context);
+        lend_together(context);
+    }
     {
         Swept shared(400000);
         std::barrier together(kThreads);

@@ -277,6 +277,37 @@ static void capture() {
     cudaGetLastError();
 }
 
+// Streams that go while they are captured; the one that a capture began with, and one that joined it.
+static void capture_abandoned() {
+    const std::size_t n = 2 * kMiB;
+    Device d(n);
+    Bytes host(n), got(n);
+    for (unsigned round = 0; round < 20; ++round) {
+        if (round < 2) {
+            cudaStream_t first, second;
+            cudaEvent_t event;
+            CHECK(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
+            CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+            CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+            CHECK(cudaStreamBeginCapture(first, cudaStreamCaptureModeRelaxed));
+            add_one_to(d.p, n, first);
+            CHECK(cudaEventRecord(event, first));
+            CHECK(cudaStreamWaitEvent(second, event, 0));
+            add_one_to(d.p, n, second);
+            if (round == 0) cudaStreamDestroy(second);
+            cudaStreamDestroy(first);
+            if (round == 1) cudaStreamDestroy(second);
+            cudaGetLastError();
+            CHECK(cudaEventDestroy(event));
+        }
+        fill(host.data(), n, round);
+        CHECK(cudaMemcpy(d.p, host.data(), n, to_device));
+        CHECK(cudaMemcpy(got.data(), d.p, n, to_host));
+        WANT(is(got.data(), n, round));
+    }
+    std::printf("right\n");
+}
+
 // A copy that waits for what came before it, while another thread begins to capture a stream.
 static void capture_meanwhile() {
     const std::size_t n = 4 * kMiB;
@@ -433,6 +464,7 @@ constexpr Case cases[] = {{"sizes", sizes},
                           {"known_memory", known_memory},
                           {"too_long", too_long},
                           {"capture", capture},
+                          {"capture_abandoned", capture_abandoned},
                           {"capture_meanwhile", capture_meanwhile},
                           {"own_handler", own_handler},
                           {"child", child},

@@ -1,0 +1,26 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""usage: callbacks.py CALLBACKS
+
+Host functions that use objects while other threads use the device and the same blocks: no number is wrong and nobody
+waits for ever, with each protocol, blocks of all sizes, and a link so slow that others come in between.
+"""
+import sys
+
+import soft
+
+PROGRAM = sys.argv[1]
+OPTIONS = [{}, {"HPE_PROTOCOL": "lazy"}, {"HPE_PROTOCOL": "batch"}, {"HPE_BLOCK_SIZE": "4K", "HPE_ROLLING_SIZE": 1},
+           {"HPE_BLOCK_SIZE": "1M"}, {"HPE_SOFT_LINK": "400M", "HPE_SOFT_LATENCY": 300}, {"HPE_PINNED_LIMIT": "1M"}]
+problems, runs = [], 0
+cases = soft.run([PROGRAM], preload=False)[1].decode().split()
+for case in cases:
+    for options in OPTIONS:
+        runs += 1
+        status, out, err = soft.run([PROGRAM, case], **options)
+        if status != 0 or out != b"0 wrong\n" or err:
+            problems.append(f"{soft.shown([PROGRAM, case], options)}: {status} {out} {err[-500:]}")
+if len(cases) < 5:
+    problems.append(f"only {cases}")
+print("\n".join(problems) or f"{runs} runs")
+sys.exit(1 if problems else 0)
