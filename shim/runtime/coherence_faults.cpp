@@ -12,9 +12,9 @@
 #include "shim/runtime/arena.h"
 #include "shim/runtime/call_sites.h"
 #include "shim/runtime/coherence.h"
-#include "shim/runtime/coherence_unordered.h"
 #include "shim/runtime/copiers.h"
 #include "shim/runtime/engine.h"
+#include "shim/runtime/helper.h"
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/loans.h"
 #include "shim/runtime/pager.h"
@@ -127,11 +127,11 @@ Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
     bool served = false;
     trace::Fault traced(access.address, access.is_write);
     if (unordered) {
-        if (interrupted) with_driver(true, helper::Kind::Wait, [] { in_flight.wait(); });
+        if (interrupted) helper::with_driver(true, helper::Kind::Wait, [] { in_flight.wait(); });
         served = serve(*object, serial, access, nullptr, traced);
         if (this_thread.inside != 0 || interrupted) this_thread.touched_inside = true;
     } else {
-        with_driver(on_alternate_stack(), helper::Kind::Fault, [&, mine = &sweeps] {
+        helper::with_driver(on_alternate_stack(), helper::Kind::Fault, [&, mine = &sweeps] {
             const auto waited = wait_in_order();
             if (waited == CUDA_SUCCESS) {
                 served = serve(*object, serial, access, mine, traced);
@@ -310,7 +310,7 @@ CUresult Coherence::bring(const Run& run, Event event, State next, bool unordere
     // What was never given to the device holds nothing: no copy of garbage for a first write.
     if (object.birth == work && next == State::Dirty) return CUDA_SUCCESS;
     auto result = CUDA_SUCCESS;
-    with_driver(unordered, helper::Kind::Transfer, [&] {
+    helper::with_driver(unordered, helper::Kind::Transfer, [&] {
         // What a launch's stream waits for may still be on its way out of the very view.
         result = settle_flushes();
         if (result != CUDA_SUCCESS) return;

@@ -9,8 +9,8 @@
 #include "shim/base/log.h"
 #include "shim/runtime/arena.h"
 #include "shim/runtime/coherence.h"
-#include "shim/runtime/coherence_unordered.h"
 #include "shim/runtime/engine.h"
+#include "shim/runtime/helper.h"
 #include "shim/runtime/loans.h"
 #include "shim/runtime/pager.h"
 #include "shim/runtime/read_ahead.h"
@@ -125,7 +125,7 @@ bool Coherence::bring_whole(Object& object, std::uint32_t count, bool unordered)
     const auto order = unordered ? Engine::Order::Unordered : Engine::Order::Launching;
     if (unordered && !pager::close_shadow(object.base, object.size, Arena::closed(object.view))) return false;
     auto result = CUDA_SUCCESS;
-    with_driver(unordered, helper::Kind::Transfer, [&] {
+    helper::with_driver(unordered, helper::Kind::Transfer, [&] {
         // Nothing may arrive later in what is about to be written.
         result = read_ahead::drop(object);
         if (result == CUDA_SUCCESS) result = settle_flushes();

@@ -27,6 +27,16 @@ void run(Kind kind, Work& work) noexcept {
         kind, [](void* argument) { (*static_cast<Work*>(argument))(); }, &work);
 }
 
+// The same where `elsewhere` says that the calling thread may not, and here otherwise, or if there are no helpers.
+template <class Work>
+void with_driver(bool elsewhere, Kind kind, Work&& work) noexcept {
+    if (elsewhere && running()) {
+        run(kind, work);
+    } else {
+        work();
+    }
+}
+
 // In a forked child the threads do not exist.
 void forget() noexcept;
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
 // Coherence: how what was lent goes back. Class of this file: that of the fault path.
-#include "shim/runtime/coherence_unordered.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -11,6 +9,7 @@
 #include "shim/runtime/arena.h"
 #include "shim/runtime/coherence.h"
 #include "shim/runtime/engine.h"
+#include "shim/runtime/helper.h"
 #include "shim/runtime/loans.h"
 #include "shim/runtime/pager.h"
 #include "shim/runtime/real.h"
@@ -70,8 +69,8 @@ void Coherence::take_back_at(std::size_t place) noexcept {
     Block& block = object.block(loan->block);
     auto result = CUDA_SUCCESS;
     // The block is locked here: the helper waits for none.
-    with_driver(this_thread.in_callback != 0 || this_thread.inside != 0 || this_thread.in_fault, helper::Kind::Transfer,
-                [&] { result = take_back(*loan); });
+    helper::with_driver(this_thread.in_callback != 0 || this_thread.inside != 0 || this_thread.in_fault,
+                        helper::Kind::Transfer, [&] { result = take_back(*loan); });
     // Nobody can be told but by what follows, and what the device writes from here on must not be overwritten later.
     // What was only read stays lent.
     if (result != CUDA_SUCCESS && block.peek().state == State::Dirty) {
@@ -95,7 +94,7 @@ void Coherence::end_callback() noexcept {
     const int saved = errno;
     const SignalsBlocked blocked;
     auto result = CUDA_SUCCESS;
-    with_driver(true, helper::Kind::Transfer, [&] { result = settle_flushes(); });
+    helper::with_driver(true, helper::Kind::Transfer, [&] { result = settle_flushes(); });
     // Of which context is not known: none that ends makes it good.
     if (result != CUDA_SUCCESS && !lost_context(result)) damaged(nullptr, result);
     errno = saved;
@@ -106,7 +105,7 @@ CUresult Coherence::take_back_all_of(Object& object, bool unordered) noexcept {
     auto result = CUDA_SUCCESS;
     for (std::uint32_t i = 0; i < object.blocks() && result == CUDA_SUCCESS; ++i) {
         if (!object.block(i).lent()) continue;
-        with_driver(unordered, helper::Kind::Transfer, [&] { result = take_back(*loans::of(object, i)); });
+        helper::with_driver(unordered, helper::Kind::Transfer, [&] { result = take_back(*loans::of(object, i)); });
     }
     return result;
 }
