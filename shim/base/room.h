@@ -12,6 +12,7 @@
 // a thread in the room finds this_thread.in_room, and must not enter.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -57,6 +58,13 @@ public:
         }
     }
     void leave_fault() noexcept { leave(Group::Faults); }
+
+    // Whether a launch may be on its way. If not, a launch that comes later sees what the caller had stored before.
+    bool launches_inside() const noexcept {
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        if ((word_.load(std::memory_order_seq_cst) & count_mask(Group::Launches)) != 0) return true;
+        return std::any_of(slots_.begin(), slots_.end(), [](const Slot& s) { return s.taken.load(); });
+    }
 
 private:
     // Bits 0..14 launches inside, 15 launches wait; 16..30 faults inside, 31 faults wait.

@@ -161,20 +161,25 @@ CUresult launch_multi_device(const C& call, CUDA_LAUNCH_PARAMS* launches, unsign
 // --- host functions: CUDA calls are forbidden in them, so their faults are served by the helper
 // ------------------------
 
+// Nothing has to be there before. But a fault that is served in order may wait for the device with blocks locked, and
+// so not for a host function that wants them.
+template <class C, class Real>
+CUresult run_on_host(CUstream stream, const C& call, Real&& real) {
+    return device_work(
+        stream, call.flavour, [] { return CUDA_SUCCESS; }, real);
+}
+
 template <class C>
 CUresult host_function(const C& call, CUstream stream, CUhostFn function, void* data) {
     if (function == nullptr) return call(stream, function, data);
     coherence().expect_callbacks();
-    // A captured function runs as often as its graph: its wrapper stays.
-    const bool captured = in_flight.capturing(stream, call.flavour);
-    // Nor is it sure, while a capture is under way, that this one is not captured.
-    callbacks::HostCall* wrapped = callbacks::wrap(function, data, in_flight.capturing_anywhere());
-    const CUresult result = call(stream, callbacks::run_host_function, wrapped);
-    if (result != CUDA_SUCCESS) {
-        callbacks::discard(wrapped);
-    } else if (!captured) {
-        in_flight.enqueued(stream, call.flavour);
-    }
+    // A captured function runs as often as its graph: its wrapper stays. While a capture is under way it is not sure
+    // that this one is not captured.
+    callbacks::HostCall* wrapped =
+        callbacks::wrap(function, data, in_flight.capturing_anywhere(), in_flight.mark(stream, call.flavour).record);
+    const CUresult result =
+        run_on_host(stream, call, [&] { return call(stream, callbacks::run_host_function, wrapped); });
+    if (result != CUDA_SUCCESS) callbacks::discard(wrapped);
     return result;
 }
 
@@ -182,13 +187,10 @@ template <class C>
 CUresult stream_callback(const C& call, CUstream stream, CUstreamCallback function, void* data, unsigned flags) {
     if (function == nullptr) return call(stream, function, data, flags);
     coherence().expect_callbacks();
-    callbacks::StreamCall* wrapped = callbacks::wrap(function, data);
-    const CUresult result = call(stream, callbacks::run_stream_callback, wrapped, flags);
-    if (result != CUDA_SUCCESS) {
-        callbacks::discard(wrapped);
-    } else {
-        in_flight.enqueued(stream, call.flavour);
-    }
+    callbacks::StreamCall* wrapped = callbacks::wrap(function, data, in_flight.mark(stream, call.flavour).record);
+    const CUresult result =
+        run_on_host(stream, call, [&] { return call(stream, callbacks::run_stream_callback, wrapped, flags); });
+    if (result != CUDA_SUCCESS) callbacks::discard(wrapped);
     return result;
 }
 

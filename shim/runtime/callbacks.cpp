@@ -2,6 +2,7 @@
 // Wrapping of host functions.
 #include "shim/runtime/callbacks.h"
 
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -15,10 +16,12 @@ struct HostCall {
     CUhostFn function;
     void* data;
     bool repeats;
+    const void* stream;
 };
 struct StreamCall {
     CUstreamCallback function;
     void* data;
+    const void* stream;
 };
 
 namespace {
@@ -31,34 +34,44 @@ std::map<std::pair<CUhostFn, void*>, HostCall*>& repeated() {
 
 class InCallback {
 public:
-    InCallback() noexcept {
+    explicit InCallback(const void* stream) noexcept {
         ++this_thread.in_callback;
+        this_thread.behind = stream;
         // The driver may have made this thread while everything was blocked.
         sigset_t faults;
         sigemptyset(&faults);
         sigaddset(&faults, SIGSEGV);
         SignalsBlocked::real_sigmask(SIG_UNBLOCK, &faults, nullptr);
+        // It comes after work of the device's that others have not waited for, who may have what that changed.
+        coherence().take_back_loans();
+        began_ = coherence().loans_sent();
     }
     ~InCallback() {
         // The stream goes on when we return: what was written must be there.
-        coherence().end_callback();
+        coherence().end_callback(began_);
+        this_thread.behind = nullptr;
         --this_thread.in_callback;
     }
     InCallback(const InCallback&) = delete;
     InCallback& operator=(const InCallback&) = delete;
+
+private:
+    std::uint64_t began_;
 };
 
 }  // namespace
 
-HostCall* wrap(CUhostFn function, void* data, bool repeats) {
-    if (!repeats) return new HostCall{function, data, false};
+HostCall* wrap(CUhostFn function, void* data, bool repeats, const void* stream) {
+    if (!repeats) return new HostCall{function, data, false, stream};
     std::scoped_lock lock(mutex);
     auto& slot = repeated()[{function, data}];
-    if (slot == nullptr) slot = new HostCall{function, data, true};
+    if (slot == nullptr) slot = new HostCall{function, data, true, nullptr};
     return slot;
 }
 
-StreamCall* wrap(CUstreamCallback function, void* data) { return new StreamCall{function, data}; }
+StreamCall* wrap(CUstreamCallback function, void* data, const void* stream) {
+    return new StreamCall{function, data, stream};
+}
 
 void discard(HostCall* call) {
     if (!call->repeats) delete call;
@@ -76,7 +89,7 @@ void CUDA_CB run_host_function(void* argument) {
     auto* call = static_cast<HostCall*>(argument);
     const HostCall copy = *call;
     if (!copy.repeats) delete call;
-    InCallback running;
+    const InCallback running(copy.stream);
     copy.function(copy.data);
 }
 
@@ -84,7 +97,7 @@ void CUDA_CB run_stream_callback(CUstream stream, CUresult status, void* argumen
     auto* call = static_cast<StreamCall*>(argument);
     const StreamCall copy = *call;
     delete call;
-    InCallback running;
+    const InCallback running(copy.stream);
     copy.function(stream, status, copy.data);
 }
 

@@ -118,8 +118,9 @@ CUresult Coherence::begin_free(Object& object) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     const auto count = object.blocks();
-    std::vector<State> states(count);
-    for (std::uint32_t i = 0; i < count; ++i) states[i] = object.block(i).lock();
+    for (std::uint32_t i = 0; i < count; ++i) object.block(i).lock();
+    // Should the free fail, nothing of what is lent is lost, nor taken for more than it is.
+    take_back_all_of(object, this_thread.in_callback != 0);
     // An accessible page left behind would hide the first touch of the next object at this address.
     const bool closed = !object.shadowed.load(std::memory_order_acquire) ||
                         pager::unmap_shadow(object.base, object.size) ||
@@ -129,7 +130,7 @@ CUresult Coherence::begin_free(Object& object) {
         object.close();
         end_loans_of(object);
     }
-    for (std::uint32_t i = 0; i < count; ++i) object.block(i).unlock(states[i]);
+    for (std::uint32_t i = 0; i < count; ++i) object.block(i).unlock();
     if (closed) return CUDA_SUCCESS;
     log::warn("cannot unmap the host copy of object {:#x} (out of mappings): its free fails", object.base);
     return CUDA_ERROR_OUT_OF_MEMORY;

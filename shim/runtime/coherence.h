@@ -129,9 +129,10 @@ public:
     // behind it is on its way already; or the program has waited, and may look at what the device wrote beside. All,
     // since who writes to a block that another borrowed first does not trap.
     void take_back_loans() noexcept;
-    // A host callback is over, and its stream goes on: besides, what a launch made only its own stream wait for is
-    // there.
-    void end_callback() noexcept;
+    // A host callback is over, and its stream goes on: besides, what launches sent of loans since it began, and made
+    // only their own streams wait for, is there. `began`: loans_sent() of then.
+    void end_callback(std::uint64_t began) noexcept;
+    std::uint64_t loans_sent() const noexcept { return loans_sent_.load(std::memory_order_acquire); }
 
     // What a callback wrote could not be sent, and the stream went on without it: as after CUDA's sticky errors, every
     // release and wait fails with this, and no block is fetched, until the context ends.
@@ -145,8 +146,11 @@ private:
     void merge_mappings() noexcept;
     void unmap_others(const Object& object) noexcept;
     struct Run;
-    bool serve(Object& object, std::uint32_t serial, const Access& access, Sweeps* thread_sweeps,
+    bool serve(Object& object, std::uint32_t serial, const Access& access, Sweeps& thread_sweeps,
                trace::Fault& traced) noexcept;
+    bool lend(Object& object, std::uint32_t serial, const Access& access, trace::Fault& traced) noexcept;
+    bool device_waits_for_us() const noexcept;
+    static bool keep_twin(Loan& loan) noexcept;
     void take_neighbours(Run& run, const Stretch& stretch, Event event, State next) noexcept;
     void map_pages(const Run& run) noexcept;
     void use_huge_pages(const Run& run) noexcept;
@@ -172,7 +176,7 @@ private:
     CUresult apply_to_range(DeviceRange range, Event event, const CUstream* stream);
     template <class Choose>
     CUresult apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream = nullptr);
-    CUresult sent(const CUstream* stream);
+    CUresult sent(bool stream_waits);
     CUresult settle_flushes() noexcept;
     void streams_wait(bool some) noexcept;
 
@@ -189,6 +193,7 @@ private:
     std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // between them lie all objects that ever were
     Room room_;
     std::atomic<void*> damaged_context_{nullptr};
+    std::atomic<std::uint64_t> loans_sent_{0};   // on the way to launches and copies
     std::atomic<unsigned> ending_{0}, ends_{0};  // contexts that end, and ended or stayed
     std::atomic<Object*> hot_{nullptr};          // objects with blocks valid on the host
     SpinLock mapping_;                           // one shadow is mapped at a time

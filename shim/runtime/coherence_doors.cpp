@@ -167,6 +167,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
     };
     // Of what is lent, only what the CPU changed: other device work may be writing beside it.
     const auto flush = [&](const Held& a, const Held& b) {
+        if (a.lent()) loans_sent_.fetch_add(1, std::memory_order_release);
         result = a.lent() ? send_changes(*loans::of(*a.object, a.index))
                           : engine.flush(*a.object, a.object->offset_of(a.index), span_bytes(a, b),
                                          Engine::Order::Launching);
@@ -192,7 +193,8 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
                  [&](const Held& a, const Held& b) { return sends(a, b) || closing.add(a, b) || refused(); });
         if (!closing.finish()) refused();
     }
-    const auto waited = sent(result == CUDA_SUCCESS ? stream : nullptr);
+    const bool stream_waits = stream != nullptr && result == CUDA_SUCCESS;
+    const auto waited = sent(stream_waits);
     if (result == CUDA_SUCCESS) result = waited;
 
     if (result != CUDA_SUCCESS) {
@@ -213,15 +215,18 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
         }
         h.object->block(h.index).unlock(next);
     }
-    return result;
+    // With nothing locked that a host function may want: a stream that is full takes no more before that has ended.
+    // Should both ways fail, the flushes are still under way, and whoever needs them waits.
+    if (!stream_waits || result != CUDA_SUCCESS) return result;
+    if (engine.let_wait(*stream) != CUDA_SUCCESS) return settle_flushes();
+    return engine.draining() ? CUDA_SUCCESS : sent(true);
 }
 
-// What was flushed is waited for: by the stream, if there is one and it can be told to, or here. As long as streams do
-// it, every launch comes by here, since it may be in another stream.
-CUresult Coherence::sent(const CUstream* stream) {
+// What was flushed is waited for: by the stream, later, or here. As long as streams do it, every launch comes by here,
+// since it may be in another stream.
+CUresult Coherence::sent(bool stream_waits) {
     std::scoped_lock lock(flushes_);
-    const bool told = stream != nullptr && engine.let_wait(*stream) == CUDA_SUCCESS;
-    const auto result = told ? CUDA_SUCCESS : engine.drain();
+    const auto result = stream_waits ? CUDA_SUCCESS : engine.drain();
     if (result == CUDA_SUCCESS) streams_wait(engine.draining());
     return result;
 }

@@ -52,6 +52,25 @@ std::size_t span_bytes(const Object& object, std::uint32_t first, std::uint32_t 
     return object.offset_of(last) + object.bytes_of(last) - object.offset_of(first);
 }
 
+Event event_of(const Coherence::Access& access) noexcept { return access.is_write ? Event::CpuWrite : Event::CpuRead; }
+
+// The block is locked.
+bool usable(const Object& object, std::uint32_t serial, std::uint32_t index) noexcept {
+    return object.alive(serial) && index < object.blocks() && object.shadowed.load(std::memory_order_acquire);
+}
+
+void count_fault(Object& object, const Coherence::Access& access, std::size_t fetched, trace::Fault& traced) noexcept {
+    auto& faults = access.is_write ? object.traffic.write_faults : object.traffic.read_faults;
+    faults.fetch_add(1, std::memory_order_relaxed);
+    call_sites::note(access.instruction, fetched);
+    traced.served(object.report_id, fetched);
+}
+
+void say_not_fetched(const Object& object, std::uint32_t index, CUresult result) noexcept {
+    log::error("cannot fetch {} bytes of object {:#x} from the device: {}", object.bytes_of(index), object.base,
+               error_name(result));
+}
+
 // 1: its blocks and huge pages do not go together.
 std::uint32_t blocks_in_huge_page(const Object& object) noexcept {
     const auto block = object.block_bytes();
@@ -128,13 +147,13 @@ Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
     trace::Fault traced(access.address, access.is_write);
     if (unordered) {
         if (interrupted) helper::with_driver(true, helper::Kind::Wait, [] { in_flight.wait(); });
-        served = serve(*object, serial, access, nullptr, traced);
+        served = lend(*object, serial, access, traced);
         if (this_thread.inside != 0 || interrupted) this_thread.touched_inside = true;
     } else {
         helper::with_driver(on_alternate_stack(), helper::Kind::Fault, [&, mine = &sweeps] {
             const auto waited = wait_in_order();
             if (waited == CUDA_SUCCESS) {
-                served = serve(*object, serial, access, mine, traced);
+                served = serve(*object, serial, access, *mine, traced);
             } else {
                 log::error("cannot wait for the device work that may still write object {:#x}: {}", object->base,
                            error_name(waited));
@@ -145,49 +164,37 @@ Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
     return served ? Served::Done : Served::NotOurs;
 }
 
-// `sweeps` of the thread that faulted; nullptr: unordered.
-bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access, Sweeps* thread_sweeps,
+// `sweeps` of the thread that faulted.
+bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access, Sweeps& thread_sweeps,
                       trace::Fault& traced) noexcept {
     // Freed since it was found: the access is repeated, and is then no object's.
     if (!object.alive(serial)) return true;
-    const bool unordered = thread_sweeps == nullptr;
-    if (!map_shadow(object, unordered)) return false;
+    if (!map_shadow(object, false)) return false;
     const auto index = object.block_at(access.address);
     Block& block = object.block(index);
     auto before = block.lock();
-    if (!object.alive(serial) || index >= object.blocks() || !object.shadowed.load(std::memory_order_acquire)) {
+    // Freed, coarsened or unmapped meanwhile: the access is repeated and judged anew.
+    if (!usable(object, serial, index)) {
         block.unlock(before);
-        return true;  // freed, coarsened or unmapped meanwhile: the access is repeated and judged anew
+        return true;
     }
-    const auto event = access.is_write ? Event::CpuWrite : Event::CpuRead;
-    const bool new_loan = unordered && !block.lent() && protocol_->on(before, event).next != before;
-    Loan* loan = nullptr;
-    if (new_loan) {
-        loan = loans::make(object, index);
-        if (loan == nullptr) {
+    const auto event = event_of(access);
+    if (block.lent()) {
+        // Who borrowed it saw what the device had by then. This thread has waited, and is to see what it has now.
+        if (const auto result = take_back(*loans::of(object, index)); result != CUDA_SUCCESS) {
             block.unlock(before);
-            take_back_at(loans::oldest());
-            return true;
+            log::error("cannot send what a callback wrote to object {:#x}: {}", object.base, error_name(result));
+            return false;
         }
-    } else if (block.lent()) {
-        loan = loans::of(object, index);
-        // Who borrowed it saw what the device had by then. This thread is to see what it has now.
-        if (!unordered && protocol_->on(before, event).next != before) {
-            if (const auto result = take_back(*loan); result != CUDA_SUCCESS) {
-                block.unlock(before);
-                log::error("cannot send what a callback wrote to object {:#x}: {}", object.base, error_name(result));
-                return false;
-            }
-            before = State::Invalid;
-        }
+        before = State::Invalid;
     }
     const auto next = protocol_->on(before, event).next;
     Sweeps::Reach reach{{index, 1, 1}, {}, false};
-    const bool sweeping = !unordered && object.blocks() > 1;
+    const bool sweeping = object.blocks() > 1;
     if (sweeping) {
         const auto most = protocol_->reach_bytes(object.size, block_size_) / object.block_bytes();
-        reach = thread_sweeps->fault({&object, serial, index, access.is_write},
-                                     {object.blocks(), static_cast<std::uint32_t>(most), blocks_in_huge_page(object)});
+        reach = thread_sweeps.fault({&object, serial, index, access.is_write},
+                                    {object.blocks(), static_cast<std::uint32_t>(most), blocks_in_huge_page(object)});
         if (reach.scattered) {
             const auto guess = std::min(most, std::max(Scatter::kBytes / object.block_bytes(), std::size_t{1}));
             reach.open.count = std::min(object.scatter.reach(object.blocks(), static_cast<std::uint32_t>(guess)),
@@ -199,43 +206,30 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     use_huge_pages(run);
 
     std::size_t fetched = 0;
-    auto result = bring(run, event, next, unordered, fetched);
+    auto result = bring(run, event, next, false, fetched);
     if (result != CUDA_SUCCESS && run.count > 1) {
         // Nobody asked for its neighbours.
         run.shrink_to(index);
-        result = bring(run, event, next, unordered, fetched);
+        result = bring(run, event, next, false, fetched);
     }
-    const auto leave = [&] {
-        if (new_loan) loans::end(*loan);
-        run.unlock();
-    };
     if (result != CUDA_SUCCESS) {
-        leave();
-        log::error("cannot fetch {} bytes of object {:#x} from the device: {}", object.bytes_of(index), object.base,
-                   error_name(result));
-        return false;
-    }
-    if (unordered && next == State::Dirty && before != next && !loan->keep_twin(object.bytes_of(index))) {
-        leave();
-        log::error("no memory to tell what a callback writes to object {:#x}: {}", object.base, std::strerror(errno));
+        run.unlock();
+        say_not_fetched(object, index, result);
         return false;
     }
     if (!pager::protect(object.base + object.offset_of(run.first), run.bytes(), next)) {
-        leave();
-        return coarsen(object, serial, unordered);
+        run.unlock();
+        return coarsen(object, serial, false);
     }
     if (run.count > 1) map_pages(run);
-    auto& faults = access.is_write ? object.traffic.write_faults : object.traffic.read_faults;
-    faults.fetch_add(1, std::memory_order_relaxed);
-    call_sites::note(access.instruction, fetched);
-    traced.served(object.report_id, fetched);
+    count_fault(object, access, fetched, traced);
     std::uint32_t newly_valid = 0;
     for (auto i = run.first; i < run.end(); ++i) newly_valid += !valid_on_host(run.state(i)) && valid_on_host(next);
     if (newly_valid != 0) became_valid(object, newly_valid);
     const bool again = next == State::Dirty && block.take_sent_early();
     run.become(next);
     run.unlock();
-    if (next == State::Dirty && before != State::Dirty && !unordered) {
+    if (next == State::Dirty && before != State::Dirty) {
         Plan plan;
         protocol_->dirtied({&object, serial, run.first, run.count}, again, plan);
         for (const auto& victim : plan) evict(victim);
@@ -243,15 +237,66 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     if (!sweeping) return true;
     if (reach.scattered) {
         object.scatter.opened(run.count);
-        if (run.count > 1) thread_sweeps->opened(run.count);
+        if (run.count > 1) thread_sweeps.opened(run.count);
         return true;
     }
     const auto opened = reach.open.contiguous() ? run.count : open_arrived(object, reach.open);
     if (opened < reach.open.count) {
-        thread_sweeps->opened(opened);
+        thread_sweeps.opened(opened);
     } else if (reach.ahead.count != 0) {
         fetch_ahead(object, reach.ahead);
     }
+    return true;
+}
+
+// As serve(), for a thread that may wait for nothing: the block alone, and until take_back().
+bool Coherence::lend(Object& object, std::uint32_t serial, const Access& access, trace::Fault& traced) noexcept {
+    if (!object.alive(serial)) return true;
+    if (!map_shadow(object, true)) return false;
+    const auto index = object.block_at(access.address);
+    Block& block = object.block(index);
+    const auto before = block.lock();
+    if (!usable(object, serial, index)) {
+        block.unlock(before);
+        return true;
+    }
+    const auto event = event_of(access);
+    const auto next = protocol_->on(before, event).next;
+    const bool lent = block.lent();
+    // With the state that it needs it is open to all, whoever opened it, or was before mappings were merged.
+    Loan* const loan = next != before ? loans::make(object, index) : nullptr;
+    if (next != before && loan == nullptr) {
+        block.unlock(before);
+        take_back_at(loans::oldest());
+        return true;
+    }
+    const auto leave = [&] {
+        if (loan != nullptr && !lent) loans::end(*loan);
+        if (!valid_on_host(before)) object.valid.fetch_sub(1, std::memory_order_release);
+        block.unlock(before);
+    };
+    // From here on a launch waits for the block, and takes it.
+    if (!valid_on_host(before)) became_valid(object, 1);
+    if (loan != nullptr && !lent) loan->alone = device_waits_for_us();
+    std::size_t fetched = 0;
+    const Run run{object, index, 1};
+    if (const auto result = bring(run, event, next, true, fetched); result != CUDA_SUCCESS) {
+        leave();
+        say_not_fetched(object, index, result);
+        return false;
+    }
+    if (loan != nullptr && next == State::Dirty && !keep_twin(*loan)) {
+        leave();
+        log::error("cannot tell what a callback writes to object {:#x}", object.base);
+        return false;
+    }
+    if (!pager::protect(object.base + object.offset_of(index), object.bytes_of(index), next)) {
+        leave();
+        return coarsen(object, serial, true);
+    }
+    count_fault(object, access, fetched, traced);
+    block.become(next);
+    block.unlock();
     return true;
 }
 
@@ -307,8 +352,9 @@ CUresult Coherence::bring(const Run& run, Event event, State next, bool unordere
     if (!any) return CUDA_SUCCESS;
     if (damage() != CUDA_SUCCESS) return damage();
     const auto work = in_flight.work();
-    // What was never given to the device holds nothing: no copy of garbage for a first write.
-    if (object.birth == work && next == State::Dirty) return CUDA_SUCCESS;
+    // What was never given to the device holds nothing: no copy of garbage for a first write. But where only changes
+    // are sent, they must be changes to what the device has.
+    if (object.birth == work && next == State::Dirty && !unordered) return CUDA_SUCCESS;
     auto result = CUDA_SUCCESS;
     helper::with_driver(unordered, helper::Kind::Transfer, [&] {
         // What a launch's stream waits for may still be on its way out of the very view.

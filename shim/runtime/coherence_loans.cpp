@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Coherence: how what was lent goes back. Class of this file: that of the fault path.
-#include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
@@ -10,6 +8,7 @@
 #include "shim/runtime/coherence.h"
 #include "shim/runtime/engine.h"
 #include "shim/runtime/helper.h"
+#include "shim/runtime/inflight.h"
 #include "shim/runtime/loans.h"
 #include "shim/runtime/pager.h"
 #include "shim/runtime/real.h"
@@ -22,24 +21,26 @@ void Coherence::damaged(void* context, CUresult result) noexcept {
     log::error("cannot send what a callback wrote: {}; the calls that follow fail", error_name(result));
 }
 
+// Whatever the device has to do waits for the calling thread's host function. What is begun from here on takes the
+// blocks first that are valid on the host.
+bool Coherence::device_waits_for_us() const noexcept {
+    return !room_.launches_inside() && in_flight.idle_but(this_thread.behind);
+}
+
+// The block is locked, and not writable.
+bool Coherence::keep_twin(Loan& loan) noexcept {
+    if (loan.alone) return true;
+    // A flush that is under way takes the bytes of the view as they are by then: they need not be those of the twin.
+    auto drained = CUDA_SUCCESS;
+    helper::with_driver(true, helper::Kind::Transfer, [&] { drained = engine.drain(); });
+    return drained == CUDA_SUCCESS && loan.keep_twin(loan.object->bytes_of(loan.block));
+}
+
 CUresult Coherence::send_changes(const Loan& loan) noexcept {
     Object& object = *loan.object;
     const auto offset = object.offset_of(loan.block);
-    const auto* now = object.view + offset;
-    constexpr std::size_t kStep = 256;  // mostly nothing has changed
-    for (std::size_t at = 0; at < loan.bytes;) {
-        if (const auto step = std::min(kStep, loan.bytes - at); std::memcmp(now + at, loan.twin + at, step) == 0) {
-            at += step;
-            continue;
-        }
-        while (at < loan.bytes && now[at] == loan.twin[at]) ++at;
-        const auto begin = at;
-        while (at < loan.bytes && now[at] != loan.twin[at]) ++at;
-        if (at == begin) break;
-        const auto result = engine.flush(object, offset + begin, at - begin, Engine::Order::Unordered);
-        if (result != CUDA_SUCCESS) return result;
-    }
-    return CUDA_SUCCESS;
+    return loan.alone ? engine.flush(object, offset, object.bytes_of(loan.block), Engine::Order::Unordered)
+                      : engine.flush_changes(object, offset, loan.bytes, loan.twin);
 }
 
 CUresult Coherence::take_back(Loan& loan) noexcept {
@@ -53,7 +54,8 @@ CUresult Coherence::take_back(Loan& loan) noexcept {
     if (block.peek().state == State::Dirty) {
         auto result = send_changes(loan);
         const auto drained = engine.drain();
-        if (result == CUDA_SUCCESS) result = drained;
+        // Of all contexts: one that is lost need not be this object's, which then fails by itself.
+        if (result == CUDA_SUCCESS && !lost_context(drained)) result = drained;
         if (result != CUDA_SUCCESS) return result;
     }
     loans::end(loan);
@@ -88,9 +90,9 @@ void Coherence::take_back_loans() noexcept {
     errno = saved;
 }
 
-void Coherence::end_callback() noexcept {
+void Coherence::end_callback(std::uint64_t began) noexcept {
     take_back_loans();
-    if (!streams_wait_.load(std::memory_order_acquire)) return;
+    if (loans_sent() == began || !streams_wait_.load(std::memory_order_acquire)) return;
     const int saved = errno;
     const SignalsBlocked blocked;
     auto result = CUDA_SUCCESS;

@@ -140,9 +140,10 @@ bool Coherence::bring_whole(Object& object, std::uint32_t count, bool unordered)
         if (result == CUDA_SUCCESS) result = drained;
     });
     if (result != CUDA_SUCCESS) return false;
-    if (unordered) {
-        Loan* const loan = loans::make(object, 0);
-        if (loan == nullptr || !loan->keep_twin(object.size)) return false;
+    Loan* const loan = unordered ? loans::make(object, 0) : nullptr;
+    if (unordered && (loan == nullptr || !loan->keep_twin(object.size))) {
+        if (loan != nullptr) loans::end(*loan);
+        return false;
     }
     // Writable at once: one mapping with one protection is hardly ever refused for lack of mappings.
     const auto opened = [&] {
@@ -150,7 +151,10 @@ bool Coherence::bring_whole(Object& object, std::uint32_t count, bool unordered)
                pager::map_shadow_open(object.base, object.size, object.view);
     };
     if (opened()) return true;
-    if (unordered) return false;
+    if (unordered) {
+        loans::end(*loan);
+        return false;
+    }
     merge_mappings();
     return opened();
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <mutex>
 
 #include "shim/base/log.h"
@@ -141,6 +142,23 @@ CUresult record_flushes(Channel& channel) noexcept {
     return twice([&] { return driver.cuEventRecord(channel.flushed, channel.to_device); });
 }
 
+// Calls run(begin, bytes) for each stretch of bytes that differ, as long as it succeeds.
+template <class Run>
+CUresult for_changes(const std::byte* now, const std::byte* before, std::size_t bytes, Run&& run) noexcept {
+    constexpr std::size_t kStep = 256;  // mostly nothing has changed
+    for (std::size_t at = 0; at < bytes;) {
+        if (const auto step = std::min(kStep, bytes - at); std::memcmp(now + at, before + at, step) == 0) {
+            at += step;
+            continue;
+        }
+        while (now[at] == before[at]) ++at;
+        const auto begin = at;
+        while (at < bytes && now[at] != before[at]) ++at;
+        if (const auto result = run(begin, at - begin); result != CUDA_SUCCESS) return result;
+    }
+    return CUDA_SUCCESS;
+}
+
 // The channel is locked and open; the view is pinned.
 CUresult send_pinned(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes) noexcept {
     const auto result = twice([&] { return driver.cuMemcpyHtoDAsync_v2(device, view, bytes, channel.to_device); });
@@ -150,6 +168,33 @@ CUresult send_pinned(Channel& channel, CUdeviceptr device, std::byte* view, std:
         outstanding.fetch_add(1, std::memory_order_release);
     }
     return result;
+}
+
+// The same of a view that is not pinned, where it differs from `twin`; done on return. Many short transfers from one
+// copy of it are waited for once.
+CUresult stage_changes(Channel& channel, CUdeviceptr device, const std::byte* view, const std::byte* twin,
+                       std::size_t bytes, std::size_t& count, std::size_t& sum) noexcept {
+    for (std::size_t at = 0; at < bytes; at += Channel::kBlock) {
+        if (!open(channel)) return CUDA_ERROR_OUT_OF_MEMORY;
+        staging::Block& block = channel.blocks[0];
+        const auto part = std::min(Channel::kBlock, bytes - at);
+        std::memcpy(block.memory, view + at, part);
+        const auto before = count;
+        auto result = for_changes(block.memory, twin + at, part, [&](std::size_t begin, std::size_t changed) {
+            ++count;
+            sum += changed;
+            return twice([&] {
+                return driver.cuMemcpyHtoDAsync_v2(device + at + begin, block.memory + begin, changed,
+                                                   channel.to_device);
+            });
+        });
+        if (count == before) continue;
+        const auto waited = twice([&] { return driver.cuStreamSynchronize(channel.to_device); });
+        if (waited != CUDA_SUCCESS) block.broken = true;
+        if (result == CUDA_SUCCESS) result = waited;
+        if (result != CUDA_SUCCESS) return result;
+    }
+    return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -216,6 +261,34 @@ CUresult Engine::flush(Object& object, std::size_t offset, std::size_t bytes, Or
     return CUDA_SUCCESS;
 }
 
+CUresult Engine::flush_changes(Object& object, std::size_t offset, std::size_t bytes, const std::byte* twin) noexcept {
+    trace::Transfer traced(trace::Kind::Flush, "flush", bytes, object.report_id);
+    Channel* channel = channels.of(static_cast<CUcontext>(object.context));
+    ContextScope scope(object.context);
+    if (scope.result() != CUDA_SUCCESS) return scope.result();
+    if (channel == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // no way that does not wait for the device
+    CaptureRelaxed relaxed;
+    const auto* const first = object.view + offset;
+    std::size_t count = 0, sum = 0;
+    std::scoped_lock lock(channel->lock);
+    const auto piece = [&](CUdeviceptr device, std::byte* view, std::size_t part, bool pinned) {
+        const auto* const before = twin + (view - first);
+        if (!open(*channel)) return CUDA_ERROR_OUT_OF_MEMORY;
+        if (!pinned) return stage_changes(*channel, device, view, before, part, count, sum);
+        return for_changes(view, before, part, [&](std::size_t begin, std::size_t changed) {
+            ++count;
+            sum += changed;
+            return send_pinned(*channel, device + begin, view + begin, changed);
+        });
+    };
+    const auto result = by_chunk(object, offset, bytes, Order::Unordered, piece);
+    if (result != CUDA_SUCCESS) return result;
+    traced.done();
+    object.traffic.to_device_bytes.fetch_add(sum, std::memory_order_relaxed);
+    object.traffic.to_device_transfers.fetch_add(count, std::memory_order_relaxed);
+    return CUDA_SUCCESS;
+}
+
 void Engine::prepare(CUcontext context) noexcept {
     Channel* channel = channels.of(context);
     ContextScope scope(context);
@@ -246,11 +319,12 @@ CUresult Engine::let_wait(CUstream stream) noexcept {
     if (!draining()) return CUDA_SUCCESS;
     for (auto& channel : channels) {
         if (channel.sent.load(std::memory_order_acquire) == 0) continue;
-        std::scoped_lock lock(channel.lock);
-        if (channel.sent.load(std::memory_order_acquire) == 0) continue;
         CaptureRelaxed relaxed;
         auto result = CUDA_SUCCESS;
+        CUevent flushed = nullptr;
         {
+            std::scoped_lock lock(channel.lock);
+            if (channel.sent.load(std::memory_order_acquire) == 0) continue;
             ContextScope scope(channel.context.load(std::memory_order_acquire));
             result = scope.result();
             // Often they have ended already.
@@ -259,10 +333,13 @@ CUresult Engine::let_wait(CUstream stream) noexcept {
                 continue;
             }
             if (result == CUDA_SUCCESS) result = record_flushes(channel);
+            flushed = channel.flushed;
         }
-        // In the program's context, whose default stream may be meant.
+        // In the program's context, whose default stream may be meant; and without the lock, since a stream that is
+        // full keeps the call until a host function has ended, which may need the channel. Another thread may have
+        // recorded the event again: then for more.
         if (result == CUDA_SUCCESS) {
-            result = twice([&] { return driver.cuStreamWaitEvent(stream, channel.flushed, 0); });
+            result = twice([&] { return driver.cuStreamWaitEvent(stream, flushed, 0); });
         }
         if (result != CUDA_SUCCESS) return result;
     }

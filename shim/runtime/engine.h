@@ -32,6 +32,10 @@ public:
     // Host to device, enqueued. The view may be changed at once only if what then gets lost is flushed again later.
     CUresult flush(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept;
 
+    // Of [offset, offset + bytes) what differs from `twin`, which has as many bytes. During a host callback
+    // (Unordered).
+    CUresult flush_changes(Object& object, std::size_t offset, std::size_t bytes, const std::byte* twin) noexcept;
+
     // Makes the streams that transfers of this context will need; host callbacks may follow. Outside the fault path.
     void prepare(CUcontext context) noexcept;
 

@@ -246,6 +246,13 @@ bool InFlight::idle_after_wait() noexcept {
     return true;
 }
 
+bool InFlight::idle_but(const void* stream) const noexcept {
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+        if (r != stream && r->outstanding()) return false;
+    }
+    return true;
+}
+
 InFlight::Mark InFlight::mark(CUstream stream, Flavour flavour) noexcept {
     // The legacy record also stands for every thread's own default stream: waiting for one of those ends nothing else.
     const bool own = stream == CU_STREAM_PER_THREAD || (stream == nullptr && flavour == Flavour::PerThread);

@@ -48,11 +48,14 @@ public:
     // The same after the program has waited, with the patience that the device needs to say so: events recorded only
     // now in streams that have nothing else to do take some microseconds.
     bool idle_after_wait() noexcept;
+    // Whether nothing is outstanding but in that stream (Mark::record), as far as work was seen to end. Asks no stream:
+    // one that is full would not answer, and a captured one would be captured no more.
+    bool idle_but(const void* stream) const noexcept;
 
     // The program waited for a stream, or for a whole context: what was enqueued before `before` has finished.
     // Take the mark before the true call.
     struct Mark {
-        void* record;
+        void* record;  // nullptr: of a stream that shares its own with others
         std::uint64_t count;
     };
     Mark mark(CUstream stream, Flavour flavour) noexcept;

@@ -59,7 +59,7 @@ Loan* make(Object& object, std::uint32_t block) noexcept {
     if (Loan* known = find(&object, block)) return known;
     Loan* loan = find(nullptr, 0);
     if (loan == nullptr) return nullptr;
-    *loan = {&object, block, nullptr, 0, ++last_number};
+    *loan = {&object, block, nullptr, 0, ++last_number, false};
     made.fetch_add(1, std::memory_order_release);
     object.block(block).lend();
     return loan;

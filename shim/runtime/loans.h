@@ -5,7 +5,7 @@
 //
 // Of a block that was opened for writing the loan keeps a twin, and only the bytes that differ from it are sent: the
 // device may be writing their neighbours (multiple writers, as in TreadMarks: Keleher et al., USENIX Winter 1994,
-// section 3).
+// section 3). Not where all device work but what waits for the borrower had ended: what is begun later ends the loan.
 //
 // A block has at most one loan, whoever uses it, and Block::lent() says whether it has. Bytes. Objects are borrowed,
 // twins are the loan's own. Threads: any, also inside the fault path, with the program's signals blocked. Errors: false
@@ -22,9 +22,10 @@ namespace hpe {
 struct Loan {
     Object* object = nullptr;
     std::uint32_t block = 0;
-    std::byte* twin = nullptr;  // nullptr: opened for reading only
+    std::byte* twin = nullptr;  // nullptr: opened for reading only, or alone
     std::size_t bytes = 0;      // of the twin
     std::uint64_t number = 0;   // in the order in which they were made
+    bool alone = false;         // the device does not write beside
 
     // Takes the twin anew, of the first `count` bytes of the block as the view has them.
     bool keep_twin(std::size_t count) noexcept;

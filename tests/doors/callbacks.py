@@ -5,7 +5,10 @@
 Host functions that use objects while other threads use the device and the same blocks: no number is wrong and nobody
 waits for ever, with each protocol, blocks of all sizes, and a link so slow that others come in between.
 """
+import json
+import pathlib
 import sys
+import tempfile
 
 import soft
 
@@ -20,7 +23,13 @@ for case in cases:
         status, out, err = soft.run([PROGRAM, case], **options)
         if status != 0 or out != b"0 wrong\n" or err:
             problems.append(f"{soft.shown([PROGRAM, case], options)}: {status} {out} {err[-500:]}")
-if len(cases) < 5:
+if len(cases) < 11:
     problems.append(f"only {cases}")
+with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder) / "report.json"
+    soft.run([PROGRAM, "whole_array_alone"], HPE_REPORT=path, HPE_BLOCK_SIZE="64K")
+    sent = json.loads(path.read_text())["total"]["transfers_to_device"]
+    if not 96 <= sent <= 300:  # the whole array before, too
+        problems.append(f"an array of 96 blocks was sent in {sent} transfers")
 print("\n".join(problems) or f"{runs} runs")
 sys.exit(1 if problems else 0)

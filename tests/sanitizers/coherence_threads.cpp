@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -124,6 +125,33 @@ void on_another_thread(CUcontext context, Work work) {
     }).join();
 }
 
+// A stream of the program's whose work goes on for as long as this is there.
+class Busy {
+public:
+    Busy() {
+        DO(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
+        DO(cuLaunchHostFunc(
+            stream_,
+            [](void* over) {
+                while (!*static_cast<std::atomic<bool>*>(over)) std::this_thread::yield();
+            },
+            &over_));
+        hpe::in_flight.enqueued(stream_, hpe::Flavour::Legacy);
+    }
+    ~Busy() {
+        over_ = true;
+        DO(cuStreamSynchronize(stream_));
+        hpe::in_flight.destroyed(stream_);
+        DO(cuStreamDestroy_v2(stream_));
+    }
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+
+private:
+    std::atomic<bool> over_{false};
+    CUstream stream_ = nullptr;
+};
+
 // Several host functions at once have the same block, and the device writes beside them.
 void lend(CUcontext context) {
     Swept object(100);
@@ -133,7 +161,8 @@ void lend(CUcontext context) {
         DO(cuMemcpyDtoH_v2(&now, object.device + i * sizeof(Word), sizeof now));
         wrong += now != value;
     };
-    const auto device_writes = [&](std::size_t i, Word value) {  // a kernel that nobody has waited for
+    // As a kernel of the busy stream would.
+    const auto device_writes = [&](std::size_t i, Word value) {
         DO(cuMemsetD32_v2(object.device + i * sizeof(Word), value, 1));
         object.model[i] = value;
     };
@@ -141,6 +170,7 @@ void lend(CUcontext context) {
 
     // Who comes second does not trap; all the same the device has what it wrote when it ends.
     release();
+    auto busy = std::make_unique<Busy>();
     in_callback([&] {
         object.write(0, 1, 1, 10);
         on_another_thread(context, [&] { in_callback([&] { object.write(1, 2, 1, 10); }); });
@@ -151,10 +181,12 @@ void lend(CUcontext context) {
     });
     device_has(2, 12);
     device_has(50, 5);
+    busy.reset();
     object.read(0, 100);
 
     // A reader that ends before a writer sends nothing of its own.
     release();
+    busy = std::make_unique<Busy>();
     in_callback([&] {
         object.read(0, 10);
         on_another_thread(context, [&] {
@@ -166,9 +198,11 @@ void lend(CUcontext context) {
     });
     device_has(3, 23);
     device_has(50, 6);
+    busy.reset();
 
     // This thread has waited, the reader had not.
     release();
+    busy = std::make_unique<Busy>();
     std::atomic<int> step{0};
     std::thread reader([&] {
         DO(cuCtxSetCurrent(context));
@@ -180,6 +214,7 @@ void lend(CUcontext context) {
     });
     while (step == 0) std::this_thread::yield();
     device_writes(50, 7);
+    busy.reset();
     // Of batch update whatever was read is writable: nothing traps before the program has been seen to wait.
     if (hpe::coherence().acts_on_acquire()) hpe::coherence().take_back_loans();
     object.write(4, 5, 1, 30);

@@ -2,6 +2,7 @@
 // A host function uses an object, and while it goes on other threads use the device and other bytes of the same block.
 #include <csignal>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <thread>
@@ -205,6 +206,160 @@ void goes_on_behind() {
     }
 }
 
+// A host function comes behind what its stream wrote to a block that another one has had since before.
+void begins_behind() {
+    for (int way = 0; way < 2; ++way) {
+        Setting s;
+        set_after<<<1, 1, 0, s.stream>>>(s.pinned, s.object.data + 1, 5);
+        CHECK(cudaGetLastError());
+        CHECK(cudaLaunchHostFunc(
+            s.stream,
+            [](void* argument) {
+                auto* data = static_cast<volatile Word*>(argument);
+                wrong += data[1] != 5;
+                data[1] = 0;
+            },
+            s.object.data));
+        copy_word<<<1, 1, 0, s.stream>>>(s.other.data, s.object.data + 1);
+        s.object.model[1] = s.other.model[0] = 0;
+        // NVIDIA's driver has one thread for all host functions: the second may come when this one has ended.
+        Steps callback([&](Steps& with) {
+            if (way == 0) s.object.read(0);
+            if (way == 1) s.object.write(0, 1000);
+            with.step = 1;
+            wait_for(with.step, 2);
+        });
+        wait_for(callback.step, 1);
+        *static_cast<volatile Word*>(s.pinned) = 1;
+        soon(callback.step, 2);
+        CHECK(cudaStreamSynchronize(s.stream));
+    }
+}
+
+// What a copy reads is on its way while a host function changes another byte, and changes it back; and the device is at
+// work elsewhere.
+void changes_and_back() {
+    Setting s;
+    Swept large(kWords / 2), to(kWords / 2);
+    cudaStream_t copies = new_stream();
+    const auto all = [&](Word value) {
+        for (std::size_t i = 0; i < large.size(); ++i) large.write(i, value);
+    };
+    for (Word round = 0; round < 6; ++round) {
+        all(round % 2);
+        copy_word<<<1, 1, 0, s.stream>>>(s.other.data, s.other.data + 1);
+        CHECK(cudaDeviceSynchronize());
+    }
+    all(0);
+    set_after<<<1, 1, 0, s.stream>>>(s.pinned, s.object.data, 3);
+    CHECK(cudaGetLastError());
+    s.object.model[0] = 3;
+    const auto last = large.size() - 1, half = large.size() / 2;
+    Steps callback([&](Steps& with) {
+        all(0x01010101);
+        with.step = 1;
+        wait_for(with.step, 2);
+        large.write(last, 0x02020202);
+        std::this_thread::sleep_for(std::chrono::milliseconds(40));
+        large.write(last, 0x01010101);
+    });
+    wait_for(callback.step, 1);
+    CHECK(cudaMemcpyAsync(to.data, large.data, half * sizeof(Word), cudaMemcpyDeviceToDevice, copies));
+    CHECK(cudaMemcpyAsync(to.data + half, large.data + half, (half - 1000) * sizeof(Word), cudaMemcpyDeviceToDevice,
+                          copies));
+    callback.step = 2;
+    CHECK(cudaStreamSynchronize(callback.stream));
+    CHECK(cudaStreamSynchronize(copies));
+    *static_cast<volatile Word*>(s.pinned) = 1;
+    std::copy_n(large.model.begin(), large.size() - 1000, to.model.begin());
+    CHECK(cudaDeviceSynchronize());
+    large.read(0, large.size());
+    to.read(0, to.size());
+    CHECK(cudaStreamDestroy(copies));
+}
+
+// Zeros that a host function is the first to write, to memory that held something else.
+void zeros_first() {
+    cudaStream_t stream = new_stream();
+    constexpr std::size_t kBytes = 16384;
+    for (int round = 0; round < 50; ++round) {
+        void* memory = nullptr;
+        CHECK(cudaMalloc(&memory, kBytes));
+        CHECK(cudaMemset(memory, 0xab, kBytes));
+        CHECK(cudaDeviceSynchronize());
+        CHECK(cudaFree(memory));
+        CHECK(cudaMalloc(&memory, kBytes));
+        CHECK(cudaLaunchHostFunc(
+            stream, [](void* argument) { std::memset(argument, 0, kBytes); }, memory));
+        CHECK(cudaStreamSynchronize(stream));
+        std::vector<unsigned char> host(kBytes, 1);
+        CHECK(cudaMemcpy(host.data(), memory, kBytes, cudaMemcpyDeviceToHost));
+        for (const auto byte : host) wrong += byte != 0;
+        CHECK(cudaFree(memory));
+    }
+    CHECK(cudaStreamDestroy(stream));
+}
+
+// All of an array, with nothing else to do for the device, and with work that writes to it beside.
+void whole_array() {
+    for (const bool busy : {false, true}) {
+        Setting s;
+        Swept array(busy ? kWords / 32 : kWords);
+        array.kernel(1);
+        CHECK(cudaDeviceSynchronize());
+        const auto own = array.size() - 5;
+        if (busy) {
+            set_after<<<1, 1, 0, s.stream>>>(s.pinned, array.data + own, 55);
+            CHECK(cudaGetLastError());
+        }
+        {
+            Steps callback([&](Steps&) {
+                for (std::size_t i = 0; i < array.size(); ++i) {
+                    if (i != own) array.write(i, array.data[i] % 1000);
+                }
+            });
+            CHECK(cudaStreamSynchronize(callback.stream));
+        }
+        *static_cast<volatile Word*>(s.pinned) = 1;
+        CHECK(cudaStreamSynchronize(s.stream));
+        if (busy) array.model[own] = 55;
+        array.read(0, array.size());
+    }
+}
+// The same while the device is at nothing else: of each block one transfer.
+void whole_array_alone() {
+    Swept array(kWords);
+    array.kernel(1);
+    CHECK(cudaDeviceSynchronize());
+    Steps callback([&](Steps&) {
+        for (std::size_t i = 0; i < array.size(); ++i) array.write(i, array.data[i] % 1000);
+    });
+    CHECK(cudaStreamSynchronize(callback.stream));
+    array.read(0, array.size());
+}
+
+// More launches than a stream takes, behind a host function that needs something before it ends, and while what they
+// need is on its way.
+void full_stream() {
+    Setting s;
+    Swept large(kWords);
+    large.kernel(1);
+    CHECK(cudaDeviceSynchronize());
+    large.write(0, large.size(), 3);
+    Steps callback([&](Steps& with) {
+        wait_for(with.step, 1);
+        s.object.write(2, 1002);
+        s.object.read(3);
+    });
+    std::thread end([&] { soon(callback.step, 1); });
+    for (Word i = 0; i < 3000; ++i) copy_word<<<1, 1, 0, callback.stream>>>(s.other.data + 9, large.data + i % 100);
+    CHECK(cudaGetLastError());
+    s.other.model[9] = large.model[99];
+    end.join();
+    CHECK(cudaStreamSynchronize(callback.stream));
+    large.read(0, large.size());
+}
+
 // Launch after launch while the host function goes on writing what they do not touch.
 void launches_meanwhile() {
     Setting s;
@@ -230,8 +385,9 @@ void launches_meanwhile() {
     far.read(0, far.size());
 }
 constexpr Case cases[] = {
-    CASE(on_alternate_stack), CASE(writes_beside),      CASE(device_writes_beside),
-    CASE(goes_on_behind),     CASE(launches_meanwhile),
+    CASE(on_alternate_stack), CASE(writes_beside),     CASE(device_writes_beside), CASE(goes_on_behind),
+    CASE(launches_meanwhile), CASE(begins_behind),     CASE(changes_and_back),     CASE(zeros_first),
+    CASE(whole_array),        CASE(whole_array_alone), CASE(full_stream),
 };
 
 }  // namespace
