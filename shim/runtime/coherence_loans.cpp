@@ -33,7 +33,7 @@ bool Coherence::keep_twin(Loan& loan) noexcept {
     // A flush that is under way takes the bytes of the view as they are by then: they need not be those of the twin.
     auto drained = CUDA_SUCCESS;
     helper::with_driver(true, helper::Kind::Transfer, [&] { drained = engine.drain(); });
-    return drained == CUDA_SUCCESS && loan.keep_twin(loan.object->bytes_of(loan.block));
+    return (drained == CUDA_SUCCESS || lost_context(drained)) && loan.keep_twin(loan.object->bytes_of(loan.block));
 }
 
 CUresult Coherence::send_changes(const Loan& loan) noexcept {

@@ -300,43 +300,31 @@ void zeros_first() {
     CHECK(cudaStreamDestroy(stream));
 }
 
-// All of an array, with nothing else to do for the device, and with work that writes to it beside.
-void whole_array() {
-    for (const bool busy : {false, true}) {
-        Setting s;
-        Swept array(busy ? kWords / 32 : kWords);
-        array.kernel(1);
-        CHECK(cudaDeviceSynchronize());
-        const auto own = array.size() - 5;
-        if (busy) {
-            set_after<<<1, 1, 0, s.stream>>>(s.pinned, array.data + own, 55);
-            CHECK(cudaGetLastError());
-        }
-        {
-            Steps callback([&](Steps&) {
-                for (std::size_t i = 0; i < array.size(); ++i) {
-                    if (i != own) array.write(i, array.data[i] % 1000);
-                }
-            });
-            CHECK(cudaStreamSynchronize(callback.stream));
-        }
-        *static_cast<volatile Word*>(s.pinned) = 1;
-        CHECK(cudaStreamSynchronize(s.stream));
-        if (busy) array.model[own] = 55;
-        array.read(0, array.size());
-    }
-}
-// The same while the device is at nothing else: of each block one transfer.
-void whole_array_alone() {
-    Swept array(kWords);
+// All of an array, with nothing else to do for the device: of each block one transfer. Or with work that writes to it
+// beside.
+void whole_array(bool beside) {
+    Setting s;
+    Swept array(beside ? kWords / 32 : kWords);
     array.kernel(1);
     CHECK(cudaDeviceSynchronize());
+    const auto own = array.size() - 5;
+    if (beside) {
+        set_after<<<1, 1, 0, s.stream>>>(s.pinned, array.data + own, 55);
+        CHECK(cudaGetLastError());
+    }
     Steps callback([&](Steps&) {
-        for (std::size_t i = 0; i < array.size(); ++i) array.write(i, array.data[i] % 1000);
+        for (std::size_t i = 0; i < array.size(); ++i) {
+            if (!beside || i != own) array.write(i, array.data[i] % 1000);
+        }
     });
     CHECK(cudaStreamSynchronize(callback.stream));
+    *static_cast<volatile Word*>(s.pinned) = 1;
+    CHECK(cudaStreamSynchronize(s.stream));
+    if (beside) array.model[own] = 55;
     array.read(0, array.size());
 }
+void whole_array_alone() { whole_array(false); }
+void whole_array_beside() { whole_array(true); }
 
 // More launches than a stream takes, behind a host function that needs something before it ends, and while what they
 // need is on its way.
@@ -387,7 +375,7 @@ void launches_meanwhile() {
 constexpr Case cases[] = {
     CASE(on_alternate_stack), CASE(writes_beside),     CASE(device_writes_beside), CASE(goes_on_behind),
     CASE(launches_meanwhile), CASE(begins_behind),     CASE(changes_and_back),     CASE(zeros_first),
-    CASE(whole_array),        CASE(whole_array_alone), CASE(full_stream),
+    CASE(whole_array_beside), CASE(whole_array_alone), CASE(full_stream),
 };
 
 }  // namespace
