@@ -307,7 +307,7 @@ void whole_array(bool beside) {
     Swept array(beside ? kWords / 32 : kWords);
     array.kernel(1);
     CHECK(cudaDeviceSynchronize());
-    const auto own = array.size() - 5;
+    const auto own = array.size() / 2;
     if (beside) {
         set_after<<<1, 1, 0, s.stream>>>(s.pinned, array.data + own, 55);
         CHECK(cudaGetLastError());
@@ -315,10 +315,12 @@ void whole_array(bool beside) {
     Steps callback([&](Steps&) {
         for (std::size_t i = 0; i < array.size(); ++i) {
             if (!beside || i != own) array.write(i, array.data[i] % 1000);
+            if (!beside || i != own + 5) continue;
+            *static_cast<volatile Word*>(s.pinned) = 1;
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
         }
     });
     CHECK(cudaStreamSynchronize(callback.stream));
-    *static_cast<volatile Word*>(s.pinned) = 1;
     CHECK(cudaStreamSynchronize(s.stream));
     if (beside) array.model[own] = 55;
     array.read(0, array.size());
