@@ -48,8 +48,7 @@ def in_turn(program, library, rounds=3):
         command = bound_to(processors, [program, "against", "0.02", str(largest)])
         runs = []
         for _ in range(rounds if preload else 1):
-            numbers = printed_numbers(command, environment(library if preload else None))
-            runs.append([given / own for given, own in zip(numbers[0::2], numbers[1::2])])
+            runs.append(printed_numbers(command, environment(library if preload else None)))
         lines = [f"{size} to the {side}" for side in ("device", "host") for size in SIZES if SIZES[size] <= largest]
         result[name] = {line: round(statistics.median(values), 4) for line, values in zip(lines, zip(*runs))}
     return result
