@@ -312,7 +312,9 @@ void whole_array(bool beside) {
         set_after<<<1, 1, 0, s.stream>>>(s.pinned, array.data + own, 55);
         CHECK(cudaGetLastError());
     }
-    Steps callback([&](Steps&) {
+    Steps callback([&](Steps& with) {
+        // While the call that brought it here goes on, more work for the device may come.
+        wait_for(with.step, 1);
         for (std::size_t i = 0; i < array.size(); ++i) {
             if (!beside || i != own) array.write(i, array.data[i] % 1000);
             if (!beside || i != own + 5) continue;
@@ -320,6 +322,7 @@ void whole_array(bool beside) {
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
         }
     });
+    callback.step = 1;
     CHECK(cudaStreamSynchronize(callback.stream));
     CHECK(cudaStreamSynchronize(s.stream));
     if (beside) array.model[own] = 55;
