@@ -4,9 +4,11 @@
 // Between the release of all blocks and the enqueueing of a kernel no block may become valid on the host again, or the
 // host would keep a copy that the kernel makes old. Launches do not disturb each other, nor do faults.
 //
-// A launch pays one compare-and-swap, on a slot that it shares with no other thread at that moment, and one plain store
-// when it leaves: threads that launch at once touch no cache line in common. Faults pay instead: they look at every
+// A launch pays one compare-and-swap, on a slot that it shares with no other thread at that moment, and a few plain
+// stores there: threads that launch at once write to no cache line in common. Faults pay instead: they look at every
 // slot.
+//
+// A launch says in its slot where it works, so that others can wait for those that concern them.
 //
 // Threads: any; async-signal-safe (a futex through std::atomic::wait). Not recursive: a signal handler that interrupts
 // a thread in the room finds this_thread.in_room, and must not enter.
@@ -27,27 +29,70 @@ public:
 
     static constexpr unsigned kSlots = 32;
     static constexpr unsigned kNoSlot = kSlots;
+    static_assert(kNoSlot == ThreadState::kNoSlot);
 
-    // Returns the slot that the launch holds, exclusively, until it leaves with it; kNoSlot if it entered without one.
-    [[gnu::hot]] unsigned enter_launch() noexcept {
+    // What a launch works in: a stream, whatever that is to the caller.
+    using Where = void*;
+    static inline char nowhere = 0;
+    static constexpr Where kNowhere = &nowhere;  // in nothing that others wait for
+
+    // Returns the slot that the launch holds, exclusively, until it leaves with it; kNoSlot where all are taken.
+    [[gnu::hot]] unsigned enter_launch(Where where = kNowhere) noexcept {
         const unsigned mine = slot_of_thread();
-        auto& taken = slots_[mine].taken;
+        auto& slot = slots_[mine];
         bool free = false;
-        if (taken.compare_exchange_strong(free, true, std::memory_order_seq_cst)) {
+        if (slot.taken.compare_exchange_strong(free, true, std::memory_order_seq_cst)) {
             if ((word_.load(std::memory_order_seq_cst) & (count_mask(Group::Faults) | waiting(Group::Faults))) == 0) {
+                slot.where.store(where, std::memory_order_release);
                 return mine;
             }
-            taken.store(false, std::memory_order_release);
+            slot.taken.store(false, std::memory_order_release);
         }
-        enter(Group::Launches);
-        return kNoSlot;
+        return enter_launch_slow(where);
     }
     void leave_launch(unsigned slot) noexcept {
         if (slot != kNoSlot) {
-            slots_[slot].taken.store(false, std::memory_order_release);
+            auto& mine = slots_[slot];
+            mine.where.store(nullptr, std::memory_order_relaxed);
+            mine.left.store(mine.left.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+            mine.taken.store(false, std::memory_order_release);
         } else {
             leave(Group::Launches);
         }
+    }
+    // Whether a launch that has entered has to look for claims (claims.h), which are made from within.
+    bool claimed() const noexcept { return claims_.load(std::memory_order_seq_cst) != 0; }
+    void add_claim() noexcept { claims_.fetch_add(1, std::memory_order_seq_cst); }
+    void drop_claim() noexcept { claims_.fetch_sub(1, std::memory_order_seq_cst); }
+
+    // Of a launch that is inside.
+    void works_in(unsigned slot, Where where) noexcept {
+        if (slot != kNoSlot) slots_[slot].where.store(where, std::memory_order_release);
+    }
+    // Until all launches that are inside have left, but for the one with that slot and those for which
+    // `concerns(Where)` is false. A launch that enters meanwhile sees what the caller had stored before. False: they
+    // have not, for so many milliseconds.
+    template <class Concerns>
+    bool wait_for_launches(unsigned but, Concerns&& concerns, unsigned milliseconds) const noexcept {
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        Patience patience(milliseconds);
+        for (unsigned i = 0; i < kSlots; ++i) {
+            const auto& slot = slots_[i];
+            const auto left = slot.left.load(std::memory_order_acquire);
+            const auto inside = [&] {
+                if (!slot.taken.load(std::memory_order_seq_cst)) return false;
+                if (slot.left.load(std::memory_order_acquire) != left) return false;  // it is another one
+                const Where where = slot.where.load(std::memory_order_acquire);
+                return where == nullptr || concerns(where);  // it has just entered, or is just leaving
+            };
+            while (i != but && inside()) {
+                if (!patience.wait()) return false;
+            }
+        }
+        while ((word_.load(std::memory_order_seq_cst) & count_mask(Group::Launches)) != 0) {
+            if (!patience.wait()) return false;
+        }
+        return true;
     }
 
     void enter_fault() noexcept {
@@ -88,6 +133,19 @@ private:
     }
     void enter_slow(Group group) noexcept;
     void leave_slow() noexcept;
+    unsigned enter_launch_slow(Where where) noexcept;
+
+    // Of somebody who waits for what takes microseconds.
+    class Patience {
+    public:
+        explicit Patience(unsigned milliseconds) noexcept : milliseconds_(milliseconds) {}
+        bool wait() noexcept;  // a little; false: it is at its end
+
+    private:
+        const unsigned milliseconds_;
+        unsigned spins_ = 0;
+        std::uint64_t until_ = 0;  // nanoseconds of the monotonic clock
+    };
 
     static unsigned slot_of_thread() noexcept {
         const unsigned mine = thread_slot;
@@ -100,27 +158,41 @@ private:
 
     struct alignas(64) Slot {  // a cache line of its own
         std::atomic<bool> taken{false};
+        std::atomic<Where> where{nullptr};   // nullptr: not said yet, by who has taken it
+        std::atomic<std::uint32_t> left{0};  // how many have
     };
     std::atomic<std::uint32_t> word_{0};
+    std::atomic<std::uint32_t> claims_{0};      // beside what a launch looks at anyway
     std::atomic<std::uint32_t> generation_{0};  // moves when the room empties while somebody waits
     std::array<Slot, kSlots> slots_;
 };
 
 class LaunchInRoom {
 public:
-    explicit LaunchInRoom(Room& room) noexcept
-        : room_(room), slot_((this_thread.in_room = true, room.enter_launch())) {}
-    ~LaunchInRoom() {
-        room_.leave_launch(slot_);
-        this_thread.in_room = false;
+    [[gnu::hot]] explicit LaunchInRoom(Room& room, Room::Where where = Room::kNowhere) noexcept
+        : room_(room), where_(where) {
+        enter();
     }
+    [[gnu::always_inline]] ~LaunchInRoom() { leave(); }
     LaunchInRoom(const LaunchInRoom&) = delete;
     LaunchInRoom& operator=(const LaunchInRoom&) = delete;
     unsigned slot() const noexcept { return slot_; }
+    // To wait outside: what needs to be done in the room is then done anew.
+    [[gnu::always_inline]] void leave() noexcept {
+        this_thread.slot = Room::kNoSlot;
+        room_.leave_launch(slot_);
+        this_thread.in_room = false;
+    }
+    [[gnu::always_inline]] void enter() noexcept {
+        this_thread.in_room = true;
+        slot_ = room_.enter_launch(where_);
+        this_thread.slot = slot_;
+    }
 
 private:
     Room& room_;
-    const unsigned slot_;
+    const Room::Where where_;
+    unsigned slot_;
 };
 
 class FaultInRoom {

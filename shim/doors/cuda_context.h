@@ -75,8 +75,12 @@ CUresult stream_wait_event(const C& call, CUstream stream, CUevent event, unsign
     return call(stream, event, flags);
 }
 
+// No piece of a copy may come into it.
 template <class C, class... A>
 CUresult begin_capture(const C& call, CUstream stream, A... rest) {
+    auto& room = coherence().room();
+    LaunchInRoom in_room(room, named(stream, call.flavour));
+    if (room.claimed()) claims::give_way(in_room, named(stream, call.flavour), nullptr);
     in_flight.snapshot_all();
     in_flight.capture_began(stream, call.flavour);
     const CUresult result = call(stream, rest...);

@@ -44,12 +44,9 @@ inline CUresult after_wait(CUresult result) {
 template <class Real>
 CUresult copy(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, CUstream stream, Flavour flavour,
               Real&& real) {
+    const Touched touched{{to, bytes}, {from, bytes}};
     return device_work(
-        stream, flavour,
-        [&] {
-            return before_copy({to, bytes}, {from, bytes}, stream, flavour);
-        },
-        real);
+        stream, flavour, [&] { return before_copy(touched.written, touched.read, stream, flavour); }, real, &touched);
 }
 
 // Of linear memory whose two ends may be on two devices. `part(to, from, bytes)`: the program's call for a part of it.
@@ -61,6 +58,13 @@ CUresult copy_linear(Flavour flavour, CUstream stream, Ordered ordered, Ends end
     });
 }
 
+// Whether the driver knows the address, so that a copy by addresses does as one that names the device's side.
+inline bool is_known(CUdeviceptr pointer) {
+    Inside inside;
+    CUdeviceptr base = 0;
+    std::size_t size = 0;
+    return driver.cuMemGetAddressRange_v2(&base, &size, pointer) == CUDA_SUCCESS;
+}
 inline CUresult unified(Flavour flavour, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
     Inside inside;
     return (flavour == Flavour::PerThread ? driver.cuMemcpy_ptds : driver.cuMemcpy)(to, from, bytes);
@@ -109,7 +113,7 @@ CUresult copy_unified_async(const C& call, CUdeviceptr to, CUdeviceptr from, std
 template <class C>
 CUresult copy_to_device(const C& call, CUdeviceptr to, const void* from, std::size_t bytes) {
     return after_wait(copy(to, address(from), bytes, nullptr, call.flavour, [&] {
-        if (is_object(from)) return unified(call.flavour, to, address(from), bytes);
+        if (is_object(from) && is_known(to)) return unified(call.flavour, to, address(from), bytes);
         return copy_of_host(Direction::ToDevice, to, from, {bytes}, nullptr, call.flavour, pageable::Return::Done,
                             [&] { return call(to, from, bytes); });
     }));
@@ -117,7 +121,7 @@ CUresult copy_to_device(const C& call, CUdeviceptr to, const void* from, std::si
 template <class C>
 CUresult copy_to_device_async(const C& call, CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
     return copy(to, address(from), bytes, stream, call.flavour, [&] {
-        if (is_object(from)) return unified(call.flavour, to, address(from), bytes, stream);
+        if (is_object(from) && is_known(to)) return unified(call.flavour, to, address(from), bytes, stream);
         return copy_of_host(Direction::ToDevice, to, from, {bytes}, stream, call.flavour, pageable::Return::Ordered,
                             [&] { return call(to, from, bytes, stream); });
     });
@@ -126,7 +130,7 @@ CUresult copy_to_device_async(const C& call, CUdeviceptr to, const void* from, s
 template <class C>
 CUresult copy_to_host(const C& call, void* to, CUdeviceptr from, std::size_t bytes) {
     return after_wait(copy(address(to), from, bytes, nullptr, call.flavour, [&] {
-        if (is_object(to)) return unified(call.flavour, address(to), from, bytes);
+        if (is_object(to) && is_known(from)) return unified(call.flavour, address(to), from, bytes);
         return copy_of_host(Direction::ToHost, from, to, {bytes}, nullptr, call.flavour, pageable::Return::Done,
                             [&] { return call(to, from, bytes); });
     }));
@@ -134,7 +138,7 @@ CUresult copy_to_host(const C& call, void* to, CUdeviceptr from, std::size_t byt
 template <class C>
 CUresult copy_to_host_async(const C& call, void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
     return copy(address(to), from, bytes, stream, call.flavour, [&] {
-        if (is_object(to)) return unified(call.flavour, address(to), from, bytes, stream);
+        if (is_object(to) && is_known(from)) return unified(call.flavour, address(to), from, bytes, stream);
         return copy_of_host(Direction::ToHost, from, to, {bytes}, stream, call.flavour, pageable::Return::Ordered,
                             [&] { return call(to, from, bytes, stream); });
     });
@@ -243,23 +247,21 @@ CUresult copy_array_to_host_async(const C& call, void* to, CUarray from, std::si
 
 // --- memset --------------------------------------------------------------------------------------------------------
 
+template <class Real>
+CUresult set(DeviceRange to, CUstream stream, Flavour flavour, Real&& real) {
+    const Touched touched{to, {}};
+    return device_work(
+        stream, flavour, [&] { return before_memset(to, stream, flavour); }, real, &touched);
+}
+
 template <class C, class Value>
 CUresult memset_linear(const C& call, CUdeviceptr to, Value value, std::size_t count) {
-    return device_work(
-        nullptr, call.flavour,
-        [&] {
-            return before_memset({address(to), count * sizeof value}, nullptr, call.flavour);
-        },
-        [&] { return call(to, value, count); });
+    return set({address(to), count * sizeof value}, nullptr, call.flavour, [&] { return call(to, value, count); });
 }
 template <class C, class Value>
 CUresult memset_linear_async(const C& call, CUdeviceptr to, Value value, std::size_t count, CUstream stream) {
-    return device_work(
-        stream, call.flavour,
-        [&] {
-            return before_memset({address(to), count * sizeof value}, stream, call.flavour);
-        },
-        [&] { return call(to, value, count, stream); });
+    return set({address(to), count * sizeof value}, stream, call.flavour,
+               [&] { return call(to, value, count, stream); });
 }
 
 inline DeviceRange rows(CUdeviceptr to, std::size_t pitch, std::size_t row_bytes, std::size_t height) {
@@ -268,18 +270,14 @@ inline DeviceRange rows(CUdeviceptr to, std::size_t pitch, std::size_t row_bytes
 template <class C, class Value>
 CUresult memset_2d(const C& call, CUdeviceptr to, std::size_t pitch, Value value, std::size_t width,
                    std::size_t height) {
-    return device_work(
-        nullptr, call.flavour,
-        [&] { return before_memset(rows(to, pitch, width * sizeof value, height), nullptr, call.flavour); },
-        [&] { return call(to, pitch, value, width, height); });
+    return set(rows(to, pitch, width * sizeof value, height), nullptr, call.flavour,
+               [&] { return call(to, pitch, value, width, height); });
 }
 template <class C, class Value>
 CUresult memset_2d_async(const C& call, CUdeviceptr to, std::size_t pitch, Value value, std::size_t width,
                          std::size_t height, CUstream stream) {
-    return device_work(
-        stream, call.flavour,
-        [&] { return before_memset(rows(to, pitch, width * sizeof value, height), stream, call.flavour); },
-        [&] { return call(to, pitch, value, width, height, stream); });
+    return set(rows(to, pitch, width * sizeof value, height), stream, call.flavour,
+               [&] { return call(to, pitch, value, width, height, stream); });
 }
 
 }  // namespace hpe::doors

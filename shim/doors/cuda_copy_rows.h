@@ -14,18 +14,25 @@ namespace hpe::doors {
 
 // One side of a descriptor: where it begins and ends in memory, and its host pointer turned into a device pointer if
 // that is an object.
+struct Side {
+    DeviceRange device;   // nothing, of the program's own memory
+    DeviceRange touched;  // of either; nothing, of an array
+};
 template <class Pointer>
-DeviceRange side(CUmemorytype& type, Pointer& host, CUdeviceptr& device, std::size_t first, std::size_t bytes) {
+Side side(CUmemorytype& type, Pointer& host, CUdeviceptr& device, std::size_t first, std::size_t bytes) {
     if (type == CU_MEMORYTYPE_HOST && is_object(host)) {
         device = address(host);
         type = CU_MEMORYTYPE_DEVICE;
     }
+    if (type == CU_MEMORYTYPE_HOST) return {{}, {address(host) + first, bytes}};
     if (type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED) return {};
-    return {address(device) + first, bytes};
+    const DeviceRange range{address(device) + first, bytes};
+    return {range, range};
 }
 
 struct Sides {
-    DeviceRange to, from;
+    Side to, from;
+    Touched touched() const { return {to.touched, from.touched}; }
 };
 
 inline Sides sides_of(CUDA_MEMCPY2D& d) {
@@ -71,11 +78,14 @@ std::size_t bytes_of(const Descriptor& d) {
 struct RowsOf {
     CUmemorytype type;
     std::uintptr_t memory;
-    std::size_t x, pitch, height, first_row;
+    std::size_t x, pitch, height;  // 0: in two dimensions, or one slice
+    std::size_t y, z;
 
+    // The driver's own bound, of a height that is given.
+    bool fits(std::size_t rows) const noexcept { return height == 0 || (y <= height && rows <= height - y); }
     // Whether rows, as well as slices, follow each other at the pitch.
     bool regular(std::size_t rows, std::size_t slices) const noexcept { return slices == 1 || height == rows; }
-    std::uintptr_t first() const noexcept { return memory + first_row * pitch + x; }
+    std::uintptr_t first() const noexcept { return memory + (z * height + y) * pitch + x; }
     bool may_be(CUmemorytype wanted) const noexcept { return type == wanted || type == CU_MEMORYTYPE_UNIFIED; }
 };
 
@@ -95,7 +105,7 @@ inline std::optional<BetweenHostAndDevice> between(const RowsOf& to, const RowsO
     if (width == 0 || rows == 0 || slices == 0 || rows > kMostRows || slices > kMostRows / rows) return {};
     for (const auto* side : {&to, &from}) {
         if (side->pitch > kMostPitch || side->x > side->pitch || width > side->pitch - side->x) return {};
-        if (!side->regular(rows, slices)) return {};
+        if (!side->fits(rows) || !side->regular(rows, slices) || side->memory == 0) return {};
     }
     const bool host_first =
         from.type == CU_MEMORYTYPE_HOST ||
@@ -113,18 +123,17 @@ inline std::uintptr_t memory_of(CUmemorytype type, const void* host, CUdeviceptr
     return type == CU_MEMORYTYPE_HOST ? address(host) : device;
 }
 inline std::optional<BetweenHostAndDevice> between_host_and_device(const CUDA_MEMCPY2D& d) {
-    return between({d.dstMemoryType, memory_of(d.dstMemoryType, d.dstHost, d.dstDevice), d.dstXInBytes, d.dstPitch,
-                    d.Height, d.dstY},
-                   {d.srcMemoryType, memory_of(d.srcMemoryType, d.srcHost, d.srcDevice), d.srcXInBytes, d.srcPitch,
-                    d.Height, d.srcY},
-                   d.WidthInBytes, d.Height, 1);
+    return between(
+        {d.dstMemoryType, memory_of(d.dstMemoryType, d.dstHost, d.dstDevice), d.dstXInBytes, d.dstPitch, 0, d.dstY, 0},
+        {d.srcMemoryType, memory_of(d.srcMemoryType, d.srcHost, d.srcDevice), d.srcXInBytes, d.srcPitch, 0, d.srcY, 0},
+        d.WidthInBytes, d.Height, 1);
 }
 inline std::optional<BetweenHostAndDevice> between_host_and_device(const CUDA_MEMCPY3D& d) {
     if (d.srcLOD != 0 || d.dstLOD != 0 || d.reserved0 != nullptr || d.reserved1 != nullptr) return {};
     return between({d.dstMemoryType, memory_of(d.dstMemoryType, d.dstHost, d.dstDevice), d.dstXInBytes, d.dstPitch,
-                    d.dstHeight, d.dstZ * d.dstHeight + d.dstY},
+                    d.dstHeight, d.dstY, d.dstZ},
                    {d.srcMemoryType, memory_of(d.srcMemoryType, d.srcHost, d.srcDevice), d.srcXInBytes, d.srcPitch,
-                    d.srcHeight, d.srcZ * d.srcHeight + d.srcY},
+                    d.srcHeight, d.srcY, d.srcZ},
                    d.WidthInBytes, d.Height, d.Depth);
 }
 // Of contexts that are named, which need not be the current one.
@@ -136,16 +145,18 @@ CUresult settle_and_copy_rows(const C& call, const Descriptor* given, CUstream s
     if (given == nullptr) return call(given, rest...);
     auto descriptor = *given;
     const auto sides = sides_of(descriptor);
-    expect_copy(sides.to.begin, sides.from.begin, bytes_of(descriptor));
+    const auto touched = sides.touched();
+    expect_copy(sides.to.device.begin, sides.from.device.begin, bytes_of(descriptor));
     return device_work(
-        stream, call.flavour, [&] { return before_copy(sides.to, sides.from, stream, call.flavour); },
+        stream, call.flavour, [&] { return before_copy(sides.to.device, sides.from.device, stream, call.flavour); },
         [&] {
             const auto theirs = [&] { return call(&descriptor, rest...); };
             const auto rows = between_host_and_device(descriptor);
             if (!rows) return theirs();
             return copy_of_host(rows->direction, rows->device, rows->host, rows->extent, stream, call.flavour, returns,
                                 theirs);
-        });
+        },
+        &touched);
 }
 
 template <class C, class Descriptor>

@@ -17,6 +17,7 @@
 
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
+#include "shim/runtime/claims.h"
 #include "shim/runtime/coherence.h"
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/process.h"
@@ -118,15 +119,20 @@ constexpr CUstream stream_of(const First& first, const Rest&... rest) {
 }
 
 // Around every call that makes the device read or write memory: `before` settles the blocks it may touch, and no fault
-// is served from there until the work is known to be under way.
+// is served from there until the work is known to be under way. `touched`: all that it reads and writes, if that is
+// known.
 template <class Before, class Real>
-HPE_HOT CUresult device_work(CUstream stream, Flavour flavour, Before&& before, Real&& real) {
+HPE_HOT CUresult device_work(CUstream stream, Flavour flavour, Before&& before, Real&& real,
+                             const Touched* touched = nullptr) {
     // Captured, not executed: coherence happens when the graph is launched.
     if (in_flight.capturing(stream, flavour)) return real();
     auto result = CUDA_SUCCESS;
     {
         auto& state = coherence();
-        LaunchInRoom in_room(state.room());
+        LaunchInRoom in_room(state.room(), named(stream, flavour));
+        if (state.room().claimed()) [[unlikely]] {
+            claims::give_way(in_room, named(stream, flavour), touched);
+        }
         if (state.needs_release()) result = before();
         if (result == CUDA_SUCCESS) [[likely]] {
             result = real();

@@ -21,6 +21,7 @@ namespace {
 struct Record {
     CUcontext context = nullptr;
     std::atomic<CUstream> stream{nullptr};  // kGone once destroyed
+    std::atomic<bool> blocking{true};       // ordered with the legacy stream
     LaunchCount enqueued;
     std::atomic<std::uint64_t> finished{0};
     Record* next = nullptr;
@@ -85,6 +86,12 @@ Record* find(CUcontext context, CUstream stream) noexcept {
     return nullptr;
 }
 
+bool is_blocking(CUstream stream) noexcept {
+    unsigned flags = 0;
+    return stream == CU_STREAM_LEGACY || driver.cuStreamGetFlags(stream, &flags) != CUDA_SUCCESS ||
+           (flags & CU_STREAM_NON_BLOCKING) == 0;
+}
+
 Record* record_for(CUstream given) noexcept {
     const auto stream = normal(given);
     CUcontext context = nullptr;
@@ -101,6 +108,7 @@ Record* record_for(CUstream given) noexcept {
     if (context == nullptr) return nullptr;
     Record* record = find(context, stream);
     if (record == nullptr) {
+        const bool blocking = is_blocking(stream);
         std::scoped_lock lock(records_mutex);
         record = find(context, stream);
         if (record == nullptr) {
@@ -115,10 +123,12 @@ Record* record_for(CUstream given) noexcept {
                 record = new (std::nothrow) Record;
                 if (record == nullptr) return nullptr;
                 record->context = context;
+                record->blocking.store(blocking, std::memory_order_relaxed);
                 record->stream.store(stream, std::memory_order_relaxed);
                 record->next = records.load(std::memory_order_relaxed);
                 records.store(record, std::memory_order_release);
             } else {
+                record->blocking.store(blocking, std::memory_order_relaxed);
                 record->stream.store(stream, std::memory_order_release);
             }
         }
@@ -249,6 +259,14 @@ bool InFlight::idle_after_wait() noexcept {
 bool InFlight::idle_but(const void* stream) const noexcept {
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
         if (r != stream && r->outstanding()) return false;
+    }
+    return true;
+}
+
+bool InFlight::blocks_legacy(CUstream stream, CUcontext context) const noexcept {
+    if (normal(stream) == CU_STREAM_LEGACY) return true;
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+        if (r->stream.load(std::memory_order_acquire) == stream) return r->context == context && r->blocking;
     }
     return true;
 }

@@ -52,6 +52,10 @@ public:
     // one that is full would not answer, and a captured one would be captured no more.
     bool idle_but(const void* stream) const noexcept;
 
+    // Whether work in the stream may be ordered with that in the context's legacy stream. For a stream that is another
+    // thread's, and may go at any moment: the driver is not asked.
+    bool blocks_legacy(CUstream stream, CUcontext context) const noexcept;
+
     // The program waited for a stream, or for a whole context: what was enqueued before `before` has finished.
     // Take the mark before the true call.
     struct Mark {

@@ -3,7 +3,9 @@
 #include "shim/runtime/pageable.h"
 
 #include <chrono>
+#include <optional>
 
+#include "shim/runtime/claims.h"
 #include "shim/runtime/real.h"
 #include "shim/runtime/report.h"
 
@@ -26,21 +28,30 @@ Crossover& crossover(const Copy& copy) noexcept {
 // Memory that the driver knows (pinned, registered, managed) needs no staging.
 bool is_pageable(const void* host) noexcept {
     unsigned type = 0;
+    if (host == nullptr) return false;  // an error of the program's, which the driver tells it
     return driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(host)) ==
            CUDA_ERROR_INVALID_VALUE;
 }
 
 // From the first byte to the last.
-std::size_t reach_on_device(const staging::Extent& extent) noexcept {
-    return (extent.rows - 1) * extent.device_pitch + extent.width;
+DeviceRange on_device(const Copy& copy) noexcept {
+    return {copy.device, (copy.extent.rows - 1) * copy.extent.device_pitch + copy.extent.width};
+}
+DeviceRange on_host(const Copy& copy) noexcept {
+    return {reinterpret_cast<std::uintptr_t>(copy.host),
+            (copy.extent.rows - 1) * copy.extent.host_pitch + copy.extent.width};
+}
+Touched touched(const Copy& copy) noexcept {
+    return copy.direction == Copy::Direction::ToDevice ? Touched{on_device(copy), on_host(copy)}
+                                                       : Touched{on_host(copy), on_device(copy)};
 }
 
 // A copy that the driver would refuse must not be made by half.
-bool in_one_allocation(CUdeviceptr device, std::size_t bytes) noexcept {
+bool in_one_allocation(const DeviceRange& range) noexcept {
     CUdeviceptr base = 0;
     std::size_t size = 0;
-    return driver.cuMemGetAddressRange_v2(&base, &size, device) == CUDA_SUCCESS && device >= base &&
-           device - base <= size && bytes <= size - (device - base);
+    return driver.cuMemGetAddressRange_v2(&base, &size, range.begin) == CUDA_SUCCESS && range.begin >= base &&
+           range.begin - base <= size && range.bytes <= size - (range.begin - base);
 }
 
 // For what came before in the stream, and in those that it waits for: an event in the legacy stream comes after the
@@ -93,11 +104,17 @@ Attempt attempt(const Copy& copy, const UnderWay& under_way) noexcept {
     const bool measure = waits && under_way.alone() && ways.measuring(bytes);
     const auto way = ways.choose(bytes, measure);
     if (way == Crossover::Way::Driver && !measure) return {};
-    if (!is_pageable(copy.host) || !in_one_allocation(copy.device, reach_on_device(extent))) return {};
+    if (!is_pageable(copy.host) || !in_one_allocation(on_device(copy))) return {};
     const auto stream = named(copy.stream, copy.flavour);
     const CUcontext context = context_if_current(stream);
     if (context == nullptr) return {};
     const CaptureRelaxed relaxed;
+    std::optional<Claim> claim;
+    if (way == Crossover::Way::Staged) {
+        claim.emplace(stream, touched(copy));
+        // A capture may have begun until then.
+        if (!claim->held() || in_flight.capturing_anywhere()) return {};
+    }
     // What came before in the stream has ended when such a copy returns, and when it begins. Now, so that only the copy
     // is measured, and blocks can be made.
     if (waits) {

@@ -343,7 +343,7 @@ private:
 
 }  // namespace
 
-Attempt::Attempt(const Copy& copy) noexcept : copy_(copy) {
+Attempt::Attempt(const Copy& copy, Ordered ordered) noexcept : copy_(copy) {
     if (in_flight.capturing_anywhere()) return;
     Inside inside;
     const auto stream = named(copy.stream, copy.flavour);
@@ -365,6 +365,16 @@ Attempt::Attempt(const Copy& copy) noexcept : copy_(copy) {
                 companion_ = take(*companions, context, empties, id, true);
                 if (companion_ != nullptr) take_wish(*companions);
             }
+        }
+    }
+    if (companion_ != nullptr) {
+        const auto among = ordered == Ordered::InStream ? claims::Among::Stream : claims::Among::Everything;
+        claim_.emplace(stream, Touched{{copy.to, copy.bytes}, {copy.from, copy.bytes}}, among);
+        // A capture may have begun until then.
+        if (!claim_->held() || in_flight.capturing_anywhere()) {
+            claim_.reset();
+            companion_->held.store(false, std::memory_order_release);
+            companion_ = nullptr;
         }
     }
     if (companion_ == nullptr) way = Crossover::Way::Driver;

@@ -23,8 +23,10 @@
 
 #include <atomic>
 #include <cstddef>
+#include <optional>
 
 #include "shim/base/thread.h"
+#include "shim/runtime/claims.h"
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/real.h"
 
@@ -50,7 +52,7 @@ struct Trial;
 
 class Attempt {
 public:
-    explicit Attempt(const Copy& copy) noexcept;
+    Attempt(const Copy& copy, Ordered ordered) noexcept;
     ~Attempt();
     Attempt(const Attempt&) = delete;
     Attempt& operator=(const Attempt&) = delete;
@@ -66,6 +68,7 @@ private:
     const Copy& copy_;
     Companion* companion_ = nullptr;
     Trial* trial_ = nullptr;
+    std::optional<Claim> claim_;
 };
 
 extern std::atomic<unsigned> wishes;  // for companions
@@ -78,7 +81,7 @@ void grant_wishes() noexcept;
 template <class Part>
 CUresult copy(const Copy& copy, Ordered ordered, Part&& part) {
     if (copy.to_context == nullptr || copy.bytes < kSmallest) return part(copy.to, copy.from, copy.bytes);
-    detail::Attempt attempt(copy);
+    detail::Attempt attempt(copy, ordered);
     auto result = CUDA_SUCCESS;
     if (attempt.staged()) {
         const std::size_t edge = ordered == Ordered::AmongContexts ? 4096 : 0, middle = copy.bytes - 2 * edge;

@@ -30,6 +30,7 @@ struct Driver {
     F(cuCtxSynchronize)                  \
     F(cuMemHostAlloc)                    \
     F(cuStreamGetCtx)                    \
+    F(cuStreamGetFlags)                  \
     F(cuStreamGetId)                     \
     F(cuStreamSynchronize)               \
     F(cuStreamIsCapturing)               \

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: pageable.py PAGEABLE ROWS
+"""usage: pageable.py PAGEABLE ROWS SHARED
 
 Copies between the program's own memory and the device, which libhpe moves through pinned blocks of its own where that is
 faster. The driver's own way is slow here (HPE_SOFT_PAGEABLE), so that it is. The same output as without libhpe, at the
@@ -13,7 +13,7 @@ import tempfile
 
 import soft
 
-program, in_rows = sys.argv[1:]
+program, in_rows, shared = sys.argv[1:]
 MACHINE = {"HPE_SOFT_DEVICES": 2, "HPE_SOFT_PAGEABLE": "500M"}
 OPTIONS = [
     {"HPE_STAGING_THREADS": 3},
@@ -25,7 +25,7 @@ OPTIONS = [
     {},
 ]
 problems, runs = [], 0
-commands = [[of, case, *kind] for kind in ([], ["default"]) for of in (program, in_rows)
+commands = [[of, case, *kind] for kind in ([], ["default"]) for of in (program, in_rows, shared)
             for case in soft.run([of], preload=False)[1].decode().split()]
 for command in commands:
     wanted = soft.run(command, preload=False, **MACHINE)

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "shim/runtime/claims.h"
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/peer_staging.h"
 #include "shim/runtime/process.h"
@@ -58,6 +59,11 @@ void work(const Contexts& contexts, unsigned thread, unsigned rounds) {
             round % 4 == 3 ? hpe::peer_staging::Ordered::AmongContexts : hpe::peer_staging::Ordered::InStream;
         const auto result = [&] {
             const failing_driver::Patience patience;
+            // As the doors do.
+            auto& room = hpe::coherence().room();
+            hpe::LaunchInRoom in_room(room, stream);
+            const hpe::Touched touched{{target, bytes}, {source, bytes}};
+            if (room.claimed()) hpe::claims::give_way(in_room, stream, &touched);
             return hpe::peer_staging::copy(
                 {target, source, bytes, stream, hpe::Flavour::Legacy, contexts[to], contexts[from]}, ordered, part);
         }();

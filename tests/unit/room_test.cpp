@@ -2,7 +2,10 @@
 // The room: launches and faults never meet, and neither group starves.
 #include "shim/base/room.h"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -58,11 +61,63 @@ TEST_CASE("more threads than slots launch together, and every launch is counted"
     CHECK(with_slot > 0);
 }
 
-TEST_CASE("a thread in the room may enter it again as a launch") {
+TEST_CASE("a thread in the room may enter it again as a launch, and every launch has a slot of its own") {
     Room room;
-    LaunchInRoom outer(room);
-    LaunchInRoom inner(room);
-    CHECK(inner.slot() == Room::kNoSlot);
+    std::array<unsigned, Room::kSlots> slots{};
+    for (auto& slot : slots) slot = room.enter_launch();
+    std::sort(slots.begin(), slots.end());
+    for (unsigned i = 0; i < Room::kSlots; ++i) CHECK(slots[i] == i);
+    CHECK(room.enter_launch() == Room::kNoSlot);
+    room.leave_launch(Room::kNoSlot);
+    room.leave_launch(7);
+    CHECK(room.enter_launch() == 7);
+}
+
+TEST_CASE("who waits for launches waits for those that concern it, and for no others") {
+    Room room;
+    int here = 0, there = 0;
+    const auto concerns = [&](Room::Where where) { return where == &here; };
+    const auto none = Room::kNoSlot;
+    CHECK(room.wait_for_launches(none, concerns, 1));
+    const auto other = room.enter_launch(&there), nowhere = room.enter_launch();
+    CHECK(room.wait_for_launches(none, concerns, 1));
+    const auto mine = room.enter_launch(&here);
+    CHECK_FALSE(room.wait_for_launches(none, concerns, 1));
+    CHECK(room.wait_for_launches(mine, concerns, 1));
+    room.works_in(mine, Room::kNowhere);
+    CHECK(room.wait_for_launches(none, concerns, 1));
+    room.works_in(mine, &here);
+    std::atomic<bool> left{false};
+    std::thread leaver([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        left = true;
+        room.leave_launch(mine);
+    });
+    CHECK(room.wait_for_launches(none, concerns, 10'000));
+    CHECK(left);
+    leaver.join();
+    // One without a slot has not said where.
+    for (unsigned i = 0; i < Room::kSlots - 2; ++i) room.enter_launch(&there);
+    CHECK(room.wait_for_launches(none, concerns, 1));
+    CHECK(room.enter_launch(&there) == none);
+    CHECK_FALSE(room.wait_for_launches(none, concerns, 1));
+    room.leave_launch(none);
+    CHECK(room.wait_for_launches(none, concerns, 1));
+    room.leave_launch(other);
+    room.leave_launch(nowhere);
+}
+
+TEST_CASE("who waits for launches does not wait for those that come later") {
+    Room room;
+    int here = 0;
+    std::atomic<bool> stop{false};
+    std::thread launcher([&] {
+        while (!stop) LaunchInRoom in(room, &here);
+    });
+    const auto concerns = [&](Room::Where where) { return where == &here; };
+    for (int i = 0; i < 1000; ++i) CHECK(room.wait_for_launches(Room::kNoSlot, concerns, 10'000));
+    stop = true;
+    launcher.join();
 }
 
 TEST_CASE("a fault gets in although a thread launches without a pause") {

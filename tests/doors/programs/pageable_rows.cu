@@ -214,6 +214,40 @@ static void refused() {
         rows.dstPitch = 2048, rows.WidthInBytes = 1025 - at / 8, rows.Height = 1000;
         for (int i = 0; i < 2; ++i) std::printf("%d\n", cuMemcpy2D(&rows));
     }
+    for (int i = 0; i < 2; ++i) {
+        // As an allocation that failed.
+        print(cudaMemcpy(d.p, nullptr, n, to_device));
+        print(cudaMemcpy(nullptr, d.p, n, to_host));
+        print(cudaMemcpyAsync(d.p, nullptr, n, to_device));
+        print(cudaMemcpyAsync(nullptr, d.p, n, to_host));
+        print(cudaMemcpy2D(d.p, 2048, nullptr, 2048, 1024, 2000, to_device));
+        print(cudaMemcpy2D(nullptr, 2048, d.p, 2048, 1024, 2000, to_host));
+        // To where it says it comes from.
+        print(cudaMemcpy(d.p, host.data(), n, cudaMemcpyDeviceToHost));
+        print(cudaMemcpyAsync(host.data(), d.p, n, cudaMemcpyHostToDevice));
+    }
+    // A volume with a row, or a slice, more than there is.
+    CUDA_MEMCPY3D volume{};
+    volume.srcMemoryType = CU_MEMORYTYPE_HOST, volume.srcHost = host.data();
+    volume.dstMemoryType = CU_MEMORYTYPE_DEVICE, volume.dstDevice = reinterpret_cast<CUdeviceptr>(d.p);
+    volume.srcPitch = volume.dstPitch = volume.srcHeight = volume.dstHeight = 1024;
+    volume.WidthInBytes = volume.Height = 1024;
+    for (const std::size_t depth : {1, 3}) {
+        volume.Depth = depth;
+        const auto with = [&](auto CUDA_MEMCPY3D::*field, auto value) {
+            auto changed = volume;
+            changed.*field = value;
+            std::printf("%d\n", cuMemcpy3D(&changed));
+        };
+        with(&CUDA_MEMCPY3D::srcY, 16);
+        with(&CUDA_MEMCPY3D::dstY, 16);
+        with(&CUDA_MEMCPY3D::srcHeight, 10);
+        with(&CUDA_MEMCPY3D::dstHeight, 10);
+        with(&CUDA_MEMCPY3D::dstZ, 4);
+        auto nowhere = volume;
+        nowhere.srcHost = nullptr, nowhere.srcZ = 1;
+        std::printf("%d\n", cuMemcpy3D(&nowhere));
+    }
     CHECK(cudaMemcpy(got.data(), d.p, n, cudaMemcpyDeviceToHost));
     WANT(std::all_of(got.begin(), got.end(), [](auto byte) { return byte == 7; }));
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Copies of several MiB between devices that cannot reach each other's memory. Cases that take a way of copying are run
 // once for each.
+#include <thread>
+
 #include "devices.h"
 
 template <int = 0>
@@ -259,6 +261,46 @@ static void threads(int, char**) {
     say("%u wrong\n", wrong.load());
 }
 
+// A stream, or the default stream, that another thread uses as well, to change all of what is copied: each copy is one
+// operation.
+static void shared(int, char**) {
+    Array first(0, 1 << 20), second(1, 1 << 20);
+    CHECK(cudaSetDevice(0));
+    cudaStream_t own;
+    CHECK(cudaStreamCreate(&own));
+    std::vector<unsigned> got(second.count);
+    for (const cudaStream_t stream : {own, cudaStream_t{}}) {
+        first.fill(0);
+        rest();
+        std::atomic<bool> stop{false};
+        unsigned done = 0;
+        std::thread kernels([&] {
+            CHECK(cudaSetDevice(0));
+            for (; !stop; ++done) {
+                next_seed(first, stream);
+                CHECK(cudaStreamSynchronize(stream));
+            }
+        });
+        unsigned wrong = 0;
+        for (int round = 0; round < 12; ++round) {
+            CHECK(cudaSetDevice(0));
+            if (stream == nullptr) {
+                CHECK(cudaMemcpyPeer(second.gpu, 1, first.gpu, 0, 4 << 20));
+            } else {
+                CHECK(cudaMemcpyPeerAsync(second.gpu, 1, first.gpu, 0, 4 << 20, stream));
+            }
+            CHECK(cudaStreamSynchronize(stream));
+            CHECK(cudaMemcpy(got.data(), second.gpu, 4 << 20, cudaMemcpyDeviceToHost));
+            for (unsigned i = 0; i < second.count; ++i) wrong += got[i] - i != got[0];
+        }
+        stop = true;
+        kernels.join();
+        rest();
+        say("%u and %u wrong\n", wrong, first.wrong(done));
+    }
+    CHECK(cudaStreamDestroy(own));
+}
+
 // Captured copies are the graph's.
 static void capture(int, char**) {
     Array first(0, 1 << 20), second(1, 1 << 20);
@@ -303,9 +345,9 @@ static void part() {
 
 int main(int argc, char** argv) {
     static const Case cases[] = {
-        {"blocks", blocks},   {"twice", twice},           {"among", among},     {"crossing", crossing},
-        {"refused", refused}, {"one_device", one_device}, {"ends", ends},       {"busy", busy},
-        {"held", held},       {"threads", threads},       {"capture", capture},
+        {"blocks", blocks},   {"twice", twice},           {"among", among},   {"crossing", crossing},
+        {"refused", refused}, {"one_device", one_device}, {"ends", ends},     {"busy", busy},
+        {"held", held},       {"threads", threads},       {"shared", shared}, {"capture", capture},
     };
     if (argc > 2) part();
     return run_case(cases, argc, argv);

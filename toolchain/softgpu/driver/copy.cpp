@@ -109,7 +109,8 @@ CopyOp staged(const CopyOp& op) {
 }
 
 void copy_in_this_thread(Stream& stream, const CopyOp& op, bool pageable) {
-    synchronize(stream);
+    const Turn turn(stream);
+    turn.wait();
     const CUresult result = move(op, pageable);
     require(result == CUDA_SUCCESS, result);
 }

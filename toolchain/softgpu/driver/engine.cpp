@@ -31,6 +31,19 @@ void Engine::submit(const TaskRef& task, std::span<const TaskRef> after) {
         complete(task);
 }
 
+void Engine::hold(const TaskRef& task, std::span<const TaskRef> after) {
+    {
+        const std::lock_guard lock(mutex_);
+        ++task->waiting_for_;
+    }
+    submit(task, after);
+}
+
+void Engine::finish(const TaskRef& task) {
+    const std::lock_guard lock(mutex_);
+    if (--task->waiting_for_ == 0) complete(task);
+}
+
 void Engine::ready(TaskRef task) {
     // Higher priority is the smaller number; equal ones in order of arrival.
     auto place = ready_.end();

@@ -41,6 +41,9 @@ public:
     // Starts `task` when every task of `after` is done (null entries count as done). Fails with OUT_OF_MEMORY when
     // there is no worker and none can be had.
     void submit(const TaskRef& task, std::span<const TaskRef> after);
+    // As submit(), of a marker that besides waits for finish().
+    void hold(const TaskRef& task, std::span<const TaskRef> after);
+    void finish(const TaskRef& task);
     void wait(const TaskRef& task);
     void wait(std::span<const TaskRef> tasks);
 

@@ -81,6 +81,20 @@ void synchronize(Stream& stream) {
     stream.context.check();
 }
 
+Turn::Turn(Stream& stream) : stream_(stream) {
+    const std::lock_guard lock(driver().order);
+    before_ = predecessors(stream);
+    driver().engine.hold(marker_, before_);
+    stream.tail = marker_;
+}
+
+Turn::~Turn() { driver().engine.finish(marker_); }
+
+void Turn::wait() const {
+    driver().engine.wait(before_);
+    stream_.context.check();
+}
+
 void retire(Stream& stream) {
     const std::lock_guard lock(driver().order);
     stream.context.streams.erase(&stream);

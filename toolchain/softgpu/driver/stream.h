@@ -46,6 +46,20 @@ TaskRef append(Stream& stream, std::function<void()> work, std::span<const TaskR
 std::vector<TaskRef> predecessors(const Stream& stream);
 // Waits for all that is in the stream; throws the context's sticky error.
 void synchronize(Stream& stream);
+// A place in the stream that the calling thread holds: what is appended later waits until it ends.
+class Turn {
+public:
+    explicit Turn(Stream& stream);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    void wait() const;  // for all that came before; throws the context's sticky error
+
+private:
+    Stream& stream_;
+    const TaskRef marker_ = std::make_shared<Task>();
+    std::vector<TaskRef> before_;
+};
 // Takes a stream out of its context; its work goes on.
 void retire(Stream& stream);
 

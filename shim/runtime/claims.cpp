@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// The claims, one for each slot of the room.
+#include "shim/runtime/claims.h"
+
+#include <array>
+#include <atomic>
+#include <mutex>
+
+#include "shim/base/spin_lock.h"
+#include "shim/base/thread.h"
+#include "shim/runtime/inflight.h"
+#include "shim/runtime/real.h"
+
+namespace hpe {
+
+namespace {
+
+constexpr unsigned kPatience = 5;  // milliseconds
+
+constinit SpinLock lock;  // with the program's signals blocked: a handler may launch
+constinit std::array<const Claim*, Room::kSlots> made{};
+constinit std::atomic<std::uint32_t> ended{0};
+
+const void* this_threads_own() noexcept { return &this_thread; }
+
+// The driver is asked for as little as there is to know.
+claims::Order order_of(CUstream stream, claims::Among among) noexcept {
+    const Inside inside;
+    claims::Order order{stream, nullptr, true, among};
+    if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
+        driver.cuCtxGetCurrent(&order.context);
+        return order;
+    }
+    unsigned flags = 0;
+    driver.cuStreamGetCtx(stream, &order.context);
+    order.blocking = driver.cuStreamGetFlags(stream, &flags) != CUDA_SUCCESS || (flags & CU_STREAM_NON_BLOCKING) == 0;
+    return order;
+}
+
+bool meet(const DeviceRange& a, const DeviceRange& b) noexcept {
+    return a.bytes != 0 && b.bytes != 0 && a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes;
+}
+
+bool ordered(const claims::Order& a, const claims::Order& b) noexcept {
+    if (a.among == claims::Among::Everything || b.among == claims::Among::Everything) return true;
+    if (a.context != b.context) return false;
+    // Each thread has a stream of its own by that name.
+    if (a.stream == b.stream) return a.stream != CU_STREAM_PER_THREAD;
+    return (a.stream == CU_STREAM_LEGACY && b.blocking) || (b.stream == CU_STREAM_LEGACY && a.blocking);
+}
+
+// Of work in the room, of which no more is known than its stream's name.
+bool may_be_ordered(const claims::Order& order, Room::Where where) noexcept {
+    if (where == Room::kNowhere) return false;
+    if (order.among == claims::Among::Everything) return true;
+    const auto stream = static_cast<CUstream>(where);
+    if (order.stream == CU_STREAM_LEGACY) return in_flight.blocks_legacy(stream, order.context);
+    if (stream == CU_STREAM_LEGACY) return order.blocking;
+    return stream == order.stream && stream != CU_STREAM_PER_THREAD;
+}
+
+// Under the lock.
+bool in_the_way(const claims::Order& order, const Touched* touched) noexcept {
+    for (const Claim* claim : made) {
+        if (claim != nullptr && claim->before(order, touched)) return true;
+    }
+    return false;
+}
+
+// Until `enter()`, which is called under the lock when nothing is in the way.
+template <class Outside, class Enter>
+void when_clear(const claims::Order& order, const Touched* touched, Outside&& outside, Enter&& enter) noexcept {
+    for (;;) {
+        std::uint32_t seen = 0;
+        {
+            const SignalsBlocked blocked;
+            const std::scoped_lock guard(lock);
+            if (!in_the_way(order, touched)) return enter();
+            seen = ended.load(std::memory_order_acquire);
+        }
+        outside([&] { ended.wait(seen, std::memory_order_acquire); });
+    }
+}
+
+}  // namespace
+
+void claims::give_way(LaunchInRoom& in_room, CUstream stream, const Touched* touched) noexcept {
+    const auto order = order_of(stream, Among::Stream);
+    when_clear(
+        order, touched,
+        [&](auto&& wait) {
+            in_room.leave();
+            wait();
+            in_room.enter();
+        },
+        [] {});
+}
+
+bool Claim::before(const claims::Order& order, const Touched* touched) const noexcept {
+    if (owner_ == this_threads_own() || !ordered(order_, order)) return false;
+    return touched == nullptr || meet(touched_.written, touched->written) || meet(touched_.written, touched->read) ||
+           meet(touched_.read, touched->written);
+}
+
+Claim::Claim(CUstream stream, const Touched& touched, claims::Among among) noexcept
+    : order_(order_of(stream, among)), touched_(touched), slot_(this_thread.slot), owner_(this_threads_own()) {
+    auto& room = coherence().room();
+    if (slot_ == Room::kNoSlot) return;
+    // What it enqueues from here on is under a claim, or waits for one: nobody has to wait for it by its slot.
+    room.works_in(slot_, Room::kNowhere);
+    when_clear(
+        order_, &touched_, [](auto&& wait) { wait(); },
+        [&] {
+            made[slot_] = this;
+            room.add_claim();
+        });
+    held_ = room.wait_for_launches(
+        slot_, [&](Room::Where where) { return may_be_ordered(order_, where); }, kPatience);
+}
+
+Claim::~Claim() {
+    if (slot_ == Room::kNoSlot) return;
+    {
+        const SignalsBlocked blocked;
+        const std::scoped_lock guard(lock);
+        made[slot_] = nullptr;
+        coherence().room().drop_claim();
+        // Before another claim is made, which would not know of what is enqueued here from now on.
+        coherence().room().works_in(slot_, order_.stream);
+    }
+    ended.fetch_add(1, std::memory_order_release);
+    ended.notify_all();
+}
+
+}  // namespace hpe

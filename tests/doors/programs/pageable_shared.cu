@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT
+// Copies between the program's own memory and the device (pageable.h), by several threads that use one stream, or one
+// array: each copy is one operation, and what others have for its stream comes before or after it.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "pageable.h"
+
+using Word = unsigned;
+constexpr std::size_t kWords = kMiB / 2;  // 2 MiB
+constexpr std::size_t kBytes = kWords * sizeof(Word);
+
+__global__ void count_up(Word* p, std::size_t n) {
+    for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < n;
+         i += static_cast<std::size_t>(gridDim.x) * blockDim.x)
+        ++p[i];
+}
+__global__ void look(const Word* p, std::size_t n, Word* mixed) {
+    const Word first = p[0];
+    for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < n;
+         i += static_cast<std::size_t>(gridDim.x) * blockDim.x)
+        if (p[i] != first) *mixed = 1;
+}
+__global__ void until(const volatile int* flag) {
+    while (*flag == 0) {
+    }
+}
+
+static bool uniform(const std::vector<Word>& words) {
+    return std::all_of(words.begin(), words.end(), [&](Word w) { return w == words[0]; });
+}
+
+struct Stream {
+    cudaStream_t s = nullptr;
+    explicit Stream(unsigned flags = cudaStreamDefault) { CHECK(cudaStreamCreateWithFlags(&s, flags)); }
+    ~Stream() { CHECK(cudaStreamDestroy(s)); }
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
+};
+
+// Does it over and over in a thread of its own.
+template <class Work>
+class Beside {
+public:
+    explicit Beside(Work work)
+        : thread_([this, work] {
+              while (!stop_) work();
+          }) {}
+    ~Beside() {
+        stop_ = true;
+        thread_.join();
+    }
+
+private:
+    std::atomic<bool> stop_{false};
+    std::thread thread_;
+};
+
+// Two threads, at the same moment.
+template <class Work>
+static void both(Work work) {
+    std::atomic<int> ready{0};
+    const auto one = [&](int me) {
+        ++ready;
+        while (ready < 2) std::this_thread::yield();
+        work(me);
+    };
+    std::thread other(one, 1);
+    one(0);
+    other.join();
+}
+
+// Of two operations that write all of an array the last one stays. `write(words, value)`.
+template <class First, class Second>
+static void last_one_stays(First&& first, Second&& second) {
+    Device d(kBytes);
+    std::vector<Word> sources[2] = {std::vector<Word>(kWords), std::vector<Word>(kWords)}, got(kWords);
+    for (Word round = 0; round < 60; ++round) {
+        for (Word me = 0; me < 2; ++me)
+            std::fill(sources[me].begin(), sources[me].end(), 0x01010101u * (2 * round + me));
+        both([&](int me) { me == 0 ? first(d.p, sources[0]) : second(d.p, sources[1]); });
+        CHECK(cudaDeviceSynchronize());
+        CHECK(cudaMemcpy(got.data(), d.p, kBytes, to_host));
+        WANT(uniform(got));
+    }
+}
+static void two_copies() {
+    const Stream stream;
+    const auto copy = [&](void* to, const std::vector<Word>& from) {
+        CHECK(cudaMemcpyAsync(to, from.data(), kBytes, to_device, stream.s));
+    };
+    last_one_stays(copy, copy);
+}
+static void two_copies_of_rows() {
+    const Stream stream;
+    const auto copy = [&](void* to, const std::vector<Word>& from) {
+        CHECK(cudaMemcpy2DAsync(to, 1024, from.data(), 1024, 1024, kBytes / 1024, to_device, stream.s));
+    };
+    last_one_stays(copy, copy);
+}
+static void waiting_and_not() {
+    const Stream stream;
+    last_one_stays(
+        [&](void* to, const std::vector<Word>& from) {
+            CHECK(cudaMemcpyAsync(to, from.data(), kBytes, to_device, stream.s));
+        },
+        [](void* to, const std::vector<Word>& from) { CHECK(cudaMemcpy(to, from.data(), kBytes, to_device)); });
+}
+static void copy_and_memset() {
+    const Stream stream;
+    last_one_stays(
+        [&](void* to, const std::vector<Word>& from) {
+            CHECK(cudaMemcpyAsync(to, from.data(), kBytes, to_device, stream.s));
+        },
+        [&](void* to, const std::vector<Word>& from) {
+            CHECK(cudaMemsetAsync(to, static_cast<int>(from[0] & 0xff), kBytes, stream.s));
+        });
+}
+
+// Another thread's kernels change all of an array while this one copies it.
+static void snapshots(cudaStream_t stream, bool waits) {
+    Device d(kBytes);
+    auto* words = reinterpret_cast<Word*>(d.p);
+    std::vector<Word> got(kWords);
+    CHECK(cudaMemset(d.p, 0, kBytes));
+    CHECK(cudaDeviceSynchronize());
+    const Beside kernels([=] {
+        count_up<<<32, 128, 0, stream>>>(words, kWords);
+        CHECK(cudaGetLastError());
+        CHECK(cudaStreamSynchronize(stream));
+    });
+    for (int round = 0; round < 20; ++round) {
+        if (waits) {
+            CHECK(cudaMemcpy(got.data(), d.p, kBytes, to_host));
+        } else {
+            CHECK(cudaMemcpyAsync(got.data(), d.p, kBytes, to_host, stream));
+            CHECK(cudaStreamSynchronize(stream));
+        }
+        WANT(uniform(got));
+    }
+}
+static void snapshots_in_stream() {
+    const Stream stream;
+    snapshots(stream.s, false);
+}
+static void snapshots_in_default_stream() { snapshots(nullptr, false); }
+static void snapshots_that_wait() { snapshots(nullptr, true); }
+// The default stream waits for it.
+static void snapshots_beside_blocking_stream() {
+    const Stream stream;
+    snapshots(stream.s, true);
+}
+
+// Another thread's kernels look at all of an array while this one copies to it.
+static void updates(cudaStream_t stream, bool waits) {
+    Device d(kBytes), mixed(sizeof(Word));
+    auto* words = reinterpret_cast<Word*>(d.p);
+    auto* said = reinterpret_cast<Word*>(mixed.p);
+    std::vector<Word> source(kWords);
+    CHECK(cudaMemset(d.p, 0, kBytes));
+    CHECK(cudaMemset(said, 0, sizeof(Word)));
+    CHECK(cudaDeviceSynchronize());
+    {
+        const Beside kernels([=] {
+            look<<<32, 128, 0, stream>>>(words, kWords, said);
+            CHECK(cudaGetLastError());
+            CHECK(cudaStreamSynchronize(stream));
+        });
+        for (Word round = 0; round < 40; ++round) {
+            std::fill(source.begin(), source.end(), round);
+            if (waits) {
+                CHECK(cudaMemcpy(d.p, source.data(), kBytes, to_device));
+            } else {
+                CHECK(cudaMemcpyAsync(d.p, source.data(), kBytes, to_device, stream));
+            }
+        }
+    }
+    Word any = 0;
+    CHECK(cudaMemcpy(&any, said, sizeof any, to_host));
+    WANT(any == 0);
+}
+static void updates_in_stream() {
+    const Stream stream;
+    updates(stream.s, false);
+}
+static void updates_that_wait() { updates(nullptr, true); }
+
+// A copy waits in its stream for what another thread does with the device.
+static void others_go_on() {
+    const Stream held(cudaStreamNonBlocking), other(cudaStreamNonBlocking);
+    Device d(4 * kMiB), e(kBytes);
+    Bytes got(4 * kMiB);
+    int* flag = nullptr;
+    CHECK(cudaMallocHost(&flag, sizeof *flag));
+    *flag = 1;
+    CHECK(cudaMemset(d.p, 7, 4 * kMiB));
+    CHECK(cudaMemset(e.p, 0, kBytes));
+    until<<<1, 1, 0, held.s>>>(flag);
+    count_up<<<32, 128, 0, other.s>>>(reinterpret_cast<Word*>(e.p), kWords);
+    CHECK(cudaDeviceSynchronize());
+    for (int round = 0; round < 4; ++round) {
+        *flag = 0;
+        until<<<1, 1, 0, held.s>>>(flag);
+        std::thread copy([&] { CHECK(cudaMemcpyAsync(got.data(), d.p, 4 * kMiB, to_host, held.s)); });
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        count_up<<<32, 128, 0, other.s>>>(reinterpret_cast<Word*>(e.p), kWords);
+        CHECK(cudaGetLastError());
+        CHECK(cudaStreamSynchronize(other.s));
+        *static_cast<volatile int*>(flag) = 1;
+        copy.join();
+        CHECK(cudaStreamSynchronize(held.s));
+        WANT(std::all_of(got.begin(), got.end(), [](unsigned char c) { return c == 7; }));
+    }
+    CHECK(cudaFreeHost(flag));
+}
+
+// More threads than the room has places for, each with its own array and stream, or all with one of each.
+static void many_threads() {
+    constexpr std::size_t n = kMiB, count = 40;
+    const Stream one;
+    Device shared(count * n);
+    std::vector<std::thread> all;
+    std::atomic<int> wrong{0};
+    for (unsigned me = 0; me < count; ++me) {
+        all.emplace_back([&, me] {
+            const Stream own(cudaStreamNonBlocking);
+            Bytes from(n), to(n);
+            for (unsigned round = 0; round < 3; ++round) {
+                fill(from.data(), n, me + round);
+                auto* d = shared.p + me * n;
+                const auto stream = round == 0 ? one.s : own.s;
+                CHECK(cudaMemcpyAsync(d, from.data(), n, to_device, stream));
+                add_one_to(d, 1000, stream);
+                CHECK(cudaMemcpyAsync(to.data(), d, n, to_host, stream));
+                CHECK(cudaStreamSynchronize(stream));
+                for (std::size_t i = 0; i < 1000; ++i) ++from[i];
+                wrong += to != from;
+                CHECK(cudaMemcpy(d, to.data(), n, to_device));
+                CHECK(cudaMemcpy(from.data(), d, n, to_host));
+                wrong += to != from;
+            }
+        });
+    }
+    for (auto& thread : all) thread.join();
+    WANT(wrong == 0);
+}
+
+constexpr Case cases[] = {
+    {"two_copies", two_copies},
+    {"two_copies_of_rows", two_copies_of_rows},
+    {"waiting_and_not", waiting_and_not},
+    {"copy_and_memset", copy_and_memset},
+    {"snapshots_in_stream", snapshots_in_stream},
+    {"snapshots_in_default_stream", snapshots_in_default_stream},
+    {"snapshots_that_wait", snapshots_that_wait},
+    {"snapshots_beside_blocking_stream", snapshots_beside_blocking_stream},
+    {"updates_in_stream", updates_in_stream},
+    {"updates_that_wait", updates_that_wait},
+    {"others_go_on", others_go_on},
+    {"many_threads", many_threads},
+};
+
+int main(int argc, char** argv) { return run_case(cases, argc, argv); }
