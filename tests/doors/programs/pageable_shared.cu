@@ -216,6 +216,33 @@ static void others_go_on() {
     CHECK(cudaFreeHost(flag));
 }
 
+// Another thread begins to capture the stream while a copy is under way there: none of it is captured.
+static void captured_behind() {
+    constexpr std::size_t n = 48 * kMiB;  // more than all pieces that are under way at once
+    const Stream stream;
+    Device d(n);
+    Bytes got(n);
+    for (int round = 0; round < 4; ++round) {
+        const int value = round + 1;
+        CHECK(cudaMemset(d.p, value, n));
+        CHECK(cudaDeviceSynchronize());
+        std::thread copy([&] { CHECK(cudaMemcpyAsync(got.data(), d.p, n, to_host, stream.s)); });
+        const volatile unsigned char* first = got.data();
+        while (*first != value) std::this_thread::yield();
+        cudaGraph_t graph = nullptr;
+        std::size_t nodes = 0;
+        CHECK(cudaStreamBeginCapture(stream.s, cudaStreamCaptureModeRelaxed));
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        CHECK(cudaStreamEndCapture(stream.s, &graph));
+        CHECK(cudaGraphGetNodes(graph, nullptr, &nodes));
+        CHECK(cudaGraphDestroy(graph));
+        copy.join();
+        CHECK(cudaStreamSynchronize(stream.s));
+        WANT(nodes == 0);
+        WANT(std::all_of(got.begin(), got.end(), [&](unsigned char c) { return c == value; }));
+    }
+}
+
 // More threads than the room has places for, each with its own array and stream, or all with one of each.
 static void many_threads() {
     constexpr std::size_t n = kMiB, count = 40;
@@ -259,6 +286,7 @@ constexpr Case cases[] = {
     {"updates_in_stream", updates_in_stream},
     {"updates_that_wait", updates_that_wait},
     {"others_go_on", others_go_on},
+    {"captured_behind", captured_behind},
     {"many_threads", many_threads},
 };
 
