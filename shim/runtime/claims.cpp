@@ -2,8 +2,12 @@
 // The claims, one for each slot of the room.
 #include "shim/runtime/claims.h"
 
+#include <time.h>
+
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <mutex>
 
 #include "shim/base/spin_lock.h"
@@ -60,25 +64,40 @@ bool may_be_ordered(const claims::Order& order, Room::Where where) noexcept {
 }
 
 // Under the lock.
-bool in_the_way(const claims::Order& order, const Touched* touched) noexcept {
+claims::Wait in_the_way(const claims::Order& order, const Touched* touched) noexcept {
+    auto all = claims::Wait::No;
     for (const Claim* claim : made) {
-        if (claim != nullptr && claim->before(order, touched)) return true;
+        if (claim != nullptr) all = std::max(all, claim->before(order, touched));
     }
-    return false;
+    return all;
 }
 
-// Until `enter()`, which is called under the lock when nothing is in the way.
+// Calls enter() under the lock when nothing is in the way, and outside(wait) before that, where there is something.
 template <class Outside, class Enter>
 void when_clear(const claims::Order& order, const Touched* touched, Outside&& outside, Enter&& enter) noexcept {
+    constexpr auto kAWhile = std::chrono::seconds(1);
+    constexpr timespec kNap{0, 100'000};
+    const auto begin = std::chrono::steady_clock::now();
     for (;;) {
         std::uint32_t seen = 0;
+        auto wait = claims::Wait::No;
         {
             const SignalsBlocked blocked;
             const std::scoped_lock guard(lock);
-            if (!in_the_way(order, touched)) return enter();
+            wait = in_the_way(order, touched);
+            if (wait == claims::Wait::No ||
+                (wait == claims::Wait::AWhile && std::chrono::steady_clock::now() - begin > kAWhile)) {
+                return enter();
+            }
             seen = ended.load(std::memory_order_acquire);
         }
-        outside([&] { ended.wait(seen, std::memory_order_acquire); });
+        outside([&] {
+            if (wait == claims::Wait::AWhile) {
+                nanosleep(&kNap, nullptr);
+            } else {
+                ended.wait(seen, std::memory_order_acquire);
+            }
+        });
     }
 }
 
@@ -96,14 +115,22 @@ void claims::give_way(LaunchInRoom& in_room, CUstream stream, const Touched* tou
         [] {});
 }
 
-bool Claim::before(const claims::Order& order, const Touched* touched) const noexcept {
-    if (owner_ == this_threads_own() || !ordered(order_, order)) return false;
-    return touched == nullptr || meet(touched_.written, touched->written) || meet(touched_.written, touched->read) ||
-           meet(touched_.read, touched->written);
+claims::Wait Claim::before(const claims::Order& order, const Touched* touched) const noexcept {
+    if (owner_ == this_threads_own() || !ordered(order_, order)) return claims::Wait::No;
+    if (touched != nullptr && !meet(touched_.written, touched->written) && !meet(touched_.written, touched->read) &&
+        !meet(touched_.read, touched->written)) {
+        return claims::Wait::No;
+    }
+    const bool same = order_.stream == order.stream || order_.among == claims::Among::Everything;
+    return waits_ || same ? claims::Wait::UntilItEnds : claims::Wait::AWhile;
 }
 
-Claim::Claim(CUstream stream, const Touched& touched, claims::Among among) noexcept
-    : order_(order_of(stream, among)), touched_(touched), slot_(this_thread.slot), owner_(this_threads_own()) {
+Claim::Claim(CUstream stream, const Touched& touched, bool waits, claims::Among among) noexcept
+    : order_(order_of(stream, among)),
+      touched_(touched),
+      waits_(waits),
+      slot_(this_thread.slot),
+      owner_(this_threads_own()) {
     auto& room = coherence().room();
     if (slot_ == Room::kNoSlot) return;
     // What it enqueues from here on is under a claim, or waits for one: nobody has to wait for it by its slot.

@@ -5,8 +5,10 @@
 // the claim ends; but not what touches other memory, as far as that is known. Pieces of claims that touch different
 // memory may mix.
 //
-// On an H200 the driver does the same: while a copy from pageable memory waits, launches of other threads into its
-// stream wait, too, and behind a synchronous one all launches of the context.
+// On an H200 the driver does the same: while an asynchronous copy between pageable memory and the device waits,
+// launches of other threads into its stream wait, too, and behind a synchronous one all launches of the context. Of the
+// legacy stream and a blocking one nothing like that is known for asynchronous copies: where the claim of such a copy
+// is still there after a second, the device may be waiting for the very thread that gives way, which then goes on.
 //
 // What is in the room already does not know of a claim: the claim waits for those that concern it, and not for ever,
 // since they may be waiting for the device, and the device for this thread. A claim that is not held has no effect, and
@@ -41,6 +43,8 @@ struct Order {
     Among among = Among::Stream;
 };
 
+enum class Wait : unsigned char { No, AWhile, UntilItEnds };
+
 // What a launch does after it has entered, if the room is claimed(). Leaves the room and comes back, until the work is
 // in nobody's way. `touched`: nullptr if that is not known.
 void give_way(LaunchInRoom& in_room, CUstream stream, const Touched* touched) noexcept;
@@ -49,19 +53,20 @@ void give_way(LaunchInRoom& in_room, CUstream stream, const Touched* touched) no
 
 class Claim {
 public:
-    // Waits for claims that are in the way, then for launches.
-    Claim(CUstream stream, const Touched& touched, claims::Among among = claims::Among::Stream) noexcept;
+    // Waits for claims that are in the way, then for launches. `waits`: the call returns when the copy is done.
+    Claim(CUstream stream, const Touched& touched, bool waits, claims::Among among = claims::Among::Stream) noexcept;
     ~Claim();
     Claim(const Claim&) = delete;
     Claim& operator=(const Claim&) = delete;
     bool held() const noexcept { return held_; }
 
     // Whether such work of the calling thread has to wait for it. `touched` as above.
-    bool before(const claims::Order& order, const Touched* touched) const noexcept;
+    claims::Wait before(const claims::Order& order, const Touched* touched) const noexcept;
 
 private:
     const claims::Order order_;
     const Touched touched_;
+    const bool waits_;
     const unsigned slot_;
     const void* const owner_;
     bool held_ = false;

@@ -188,8 +188,7 @@ static void updates_in_stream() {
 static void updates_that_wait() { updates(nullptr, true); }
 
 // A copy waits in its stream for what another thread does with the device.
-static void others_go_on() {
-    const Stream held(cudaStreamNonBlocking), other(cudaStreamNonBlocking);
+static void waits_for_another(const Stream& held, cudaStream_t other, int rounds) {
     Device d(4 * kMiB), e(kBytes);
     Bytes got(4 * kMiB);
     int* flag = nullptr;
@@ -198,22 +197,31 @@ static void others_go_on() {
     CHECK(cudaMemset(d.p, 7, 4 * kMiB));
     CHECK(cudaMemset(e.p, 0, kBytes));
     until<<<1, 1, 0, held.s>>>(flag);
-    count_up<<<32, 128, 0, other.s>>>(reinterpret_cast<Word*>(e.p), kWords);
+    count_up<<<32, 128, 0, other>>>(reinterpret_cast<Word*>(e.p), kWords);
     CHECK(cudaDeviceSynchronize());
-    for (int round = 0; round < 4; ++round) {
+    CHECK(cudaMemcpyAsync(got.data(), d.p, 4 * kMiB, to_host, held.s));  // pinned memory is made while nothing runs
+    for (int round = 0; round < rounds; ++round) {
         *flag = 0;
         until<<<1, 1, 0, held.s>>>(flag);
         std::thread copy([&] { CHECK(cudaMemcpyAsync(got.data(), d.p, 4 * kMiB, to_host, held.s)); });
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        count_up<<<32, 128, 0, other.s>>>(reinterpret_cast<Word*>(e.p), kWords);
+        count_up<<<32, 128, 0, other>>>(reinterpret_cast<Word*>(e.p), kWords);
         CHECK(cudaGetLastError());
-        CHECK(cudaStreamSynchronize(other.s));
         *static_cast<volatile int*>(flag) = 1;
         copy.join();
         CHECK(cudaStreamSynchronize(held.s));
         WANT(std::all_of(got.begin(), got.end(), [](unsigned char c) { return c == 7; }));
     }
     CHECK(cudaFreeHost(flag));
+}
+static void others_go_on() {
+    const Stream held(cudaStreamNonBlocking), other(cudaStreamNonBlocking);
+    waits_for_another(held, other.s, 4);
+}
+// Whose work comes after that of the copy's stream.
+static void default_stream_goes_on() {
+    const Stream held;
+    waits_for_another(held, nullptr, 2);
 }
 
 // Another thread begins to capture the stream while a copy is under way there: none of it is captured.
@@ -286,6 +294,7 @@ constexpr Case cases[] = {
     {"updates_in_stream", updates_in_stream},
     {"updates_that_wait", updates_that_wait},
     {"others_go_on", others_go_on},
+    {"default_stream_goes_on", default_stream_goes_on},
     {"captured_behind", captured_behind},
     {"many_threads", many_threads},
 };
