@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
+#include <cerrno>
 #include <mutex>
 
 #include "shim/base/spin_lock.h"
@@ -21,8 +21,21 @@ namespace {
 
 constexpr unsigned kPatience = 5;  // milliseconds
 
+using Clock = std::chrono::steady_clock;
+bool a_while_ago(Clock::time_point time) noexcept { return Clock::now() - time > std::chrono::seconds(1); }
+
+// Work that gives way.
+struct Waiting {
+    const claims::Order& order;
+    const Touched* touched;
+    const void* owner;
+    Clock::time_point since;
+    Waiting* next;
+};
+
 constinit SpinLock lock;  // with the program's signals blocked: a handler may launch
 constinit std::array<const Claim*, Room::kSlots> made{};
+constinit Waiting* waiting = nullptr;
 constinit std::atomic<std::uint32_t> ended{0};
 
 const void* this_threads_own() noexcept { return &this_thread; }
@@ -43,6 +56,12 @@ claims::Order order_of(CUstream stream, claims::Among among) noexcept {
 
 bool meet(const DeviceRange& a, const DeviceRange& b) noexcept {
     return a.bytes != 0 && b.bytes != 0 && a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes;
+}
+
+// nullptr: whatever there is.
+bool meet(const Touched* a, const Touched* b) noexcept {
+    return a == nullptr || b == nullptr || meet(a->written, b->written) || meet(a->written, b->read) ||
+           meet(a->read, b->written);
 }
 
 bool ordered(const claims::Order& a, const claims::Order& b) noexcept {
@@ -72,57 +91,72 @@ claims::Wait in_the_way(const claims::Order& order, const Touched* touched) noex
     return all;
 }
 
-// Calls enter() under the lock when nothing is in the way, and outside(wait) before that, where there is something.
-template <class Outside, class Enter>
-void when_clear(const claims::Order& order, const Touched* touched, Outside&& outside, Enter&& enter) noexcept {
-    constexpr auto kAWhile = std::chrono::seconds(1);
-    constexpr timespec kNap{0, 100'000};
-    const auto begin = std::chrono::steady_clock::now();
-    for (;;) {
-        std::uint32_t seen = 0;
-        auto wait = claims::Wait::No;
-        {
-            const SignalsBlocked blocked;
-            const std::scoped_lock guard(lock);
-            wait = in_the_way(order, touched);
-            if (wait == claims::Wait::No ||
-                (wait == claims::Wait::AWhile && std::chrono::steady_clock::now() - begin > kAWhile)) {
-                return enter();
-            }
-            seen = ended.load(std::memory_order_acquire);
+// Under the lock. Of what waits longer than `own`, which may be nullptr.
+bool another_first(const claims::Order& order, const Touched& touched, const Waiting* own) noexcept {
+    // The youngest comes first.
+    for (const auto* w = own != nullptr ? own->next : waiting; w != nullptr; w = w->next) {
+        if (w->owner != this_threads_own() && !a_while_ago(w->since) && ordered(w->order, order) &&
+            meet(w->touched, &touched)) {
+            return true;
         }
-        outside([&] {
-            if (wait == claims::Wait::AWhile) {
-                nanosleep(&kNap, nullptr);
-            } else {
-                ended.wait(seen, std::memory_order_acquire);
-            }
-        });
     }
+    return false;
+}
+
+void wait_until_ended(claims::Wait wait, std::uint32_t seen) noexcept {
+    if (wait == claims::Wait::UntilItEnds) return ended.wait(seen, std::memory_order_acquire);
+    const timespec nap{0, 100'000};
+    nanosleep(&nap, nullptr);
 }
 
 }  // namespace
 
 void claims::give_way(LaunchInRoom& in_room, CUstream stream, const Touched* touched) noexcept {
+    const int saved = errno;
     const auto order = order_of(stream, Among::Stream);
-    when_clear(
-        order, touched,
-        [&](auto&& wait) {
-            in_room.leave();
-            wait();
-            in_room.enter();
-        },
-        [] {});
+    Waiting self{order, touched, this_threads_own(), Clock::now(), nullptr};
+    for (bool listed = false;;) {
+        std::uint32_t seen = 0;
+        auto wait = Wait::No;
+        {
+            const SignalsBlocked blocked;
+            const std::scoped_lock guard(lock);
+            wait = in_the_way(order, touched);
+            // Only copies may become claims; launches are in no launch's way.
+            if (wait == Wait::No && touched != nullptr && another_first(order, *touched, listed ? &self : nullptr)) {
+                wait = Wait::AWhile;
+            }
+            if (wait == Wait::No) {
+                if (listed) {
+                    auto** at = &waiting;
+                    while (*at != &self) at = &(*at)->next;
+                    *at = self.next;
+                    coherence().room().drop_claim();
+                }
+                break;
+            }
+            if (!listed) {
+                // As a claim, it is looked for.
+                self.next = waiting;
+                waiting = &self;
+                coherence().room().add_claim();
+                listed = true;
+            }
+            seen = ended.load(std::memory_order_acquire);
+        }
+        in_room.leave();
+        wait_until_ended(wait, seen);
+        in_room.enter();
+    }
+    errno = saved;
 }
 
 claims::Wait Claim::before(const claims::Order& order, const Touched* touched) const noexcept {
-    if (owner_ == this_threads_own() || !ordered(order_, order)) return claims::Wait::No;
-    if (touched != nullptr && !meet(touched_.written, touched->written) && !meet(touched_.written, touched->read) &&
-        !meet(touched_.read, touched->written)) {
-        return claims::Wait::No;
+    if (owner_ == this_threads_own() || !ordered(order_, order) || !meet(&touched_, touched)) return claims::Wait::No;
+    if (waits_ || order_.stream == order.stream || order_.among == claims::Among::Everything) {
+        return claims::Wait::UntilItEnds;
     }
-    const bool same = order_.stream == order.stream || order_.among == claims::Among::Everything;
-    return waits_ || same ? claims::Wait::UntilItEnds : claims::Wait::AWhile;
+    return a_while_ago(made_) ? claims::Wait::No : claims::Wait::AWhile;
 }
 
 Claim::Claim(CUstream stream, const Touched& touched, bool waits, claims::Among among) noexcept
@@ -135,14 +169,26 @@ Claim::Claim(CUstream stream, const Touched& touched, bool waits, claims::Among 
     if (slot_ == Room::kNoSlot) return;
     // What it enqueues from here on is under a claim, or waits for one: nobody has to wait for it by its slot.
     room.works_in(slot_, Room::kNowhere);
-    when_clear(
-        order_, &touched_, [](auto&& wait) { wait(); },
-        [&] {
-            made[slot_] = this;
-            room.add_claim();
-        });
+    const int saved = errno;
+    for (;;) {
+        std::uint32_t seen = 0;
+        auto wait = claims::Wait::No;
+        {
+            const SignalsBlocked blocked;
+            const std::scoped_lock guard(lock);
+            wait = in_the_way(order_, &touched_);
+            if (wait == claims::Wait::No) {
+                made[slot_] = this;
+                room.add_claim();
+                break;
+            }
+            seen = ended.load(std::memory_order_acquire);
+        }
+        wait_until_ended(wait, seen);
+    }
     held_ = room.wait_for_launches(
         slot_, [&](Room::Where where) { return may_be_ordered(order_, where); }, kPatience);
+    errno = saved;
 }
 
 Claim::~Claim() {
@@ -156,7 +202,9 @@ Claim::~Claim() {
         coherence().room().works_in(slot_, order_.stream);
     }
     ended.fetch_add(1, std::memory_order_release);
+    const int saved = errno;
     ended.notify_all();
+    errno = saved;
 }
 
 }  // namespace hpe

@@ -10,6 +10,9 @@
 // legacy stream and a blocking one nothing like that is known for asynchronous copies: where the claim of such a copy
 // is still there after a second, the device may be waiting for the very thread that gives way, which then goes on.
 //
+// Copies of several threads may leave no moment without a claim. So what gives way is in the way itself of copies that
+// come later, outside the room and for a second at most: what it gives way to may be waiting for them.
+//
 // What is in the room already does not know of a claim: the claim waits for those that concern it, and not for ever,
 // since they may be waiting for the device, and the device for this thread. A claim that is not held has no effect, and
 // the copy is the driver's.
@@ -20,6 +23,8 @@
 #pragma once
 
 #include <cuda.h>
+
+#include <chrono>
 
 #include "shim/base/room.h"
 #include "shim/runtime/coherence.h"
@@ -67,6 +72,7 @@ private:
     const claims::Order order_;
     const Touched touched_;
     const bool waits_;
+    const std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now();
     const unsigned slot_;
     const void* const owner_;
     bool held_ = false;

@@ -3,6 +3,7 @@
 // array: each copy is one operation, and what others have for its stream comes before or after it.
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <thread>
 
@@ -23,6 +24,7 @@ __global__ void look(const Word* p, std::size_t n, Word* mixed) {
          i += static_cast<std::size_t>(gridDim.x) * blockDim.x)
         if (p[i] != first) *mixed = 1;
 }
+__global__ void empty() {}
 __global__ void until(const volatile int* flag) {
     while (*flag == 0) {
     }
@@ -251,6 +253,51 @@ static void captured_behind() {
     }
 }
 
+// Copies of two threads, one beginning before the other ends, leave no moment without one: a launch comes in between
+// all the same. Returns how many of them changed errno.
+static unsigned launches_come_in(cudaStream_t stream) {
+    std::atomic<bool> stop{false};
+    std::atomic<unsigned> copies{0};
+    empty<<<1, 1, 0, stream>>>();
+    CHECK(cudaDeviceSynchronize());
+    std::vector<std::thread> all;
+    for (int t = 0; t < 2; ++t) {
+        all.emplace_back([&] {
+            Device d(kBytes);
+            Bytes host(kBytes);
+            while (!stop) {
+                if (stream == nullptr) {
+                    CHECK(cudaMemcpy(d.p, host.data(), kBytes, to_device));
+                } else {
+                    CHECK(cudaMemcpyAsync(host.data(), d.p, kBytes, to_host, stream));
+                }
+                ++copies;
+            }
+        });
+    }
+    unsigned most = 0, changed = 0;
+    const auto begin = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - begin < std::chrono::seconds(1)) {
+        const unsigned before = copies;
+        errno = 77;
+        empty<<<1, 1, 0, stream>>>();
+        changed += errno != 77;
+        CHECK(cudaGetLastError());
+        most = std::max(most, copies - before);
+    }
+    stop = true;
+    for (auto& thread : all) thread.join();
+    CHECK(cudaDeviceSynchronize());
+    WANT(most < 500);
+    return changed;
+}
+static void launches_beside_copies() {
+    launches_come_in(nullptr);
+    const Stream stream;
+    launches_come_in(stream.s);
+}
+static void errno_beside_copies() { WANT(launches_come_in(nullptr) == 0); }
+
 // More threads than the room has places for, each with its own array and stream, or all with one of each.
 static void many_threads() {
     constexpr std::size_t n = kMiB, count = 40;
@@ -296,6 +343,8 @@ constexpr Case cases[] = {
     {"others_go_on", others_go_on},
     {"default_stream_goes_on", default_stream_goes_on},
     {"captured_behind", captured_behind},
+    {"launches_beside_copies", launches_beside_copies},
+    {"errno_beside_copies", errno_beside_copies},
     {"many_threads", many_threads},
 };
 
