@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <mutex>
 
 #include "shim/base/spin_lock.h"
@@ -22,7 +23,6 @@ namespace {
 constexpr unsigned kPatience = 5;  // milliseconds
 
 using Clock = std::chrono::steady_clock;
-bool a_while_ago(Clock::time_point time) noexcept { return Clock::now() - time > std::chrono::seconds(1); }
 
 // Work that gives way.
 struct Waiting {
@@ -83,19 +83,17 @@ bool may_be_ordered(const claims::Order& order, Room::Where where) noexcept {
 }
 
 // Under the lock.
-claims::Wait in_the_way(const claims::Order& order, const Touched* touched) noexcept {
-    auto all = claims::Wait::No;
-    for (const Claim* claim : made) {
-        if (claim != nullptr) all = std::max(all, claim->before(order, touched));
-    }
-    return all;
+bool claimed(const claims::Order& order, const Touched* touched) noexcept {
+    return std::any_of(made.begin(), made.end(),
+                       [&](const Claim* claim) { return claim != nullptr && claim->before(order, touched); });
 }
 
 // Under the lock. Of what waits longer than `own`, which may be nullptr.
 bool another_first(const claims::Order& order, const Touched& touched, const Waiting* own) noexcept {
+    const auto too_long_ago = Clock::now() - std::chrono::seconds(1);
     // The youngest comes first.
     for (const auto* w = own != nullptr ? own->next : waiting; w != nullptr; w = w->next) {
-        if (w->owner != this_threads_own() && !a_while_ago(w->since) && ordered(w->order, order) &&
+        if (w->owner != this_threads_own() && w->since > too_long_ago && ordered(w->order, order) &&
             meet(w->touched, &touched)) {
             return true;
         }
@@ -103,10 +101,9 @@ bool another_first(const claims::Order& order, const Touched& touched, const Wai
     return false;
 }
 
-void wait_until_ended(claims::Wait wait, std::uint32_t seen) noexcept {
-    if (wait == claims::Wait::UntilItEnds) return ended.wait(seen, std::memory_order_acquire);
-    const timespec nap{0, 100'000};
-    nanosleep(&nap, nullptr);
+void nap() noexcept {
+    const timespec time{0, 100'000};
+    nanosleep(&time, nullptr);
 }
 
 }  // namespace
@@ -117,16 +114,13 @@ void claims::give_way(LaunchInRoom& in_room, CUstream stream, const Touched* tou
     Waiting self{order, touched, this_threads_own(), Clock::now(), nullptr};
     for (bool listed = false;;) {
         std::uint32_t seen = 0;
-        auto wait = Wait::No;
+        bool by_claim = false;
         {
             const SignalsBlocked blocked;
             const std::scoped_lock guard(lock);
-            wait = in_the_way(order, touched);
+            by_claim = claimed(order, touched);
             // Only copies may become claims; launches are in no launch's way.
-            if (wait == Wait::No && touched != nullptr && another_first(order, *touched, listed ? &self : nullptr)) {
-                wait = Wait::AWhile;
-            }
-            if (wait == Wait::No) {
+            if (!by_claim && (touched == nullptr || !another_first(order, *touched, listed ? &self : nullptr))) {
                 if (listed) {
                     auto** at = &waiting;
                     while (*at != &self) at = &(*at)->next;
@@ -145,26 +139,22 @@ void claims::give_way(LaunchInRoom& in_room, CUstream stream, const Touched* tou
             seen = ended.load(std::memory_order_acquire);
         }
         in_room.leave();
-        wait_until_ended(wait, seen);
+        if (by_claim) {
+            ended.wait(seen, std::memory_order_acquire);
+        } else {
+            nap();
+        }
         in_room.enter();
     }
     errno = saved;
 }
 
-claims::Wait Claim::before(const claims::Order& order, const Touched* touched) const noexcept {
-    if (owner_ == this_threads_own() || !ordered(order_, order) || !meet(&touched_, touched)) return claims::Wait::No;
-    if (waits_ || order_.stream == order.stream || order_.among == claims::Among::Everything) {
-        return claims::Wait::UntilItEnds;
-    }
-    return a_while_ago(made_) ? claims::Wait::No : claims::Wait::AWhile;
+bool Claim::before(const claims::Order& order, const Touched* touched) const noexcept {
+    return owner_ != this_threads_own() && ordered(order_, order) && meet(&touched_, touched);
 }
 
-Claim::Claim(CUstream stream, const Touched& touched, bool waits, claims::Among among) noexcept
-    : order_(order_of(stream, among)),
-      touched_(touched),
-      waits_(waits),
-      slot_(this_thread.slot),
-      owner_(this_threads_own()) {
+Claim::Claim(CUstream stream, const Touched& touched, claims::Among among) noexcept
+    : order_(order_of(stream, among)), touched_(touched), slot_(this_thread.slot), owner_(this_threads_own()) {
     auto& room = coherence().room();
     if (slot_ == Room::kNoSlot) return;
     // What it enqueues from here on is under a claim, or waits for one: nobody has to wait for it by its slot.
@@ -172,19 +162,17 @@ Claim::Claim(CUstream stream, const Touched& touched, bool waits, claims::Among 
     const int saved = errno;
     for (;;) {
         std::uint32_t seen = 0;
-        auto wait = claims::Wait::No;
         {
             const SignalsBlocked blocked;
             const std::scoped_lock guard(lock);
-            wait = in_the_way(order_, &touched_);
-            if (wait == claims::Wait::No) {
+            if (!claimed(order_, &touched_)) {
                 made[slot_] = this;
                 room.add_claim();
                 break;
             }
             seen = ended.load(std::memory_order_acquire);
         }
-        wait_until_ended(wait, seen);
+        ended.wait(seen, std::memory_order_acquire);
     }
     held_ = room.wait_for_launches(
         slot_, [&](Room::Where where) { return may_be_ordered(order_, where); }, kPatience);

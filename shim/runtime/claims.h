@@ -6,9 +6,8 @@
 // memory may mix.
 //
 // On an H200 the driver does the same: while an asynchronous copy between pageable memory and the device waits,
-// launches of other threads into its stream wait, too, and behind a synchronous one all launches of the context. Of the
-// legacy stream and a blocking one nothing like that is known for asynchronous copies: where the claim of such a copy
-// is still there after a second, the device may be waiting for the very thread that gives way, which then goes on.
+// launches of other threads into its stream wait, too, or into one that is ordered with it (the legacy stream and a
+// blocking one), and behind a synchronous copy all launches of the context.
 //
 // Copies of several threads may leave no moment without a claim. So what gives way is in the way itself of copies that
 // come later, outside the room and for a second at most: what it gives way to may be waiting for them.
@@ -23,8 +22,6 @@
 #pragma once
 
 #include <cuda.h>
-
-#include <chrono>
 
 #include "shim/base/room.h"
 #include "shim/runtime/coherence.h"
@@ -48,8 +45,6 @@ struct Order {
     Among among = Among::Stream;
 };
 
-enum class Wait : unsigned char { No, AWhile, UntilItEnds };
-
 // What a launch does after it has entered, if the room is claimed(). Leaves the room and comes back, until the work is
 // in nobody's way. `touched`: nullptr if that is not known.
 void give_way(LaunchInRoom& in_room, CUstream stream, const Touched* touched) noexcept;
@@ -58,21 +53,19 @@ void give_way(LaunchInRoom& in_room, CUstream stream, const Touched* touched) no
 
 class Claim {
 public:
-    // Waits for claims that are in the way, then for launches. `waits`: the call returns when the copy is done.
-    Claim(CUstream stream, const Touched& touched, bool waits, claims::Among among = claims::Among::Stream) noexcept;
+    // Waits for claims that are in the way, then for launches.
+    Claim(CUstream stream, const Touched& touched, claims::Among among = claims::Among::Stream) noexcept;
     ~Claim();
     Claim(const Claim&) = delete;
     Claim& operator=(const Claim&) = delete;
     bool held() const noexcept { return held_; }
 
-    // Whether such work of the calling thread has to wait for it. `touched` as above.
-    claims::Wait before(const claims::Order& order, const Touched* touched) const noexcept;
+    // Whether such work of the calling thread has to wait until it ends. `touched` as above.
+    bool before(const claims::Order& order, const Touched* touched) const noexcept;
 
 private:
     const claims::Order order_;
     const Touched touched_;
-    const bool waits_;
-    const std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now();
     const unsigned slot_;
     const void* const owner_;
     bool held_ = false;

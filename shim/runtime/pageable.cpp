@@ -111,7 +111,7 @@ Attempt attempt(const Copy& copy, const UnderWay& under_way) noexcept {
     const CaptureRelaxed relaxed;
     std::optional<Claim> claim;
     if (way == Crossover::Way::Staged) {
-        claim.emplace(stream, touched(copy), waits);
+        claim.emplace(stream, touched(copy));
         // A capture may have begun until then.
         if (!claim->held() || in_flight.capturing_anywhere()) return {};
     }

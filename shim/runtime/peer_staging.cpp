@@ -369,7 +369,7 @@ Attempt::Attempt(const Copy& copy, Ordered ordered) noexcept : copy_(copy) {
     }
     if (companion_ != nullptr) {
         const auto among = ordered == Ordered::InStream ? claims::Among::Stream : claims::Among::Everything;
-        claim_.emplace(stream, Touched{{copy.to, copy.bytes}, {copy.from, copy.bytes}}, false, among);
+        claim_.emplace(stream, Touched{{copy.to, copy.bytes}, {copy.from, copy.bytes}}, among);
         // A capture may have begun until then.
         if (!claim_->held() || in_flight.capturing_anywhere()) {
             claim_.reset();

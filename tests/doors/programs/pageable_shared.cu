@@ -189,41 +189,88 @@ static void updates_in_stream() {
 }
 static void updates_that_wait() { updates(nullptr, true); }
 
-// A copy waits in its stream for what another thread does with the device.
-static void waits_for_another(const Stream& held, cudaStream_t other, int rounds) {
-    Device d(4 * kMiB), e(kBytes);
-    Bytes got(4 * kMiB);
-    int* flag = nullptr;
-    CHECK(cudaMallocHost(&flag, sizeof *flag));
-    *flag = 1;
-    CHECK(cudaMemset(d.p, 7, 4 * kMiB));
-    CHECK(cudaMemset(e.p, 0, kBytes));
-    until<<<1, 1, 0, held.s>>>(flag);
-    count_up<<<32, 128, 0, other>>>(reinterpret_cast<Word*>(e.p), kWords);
-    CHECK(cudaDeviceSynchronize());
-    CHECK(cudaMemcpyAsync(got.data(), d.p, 4 * kMiB, to_host, held.s));  // pinned memory is made while nothing runs
-    for (int round = 0; round < rounds; ++round) {
-        *flag = 0;
-        until<<<1, 1, 0, held.s>>>(flag);
-        std::thread copy([&] { CHECK(cudaMemcpyAsync(got.data(), d.p, 4 * kMiB, to_host, held.s)); });
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        count_up<<<32, 128, 0, other>>>(reinterpret_cast<Word*>(e.p), kWords);
-        CHECK(cudaGetLastError());
-        *static_cast<volatile int*>(flag) = 1;
-        copy.join();
-        CHECK(cudaStreamSynchronize(held.s));
-        WANT(std::all_of(got.begin(), got.end(), [](unsigned char c) { return c == 7; }));
-    }
-    CHECK(cudaFreeHost(flag));
+static bool all_are(const Bytes& bytes, int value) {
+    return std::all_of(bytes.begin(), bytes.end(), [=](unsigned char b) { return b == value; });
 }
+
+// Kernels that wait for it in a stream keep what comes behind them. Made, as is all that they need, while nothing runs.
+class Flag {
+public:
+    explicit Flag(cudaStream_t stream) : stream_(stream) {
+        CHECK(cudaMallocHost(&flag_, sizeof *flag_));
+        *flag_ = 1;
+        until<<<1, 1, 0, stream_>>>(flag_);
+        CHECK(cudaDeviceSynchronize());
+    }
+    ~Flag() { CHECK(cudaFreeHost(flag_)); }
+    Flag(const Flag&) = delete;
+    Flag& operator=(const Flag&) = delete;
+    void lower() {
+        *flag_ = 0;
+        until<<<1, 1, 0, stream_>>>(flag_);
+    }
+    void raise() { *static_cast<volatile int*>(flag_) = 1; }
+
+private:
+    cudaStream_t stream_;
+    int* flag_ = nullptr;
+};
+
+// A copy waits in its stream for what another thread does with the device.
 static void others_go_on() {
     const Stream held(cudaStreamNonBlocking), other(cudaStreamNonBlocking);
-    waits_for_another(held, other.s, 4);
+    Device d(4 * kMiB), e(kBytes);
+    Bytes got(4 * kMiB);
+    Flag flag(held.s);
+    CHECK(cudaMemset(d.p, 7, 4 * kMiB));
+    CHECK(cudaMemset(e.p, 0, kBytes));
+    count_up<<<32, 128, 0, other.s>>>(reinterpret_cast<Word*>(e.p), kWords);
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaMemcpyAsync(got.data(), d.p, 4 * kMiB, to_host, held.s));
+    for (int round = 0; round < 4; ++round) {
+        flag.lower();
+        std::thread copy([&] { CHECK(cudaMemcpyAsync(got.data(), d.p, 4 * kMiB, to_host, held.s)); });
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        count_up<<<32, 128, 0, other.s>>>(reinterpret_cast<Word*>(e.p), kWords);
+        CHECK(cudaGetLastError());
+        flag.raise();
+        copy.join();
+        CHECK(cudaStreamSynchronize(held.s));
+        WANT(all_are(got, 7));
+    }
 }
-// Whose work comes after that of the copy's stream.
-static void default_stream_goes_on() {
-    const Stream held;
-    waits_for_another(held, nullptr, 2);
+
+// However long a copy waits, what another thread has for a stream that is ordered with its own comes after it.
+static void comes_behind(cudaStream_t of_copy, cudaStream_t of_kernel) {
+    constexpr std::size_t n = 48 * kMiB;  // more than all pieces that are under way at once
+    Device d(n);
+    Bytes got(n);
+    Flag flag(of_copy);
+    CHECK(cudaMemset(d.p, 7, n));
+    count_up<<<32, 128, 0, of_kernel>>>(reinterpret_cast<Word*>(d.p), 0);
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaMemcpyAsync(got.data(), d.p, n, to_host, of_copy));
+    flag.lower();
+    std::thread copy([&] { CHECK(cudaMemcpyAsync(got.data(), d.p, n, to_host, of_copy)); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::thread kernel([&] {
+        count_up<<<32, 128, 0, of_kernel>>>(reinterpret_cast<Word*>(d.p), n / sizeof(Word));
+        CHECK(cudaGetLastError());
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+    flag.raise();
+    copy.join();
+    kernel.join();
+    CHECK(cudaDeviceSynchronize());
+    WANT(all_are(got, 7));
+}
+static void default_stream_comes_behind() {
+    const Stream stream;
+    comes_behind(stream.s, nullptr);
+}
+static void comes_behind_default_stream() {
+    const Stream stream;
+    comes_behind(nullptr, stream.s);
 }
 
 // Another thread begins to capture the stream while a copy is under way there: none of it is captured.
@@ -249,7 +296,7 @@ static void captured_behind() {
         copy.join();
         CHECK(cudaStreamSynchronize(stream.s));
         WANT(nodes == 0);
-        WANT(std::all_of(got.begin(), got.end(), [&](unsigned char c) { return c == value; }));
+        WANT(all_are(got, value));
     }
 }
 
@@ -341,7 +388,8 @@ constexpr Case cases[] = {
     {"updates_in_stream", updates_in_stream},
     {"updates_that_wait", updates_that_wait},
     {"others_go_on", others_go_on},
-    {"default_stream_goes_on", default_stream_goes_on},
+    {"default_stream_comes_behind", default_stream_comes_behind},
+    {"comes_behind_default_stream", comes_behind_default_stream},
     {"captured_behind", captured_behind},
     {"launches_beside_copies", launches_beside_copies},
     {"errno_beside_copies", errno_beside_copies},
