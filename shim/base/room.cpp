@@ -27,6 +27,8 @@ unsigned Room::enter_launch_slow(Where where) noexcept {
     return kNoSlot;
 }
 
+void Room::leave_launch_slow() noexcept { leave(Group::Launches); }
+
 bool Room::Patience::wait() noexcept {
     if (++spins_ < 1000) {
         __builtin_ia32_pause();

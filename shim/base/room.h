@@ -37,7 +37,7 @@ public:
     static constexpr Where kNowhere = &nowhere;  // in nothing that others wait for
 
     // Returns the slot that the launch holds, exclusively, until it leaves with it; kNoSlot where all are taken.
-    [[gnu::hot]] unsigned enter_launch(Where where = kNowhere) noexcept {
+    [[gnu::always_inline]] unsigned enter_launch(Where where = kNowhere) noexcept {
         const unsigned mine = slot_of_thread();
         auto& slot = slots_[mine];
         bool free = false;
@@ -50,15 +50,14 @@ public:
         }
         return enter_launch_slow(where);
     }
-    void leave_launch(unsigned slot) noexcept {
-        if (slot != kNoSlot) {
-            auto& mine = slots_[slot];
-            mine.where.store(nullptr, std::memory_order_relaxed);
-            mine.left.store(mine.left.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-            mine.taken.store(false, std::memory_order_release);
-        } else {
-            leave(Group::Launches);
+    [[gnu::always_inline]] void leave_launch(unsigned slot) noexcept {
+        if (slot == kNoSlot) [[unlikely]] {
+            return leave_launch_slow();
         }
+        auto& mine = slots_[slot];
+        mine.where.store(nullptr, std::memory_order_relaxed);
+        mine.left.store(mine.left.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+        mine.taken.store(false, std::memory_order_release);
     }
     // Whether a launch that has entered has to look for claims (claims.h), which are made from within.
     bool claimed() const noexcept { return claims_.load(std::memory_order_seq_cst) != 0; }
@@ -134,6 +133,7 @@ private:
     void enter_slow(Group group) noexcept;
     void leave_slow() noexcept;
     unsigned enter_launch_slow(Where where) noexcept;
+    void leave_launch_slow() noexcept;
 
     // Of somebody who waits for what takes microseconds.
     class Patience {
@@ -167,32 +167,31 @@ private:
     std::array<Slot, kSlots> slots_;
 };
 
+// The calling thread knows its slot.
 class LaunchInRoom {
 public:
-    [[gnu::hot]] explicit LaunchInRoom(Room& room, Room::Where where = Room::kNowhere) noexcept
-        : room_(room), where_(where) {
-        enter();
+    [[gnu::always_inline]] explicit LaunchInRoom(Room& room, Room::Where where = Room::kNowhere) noexcept
+        : room_(room) {
+        enter(room, where);
     }
-    [[gnu::always_inline]] ~LaunchInRoom() { leave(); }
+    [[gnu::always_inline]] ~LaunchInRoom() { leave(room_); }
     LaunchInRoom(const LaunchInRoom&) = delete;
     LaunchInRoom& operator=(const LaunchInRoom&) = delete;
-    unsigned slot() const noexcept { return slot_; }
+
     // To wait outside: what needs to be done in the room is then done anew.
-    [[gnu::always_inline]] void leave() noexcept {
+    [[gnu::always_inline]] static void leave(Room& room) noexcept {
+        const unsigned slot = this_thread.slot;
         this_thread.slot = Room::kNoSlot;
-        room_.leave_launch(slot_);
+        room.leave_launch(slot);
         this_thread.in_room = false;
     }
-    [[gnu::always_inline]] void enter() noexcept {
+    [[gnu::always_inline]] static void enter(Room& room, Room::Where where) noexcept {
         this_thread.in_room = true;
-        slot_ = room_.enter_launch(where_);
-        this_thread.slot = slot_;
+        this_thread.slot = room.enter_launch(where);
     }
 
 private:
     Room& room_;
-    const Room::Where where_;
-    unsigned slot_;
 };
 
 class FaultInRoom {

@@ -79,8 +79,8 @@ CUresult stream_wait_event(const C& call, CUstream stream, CUevent event, unsign
 template <class C, class... A>
 CUresult begin_capture(const C& call, CUstream stream, A... rest) {
     auto& room = coherence().room();
-    LaunchInRoom in_room(room, named(stream, call.flavour));
-    if (room.claimed()) claims::give_way(in_room, named(stream, call.flavour), nullptr);
+    const LaunchInRoom in_room(room, named(stream, call.flavour));
+    if (room.claimed()) claims::give_way(named(stream, call.flavour), nullptr);
     in_flight.snapshot_all();
     in_flight.capture_began(stream, call.flavour);
     const CUresult result = call(stream, rest...);

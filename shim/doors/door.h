@@ -129,14 +129,14 @@ HPE_HOT CUresult device_work(CUstream stream, Flavour flavour, Before&& before, 
     auto result = CUDA_SUCCESS;
     {
         auto& state = coherence();
-        LaunchInRoom in_room(state.room(), named(stream, flavour));
+        const LaunchInRoom in_room(state.room(), named(stream, flavour));
         if (state.room().claimed()) [[unlikely]] {
-            claims::give_way(in_room, named(stream, flavour), touched);
+            claims::give_way(named(stream, flavour), touched);
         }
         if (state.needs_release()) result = before();
         if (result == CUDA_SUCCESS) [[likely]] {
             result = real();
-            in_flight.enqueued(stream, flavour, in_room.slot());
+            in_flight.enqueued(stream, flavour, this_thread.slot);
         }
     }
     // By a signal handler.

@@ -48,9 +48,8 @@ claims::Order order_of(CUstream stream, claims::Among among) noexcept {
         driver.cuCtxGetCurrent(&order.context);
         return order;
     }
-    unsigned flags = 0;
     driver.cuStreamGetCtx(stream, &order.context);
-    order.blocking = driver.cuStreamGetFlags(stream, &flags) != CUDA_SUCCESS || (flags & CU_STREAM_NON_BLOCKING) == 0;
+    order.blocking = is_blocking(stream);
     return order;
 }
 
@@ -108,7 +107,8 @@ void nap() noexcept {
 
 }  // namespace
 
-void claims::give_way(LaunchInRoom& in_room, CUstream stream, const Touched* touched) noexcept {
+void claims::give_way(CUstream stream, const Touched* touched) noexcept {
+    auto& room = coherence().room();
     const int saved = errno;
     const auto order = order_of(stream, Among::Stream);
     Waiting self{order, touched, this_threads_own(), Clock::now(), nullptr};
@@ -125,7 +125,7 @@ void claims::give_way(LaunchInRoom& in_room, CUstream stream, const Touched* tou
                     auto** at = &waiting;
                     while (*at != &self) at = &(*at)->next;
                     *at = self.next;
-                    coherence().room().drop_claim();
+                    room.drop_claim();
                 }
                 break;
             }
@@ -133,18 +133,18 @@ void claims::give_way(LaunchInRoom& in_room, CUstream stream, const Touched* tou
                 // As a claim, it is looked for.
                 self.next = waiting;
                 waiting = &self;
-                coherence().room().add_claim();
+                room.add_claim();
                 listed = true;
             }
             seen = ended.load(std::memory_order_acquire);
         }
-        in_room.leave();
+        LaunchInRoom::leave(room);
         if (by_claim) {
             ended.wait(seen, std::memory_order_acquire);
         } else {
             nap();
         }
-        in_room.enter();
+        LaunchInRoom::enter(room, stream);
     }
     errno = saved;
 }

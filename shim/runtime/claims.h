@@ -47,7 +47,7 @@ struct Order {
 
 // What a launch does after it has entered, if the room is claimed(). Leaves the room and comes back, until the work is
 // in nobody's way. `touched`: nullptr if that is not known.
-void give_way(LaunchInRoom& in_room, CUstream stream, const Touched* touched) noexcept;
+void give_way(CUstream stream, const Touched* touched) noexcept;
 
 }  // namespace claims
 

@@ -79,7 +79,7 @@ struct Swept {
                                    : state.before_device_writes({begin, count * sizeof(Word)}, &stream);
             });
             DO(cuMemsetD32Async(begin, value, count, stream));
-            hpe::in_flight.enqueued(stream, hpe::Flavour::Legacy, in_room.slot());
+            hpe::in_flight.enqueued(stream, hpe::Flavour::Legacy, hpe::this_thread.slot);
         }
         for (std::size_t i = first; i < first + count; ++i) model[i] = value;
     }

@@ -61,9 +61,9 @@ void work(const Contexts& contexts, unsigned thread, unsigned rounds) {
             const failing_driver::Patience patience;
             // As the doors do.
             auto& room = hpe::coherence().room();
-            hpe::LaunchInRoom in_room(room, stream);
+            const hpe::LaunchInRoom in_room(room, stream);
             const hpe::Touched touched{{target, bytes}, {source, bytes}};
-            if (room.claimed()) hpe::claims::give_way(in_room, stream, &touched);
+            if (room.claimed()) hpe::claims::give_way(stream, &touched);
             return hpe::peer_staging::copy(
                 {target, source, bytes, stream, hpe::Flavour::Legacy, contexts[to], contexts[from]}, ordered, part);
         }();
