@@ -86,12 +86,6 @@ Record* find(CUcontext context, CUstream stream) noexcept {
     return nullptr;
 }
 
-bool is_blocking(CUstream stream) noexcept {
-    unsigned flags = 0;
-    return stream == CU_STREAM_LEGACY || driver.cuStreamGetFlags(stream, &flags) != CUDA_SUCCESS ||
-           (flags & CU_STREAM_NON_BLOCKING) == 0;
-}
-
 Record* record_for(CUstream given) noexcept {
     const auto stream = normal(given);
     CUcontext context = nullptr;
@@ -196,6 +190,18 @@ CUresult wait_for(Record& r) noexcept {
 }
 
 }  // namespace
+
+bool is_blocking(CUstream stream) noexcept {
+    if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return true;
+    auto status = CU_STREAM_CAPTURE_STATUS_NONE;
+    // Of a captured stream the next question would end the capture.
+    if (in_flight.capturing_anywhere() &&
+        (driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE)) {
+        return true;
+    }
+    unsigned flags = 0;
+    return driver.cuStreamGetFlags(stream, &flags) != CUDA_SUCCESS || (flags & CU_STREAM_NON_BLOCKING) == 0;
+}
 
 CUcontext context_if_current(CUstream stream) noexcept {
     CUcontext current = nullptr, streams = nullptr;

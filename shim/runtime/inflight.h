@@ -29,6 +29,8 @@ inline CUstream named(CUstream stream, Flavour flavour) noexcept {
 }
 // Of a stream by that name; nullptr if it is not the current one.
 CUcontext context_if_current(CUstream stream) noexcept;
+// Whether its work is ordered with that in the legacy stream of its context; true where that cannot be told.
+bool is_blocking(CUstream stream) noexcept;
 
 class InFlight {
 public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What calls answer that a program may meet on its way, as an H200 does: limits beyond what there is, sizes of 0, devices
-// that are not there, memory of another kind than the call is for, things that were never given anything to do.
+// What calls answer that a program may meet on its way, as an H200 does: limits beyond what there is, sizes of 0,
+// devices that are not there, memory of another kind than the call is for, things that were never given anything to do.
 #include <cstdlib>
 
 #include "driver.h"
@@ -30,6 +30,13 @@ struct Driver {
     DRIVER_FUNCTION(cuMemGetAddressRange, 3020)
     DRIVER_FUNCTION(cuPointerGetAttribute, 4000)
     DRIVER_FUNCTION(cuStreamBatchMemOp, 11070)
+    DRIVER_FUNCTION(cuStreamGetCtx, 9020)
+    DRIVER_FUNCTION(cuStreamGetDevice, 12080)
+    DRIVER_FUNCTION(cuStreamGetFlags, 5050)
+    DRIVER_FUNCTION(cuStreamGetId, 12000)
+    DRIVER_FUNCTION(cuStreamGetPriority, 5050)
+    DRIVER_FUNCTION(cuStreamIsCapturing, 10000)
+    DRIVER_FUNCTION(cuStreamQuery, 2000)
 };
 
 #define WRONG(call) ANSWERS(CUDA_ERROR_INVALID_VALUE, call)
@@ -239,6 +246,72 @@ static void contexts(const Driver& d) {
     CUDA(cudaFree(p));
 }
 
+// Asked while one stream is captured, whatever the mode and whoever asks: the answer, and whether the capture goes on.
+template <class Question>
+static void asked(cudaStream_t captured, CUstream stream, CUresult answer, bool goes_on, Question question) {
+    cudaGraph_t graph = nullptr;
+    CUDA(cudaStreamBeginCapture(captured, cudaStreamCaptureModeRelaxed));
+    ANSWERS(answer, question(stream));
+    if (goes_on) {
+        CUDA(cudaStreamEndCapture(captured, &graph));
+        CUDA(cudaGraphDestroy(graph));
+    } else {
+        FAILS(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(captured, &graph));
+    }
+}
+static void captures(const Driver& d) {
+    cudaStream_t captured = nullptr, other = nullptr;
+    CUDA(cudaStreamCreate(&captured));
+    CUDA(cudaStreamCreate(&other));
+    const auto capturing = [&](CUstream s) {
+        CUstreamCaptureStatus status{};
+        return d.cuStreamIsCapturing(s, &status);
+    };
+    const auto context = [&](CUstream s) {
+        CUcontext value = nullptr;
+        return d.cuStreamGetCtx(s, &value);
+    };
+    const auto priority = [&](CUstream s) {
+        int value = 0;
+        return d.cuStreamGetPriority(s, &value);
+    };
+    const auto flags = [&](CUstream s) {
+        unsigned value = 0;
+        return d.cuStreamGetFlags(s, &value);
+    };
+    const auto id = [&](CUstream s) {
+        unsigned long long value = 0;
+        return d.cuStreamGetId(s, &value);
+    };
+    const auto device = [&](CUstream s) {
+        CUdevice value = 0;
+        return d.cuStreamGetDevice(s, &value);
+    };
+    const auto unsupported = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, implicit = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    asked(captured, captured, CUDA_SUCCESS, true, capturing);
+    asked(captured, captured, CUDA_SUCCESS, true, context);
+    asked(captured, captured, CUDA_SUCCESS, true, priority);
+    asked(captured, captured, unsupported, false, flags);
+    asked(captured, captured, unsupported, false, id);
+    asked(captured, captured, unsupported, false, device);
+    asked(captured, captured, unsupported, false, d.cuStreamQuery);
+    asked(captured, CU_STREAM_LEGACY, implicit, true, capturing);
+    asked(captured, CU_STREAM_LEGACY, implicit, false, context);
+    asked(captured, CU_STREAM_LEGACY, implicit, false, priority);
+    asked(captured, CU_STREAM_LEGACY, implicit, false, flags);
+    asked(captured, CU_STREAM_LEGACY, implicit, false, id);
+    asked(captured, CU_STREAM_LEGACY, implicit, false, device);
+    asked(captured, CU_STREAM_LEGACY, implicit, false, d.cuStreamQuery);
+    asked(captured, other, CUDA_SUCCESS, true, context);
+    asked(captured, other, CUDA_SUCCESS, true, priority);
+    asked(captured, other, CUDA_SUCCESS, true, flags);
+    asked(captured, other, CUDA_SUCCESS, true, id);
+    asked(captured, other, CUDA_SUCCESS, true, device);
+    asked(captured, other, CUDA_SUCCESS, true, d.cuStreamQuery);
+    CUDA(cudaStreamDestroy(captured));
+    CUDA(cudaStreamDestroy(other));
+}
+
 int main() {
     CUDA(cudaFree(nullptr));
     const Driver d;
@@ -248,6 +321,7 @@ int main() {
     streams(d);
     pools();
     kernels(d);
+    captures(d);
     contexts(d);
     std::printf("answers: ok\n");
 }

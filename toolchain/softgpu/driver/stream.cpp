@@ -150,38 +150,50 @@ CUresult api::cuStreamQuery(CUstream handle) {
     return CUDA_SUCCESS;
 }
 
+// As an H200's driver: of a captured stream some answers end its capture, and of the legacy stream all.
+static std::shared_ptr<Stream> stream_to_ask(CUstream handle) {
+    auto stream = stream_of(handle);
+    forbid_capturing(*stream);
+    return stream;
+}
+static std::shared_ptr<Stream> stream_to_ask_even_captured(CUstream handle) {
+    auto stream = stream_of(handle);
+    forbid_implicit_sync(*stream);
+    return stream;
+}
+
 CUresult api::cuStreamGetFlags(CUstream handle, unsigned* flags) {
     require(flags != nullptr);
-    *flags = stream_of(handle)->flags;
+    *flags = stream_to_ask(handle)->flags;
     return CUDA_SUCCESS;
 }
 
 CUresult api::cuStreamGetPriority(CUstream handle, int* priority) {
     require(priority != nullptr);
-    *priority = stream_of(handle)->priority;
+    *priority = stream_to_ask_even_captured(handle)->priority;
     return CUDA_SUCCESS;
 }
 
 CUresult api::cuStreamGetId(CUstream handle, unsigned long long* id) {
     require(id != nullptr);
-    *id = stream_of(handle)->id;
+    *id = stream_to_ask(handle)->id;
     return CUDA_SUCCESS;
 }
 
 CUresult api::cuStreamGetDevice(CUstream handle, CUdevice* device) {
     require(device != nullptr);
-    *device = stream_of(handle)->context.device().ordinal;
+    *device = stream_to_ask(handle)->context.device().ordinal;
     return CUDA_SUCCESS;
 }
 
 CUresult api::cuStreamGetCtx(CUstream handle, CUcontext* pctx) {
     require(pctx != nullptr);
-    *pctx = stream_of(handle)->context.handle();
+    *pctx = stream_to_ask_even_captured(handle)->context.handle();
     return CUDA_SUCCESS;
 }
 CUresult api::cuStreamGetCtx_v2(CUstream handle, CUcontext* pctx, CUgreenCtx* green) {
     require(pctx != nullptr && green != nullptr);
-    *pctx = stream_of(handle)->context.handle();
+    *pctx = stream_to_ask_even_captured(handle)->context.handle();
     *green = nullptr;
     return CUDA_SUCCESS;
 }
