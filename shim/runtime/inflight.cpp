@@ -165,7 +165,7 @@ void cover_or_wait(Record& r) noexcept {
 }
 
 CUresult wait_for(Record& r) noexcept {
-    std::scoped_lock lock(r.lock);
+    std::unique_lock lock(r.lock);
     if (!r.outstanding()) return CUDA_SUCCESS;
     ContextScope scope(r.context);
     // Says nothing of the work; only a wait can tell that the context is lost.
@@ -174,7 +174,13 @@ CUresult wait_for(Record& r) noexcept {
     auto result = cover(r);
     const auto covered = r.recorded;
     if (result == CUDA_SUCCESS && r.event != nullptr && covered > r.finished.load(std::memory_order_relaxed)) {
-        result = twice([&] { return driver.cuEventSynchronize(r.event); });
+        // Whoever else wants the record must not wait for the device, which may be waiting for that thread. The event
+        // may be recorded again meanwhile: then it covers more.
+        const auto event = r.event;
+        lock.unlock();
+        result = twice([&] { return driver.cuEventSynchronize(event); });
+        lock.lock();
+        if (!r.outstanding()) return CUDA_SUCCESS;  // its context went, or somebody else saw the end
     }
     if (result == CUDA_SUCCESS) {
         r.settle(covered);

@@ -1,0 +1,23 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""usage: waits.py WAITS
+
+While a CPU access waits for the device, which waits for another thread, that thread's calls return.
+"""
+import sys
+
+import soft
+
+program = sys.argv[1]
+problems, runs = [], 0
+for case in soft.run([program], preload=False)[1].decode().split():
+    for options in ({}, {"HPE_PROTOCOL": "lazy"}, {"HPE_BLOCK_SIZE": "64K"}):
+        runs += 1
+        status, out, err = soft.run([program, case], **options)
+        if status != 0 or out != b"0 wrong\n" or err:
+            problems.append(f"{soft.shown([program, case], options)}: {status} {out} {err[-500:]}")
+
+for problem in problems:
+    print(problem)
+print(f"{runs} runs, {len(problems)} problems")
+sys.exit(bool(problems))
