@@ -81,8 +81,13 @@ CUresult begin_capture(const C& call, CUstream stream, A... rest) {
     auto& room = coherence().room();
     const LaunchInRoom in_room(room, named(stream, call.flavour));
     if (room.claimed()) claims::give_way(named(stream, call.flavour), nullptr);
-    in_flight.snapshot_all();
     in_flight.capture_began(stream, call.flavour);
+    // Launches into threads' own default streams, which do not know of it yet. One that the driver keeps longer does
+    // by the time that it comes back.
+    constexpr unsigned kPatience = 5;  // milliseconds
+    room.wait_for_launches(
+        this_thread.slot, [](Room::Where where) { return where == CU_STREAM_PER_THREAD; }, kPatience);
+    in_flight.snapshot_all();
     const CUresult result = call(stream, rest...);
     if (result != CUDA_SUCCESS) in_flight.capture_ended(stream, call.flavour);
     return result;

@@ -20,7 +20,8 @@ namespace {
 
 struct Record {
     CUcontext context = nullptr;
-    std::atomic<CUstream> stream{nullptr};  // kGone once destroyed
+    std::atomic<CUstream> stream{nullptr};  // kGone once destroyed; kOwn
+    std::atomic<std::uint64_t> owner{0};    // whose own it is
     std::atomic<bool> blocking{true};       // ordered with the legacy stream
     LaunchCount enqueued;
     std::atomic<std::uint64_t> finished{0};
@@ -40,6 +41,10 @@ struct Record {
 };
 
 const CUstream kGone = reinterpret_cast<CUstream>(~std::uintptr_t{0});
+// A thread's own default stream while something is captured. The legacy stream may take no event then, and no other
+// thread can name this one: each launch records the event.
+const CUstream kOwn = reinterpret_cast<CUstream>(~std::uintptr_t{1});
+bool can_be_asked(CUstream stream) noexcept { return stream != kGone && stream != kOwn; }
 
 constinit std::atomic<Record*> records{nullptr};
 constinit std::mutex records_mutex;                   // adding and reusing records
@@ -52,6 +57,9 @@ struct Cache {
     Record* record;
 };
 thread_local constinit Cache cache __attribute__((tls_model("initial-exec"))){0, nullptr, nullptr, nullptr};
+
+constinit std::atomic<std::uint64_t> owners{0};
+thread_local constinit std::uint64_t this_owner __attribute__((tls_model("initial-exec"))) = 0;
 
 // Default streams of all flavours are one record per context: an event on the legacy stream follows the blocking
 // streams of its context, which every thread's own default stream is, whichever thread asks (CUDA programming guide,
@@ -86,6 +94,30 @@ Record* find(CUcontext context, CUstream stream) noexcept {
     return nullptr;
 }
 
+// One that cannot be asked and has nothing outstanding serves again. With records_mutex; nullptr: no memory.
+Record* new_record(CUcontext context, CUstream stream, bool blocking, std::uint64_t owner) noexcept {
+    const auto become = [&](Record& r) {
+        r.owner.store(owner, std::memory_order_relaxed);
+        r.blocking.store(blocking, std::memory_order_relaxed);
+        r.stream.store(stream, std::memory_order_release);
+    };
+    for (auto* r = records.load(std::memory_order_relaxed); r != nullptr; r = r->next) {
+        const auto free = [&] { return !can_be_asked(r->stream.load(std::memory_order_relaxed)) && !r->outstanding(); };
+        if (r->context != context || !free()) continue;
+        const std::unique_lock lock(r->lock, std::try_to_lock);
+        if (!lock.owns_lock() || !free()) continue;  // its owner is just using it
+        become(*r);
+        return r;
+    }
+    auto* record = new (std::nothrow) Record;
+    if (record == nullptr) return nullptr;
+    record->context = context;
+    become(*record);
+    record->next = records.load(std::memory_order_relaxed);
+    records.store(record, std::memory_order_release);
+    return record;
+}
+
 Record* record_for(CUstream given) noexcept {
     const auto stream = normal(given);
     CUcontext context = nullptr;
@@ -105,37 +137,30 @@ Record* record_for(CUstream given) noexcept {
         const bool blocking = is_blocking(stream);
         std::scoped_lock lock(records_mutex);
         record = find(context, stream);
-        if (record == nullptr) {
-            // A record of a stream that is gone and has nothing outstanding can serve again.
-            for (auto* r = records.load(std::memory_order_relaxed); r != nullptr; r = r->next) {
-                if (r->stream.load(std::memory_order_relaxed) == kGone && !r->outstanding() && r->context == context) {
-                    record = r;
-                    break;
-                }
-            }
-            if (record == nullptr) {
-                record = new (std::nothrow) Record;
-                if (record == nullptr) return nullptr;
-                record->context = context;
-                record->blocking.store(blocking, std::memory_order_relaxed);
-                record->stream.store(stream, std::memory_order_relaxed);
-                record->next = records.load(std::memory_order_relaxed);
-                records.store(record, std::memory_order_release);
-            } else {
-                record->blocking.store(blocking, std::memory_order_relaxed);
-                record->stream.store(stream, std::memory_order_release);
-            }
-        }
+        if (record == nullptr) record = new_record(context, stream, blocking, 0);
+        if (record == nullptr) return nullptr;
     }
     cache = {epoch, context, stream, record};
     return record;
+}
+
+// The record is locked, its context current.
+CUresult record_event(Record& r, CUstream stream) noexcept {
+    if (r.event == nullptr) {
+        const auto made = twice([&] { return driver.cuEventCreate(&r.event, CU_EVENT_DISABLE_TIMING); });
+        if (made != CUDA_SUCCESS) {
+            r.event = nullptr;
+            return made;
+        }
+    }
+    return twice([&] { return driver.cuEventRecord(r.event, stream); });
 }
 
 // Records the event so that it covers everything enqueued by now. The record is locked, its context current.
 CUresult cover(Record& r) noexcept {
     const auto stream = r.stream.load(std::memory_order_acquire);
     const auto target = r.enqueued.sum();
-    if (r.recorded >= target || stream == kGone) return CUDA_SUCCESS;
+    if (r.recorded >= target || !can_be_asked(stream)) return CUDA_SUCCESS;
     if (in_flight.capturing_anywhere()) {
         // A captured stream would take the event into the graph; for the legacy stream the driver says so by an error.
         auto status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -144,14 +169,7 @@ CUresult cover(Record& r) noexcept {
             return CUDA_SUCCESS;
         }
     }
-    if (r.event == nullptr) {
-        const auto made = twice([&] { return driver.cuEventCreate(&r.event, CU_EVENT_DISABLE_TIMING); });
-        if (made != CUDA_SUCCESS) {
-            r.event = nullptr;
-            return made;
-        }
-    }
-    const auto result = twice([&] { return driver.cuEventRecord(r.event, stream); });
+    const auto result = record_event(r, stream);
     if (result == CUDA_SUCCESS) r.recorded = target;
     return result;
 }
@@ -162,6 +180,33 @@ void cover_or_wait(Record& r) noexcept {
     if (cover(r) == CUDA_SUCCESS) return;
     const auto stream = r.stream.load(std::memory_order_acquire);
     if (twice([&] { return driver.cuStreamSynchronize(stream); }) == CUDA_SUCCESS) r.settle(target);
+}
+
+// What this thread put into its own default stream, counted with an event behind it. False: none could be had.
+bool enqueued_in_own(unsigned slot) noexcept {
+    CUcontext context = context_of(CU_STREAM_PER_THREAD);
+    if (context == nullptr) return false;
+    if (this_owner == 0) this_owner = owners.fetch_add(1, std::memory_order_relaxed) + 1;
+    const auto is_own = [&](const Record& r) {
+        return r.stream.load(std::memory_order_acquire) == kOwn &&
+               r.owner.load(std::memory_order_relaxed) == this_owner && r.context == context;
+    };
+    for (;;) {
+        auto* r = records.load(std::memory_order_acquire);
+        while (r != nullptr && !is_own(*r)) r = r->next;
+        if (r == nullptr) {
+            const std::scoped_lock lock(records_mutex);
+            r = new_record(context, kOwn, true, this_owner);
+            if (r == nullptr) return false;
+        }
+        const std::scoped_lock lock(r->lock);
+        if (!is_own(*r)) continue;  // it had nothing outstanding, and serves another stream
+        const CaptureRelaxed relaxed;
+        if (record_event(*r, CU_STREAM_PER_THREAD) != CUDA_SUCCESS) return false;
+        r->enqueued.add(slot);
+        r->recorded = r->enqueued.sum();
+        return true;
+    }
 }
 
 CUresult wait_for(Record& r) noexcept {
@@ -190,7 +235,8 @@ CUresult wait_for(Record& r) noexcept {
     // its context: believed is only what both say, since an error here may pass for a context that is lost.
     const auto stream = r.stream.load(std::memory_order_acquire);
     const auto target = r.enqueued.sum();
-    result = twice([&] { return stream != kGone ? driver.cuStreamSynchronize(stream) : driver.cuCtxSynchronize(); });
+    result =
+        twice([&] { return can_be_asked(stream) ? driver.cuStreamSynchronize(stream) : driver.cuCtxSynchronize(); });
     if (result == CUDA_SUCCESS) r.settle(target);
     return result;
 }
@@ -217,7 +263,9 @@ CUcontext context_if_current(CUstream stream) noexcept {
 }
 
 void InFlight::enqueued(CUstream stream, Flavour flavour, unsigned slot) noexcept {
-    Record* r = record_for(stream);
+    const bool own = capturing_anywhere() && named(stream, flavour) == CU_STREAM_PER_THREAD;
+    if (own && enqueued_in_own(slot)) return;
+    Record* r = own ? nullptr : record_for(stream);
     (r != nullptr ? r->enqueued : unrecorded_).add(slot);
     if (r != nullptr) return;
     // Nothing would wait for this work later.

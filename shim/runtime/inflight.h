@@ -78,7 +78,8 @@ public:
     void forget(CUcontext context) noexcept;
 
     // Captures that are under way, by the streams they began with, so that nothing of ours enters them. A stream that
-    // is destroyed, or goes with its context, is captured no more.
+    // is destroyed, or goes with its context, is captured no more. Told before the snapshot of all: what is enqueued in
+    // a thread's own default stream from then on can be waited for without the legacy stream.
     void capture_began(CUstream origin, Flavour flavour) noexcept;
     void capture_ended(CUstream origin, Flavour flavour) noexcept;  // of a stream that no capture began with: nothing
     bool capturing_anywhere() const noexcept { return captures_.load(std::memory_order_relaxed) > 0; }

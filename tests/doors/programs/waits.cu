@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A CPU access waits for a kernel that waits for a flag, which another thread raises after a call of its own.
+// And it does so for kernels in streams that cannot be asked, since others are captured.
 #include <chrono>
 #include <thread>
 
@@ -14,7 +15,7 @@ __global__ void until(const volatile int* flag) {
 
 struct Stream {
     cudaStream_t s = nullptr;
-    Stream() { CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking)); }
+    explicit Stream(unsigned flags = cudaStreamNonBlocking) { CHECK(cudaStreamCreateWithFlags(&s, flags)); }
     ~Stream() {
         if (s != nullptr) CHECK(cudaStreamDestroy(s));
     }
@@ -22,27 +23,47 @@ struct Stream {
     Stream& operator=(const Stream&) = delete;
 };
 
+class Flag {
+public:
+    Flag() {
+        CHECK(cudaMallocHost(&raised_, sizeof *raised_));
+        raise();
+        until<<<1, 1>>>(raised_);  // loaded while nothing runs
+        CHECK(cudaDeviceSynchronize());
+    }
+    ~Flag() { CHECK(cudaFreeHost(raised_)); }
+    Flag(const Flag&) = delete;
+    Flag& operator=(const Flag&) = delete;
+    void raise() { *static_cast<volatile int*>(raised_) = 1; }
+    void lower() { *static_cast<volatile int*>(raised_) = 0; }
+    void waited_for_in(cudaStream_t stream) const {
+        until<<<1, 1, 0, stream>>>(raised_);
+        CHECK(cudaGetLastError());
+    }
+
+private:
+    int* raised_ = nullptr;
+};
+
+void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(100)); }
+
 // `call` is given the stream where the kernel waits.
 template <class Call>
 void returns_meanwhile(Call&& call) {
     Swept a;
     Stream held;
-    int* flag = nullptr;
-    CHECK(cudaMallocHost(&flag, sizeof *flag));
-    *flag = 1;
-    until<<<1, 1, 0, held.s>>>(flag);  // loaded while nothing runs
+    Flag flag;
     a.kernel(1);
     CHECK(cudaDeviceSynchronize());
-    *flag = 0;
-    until<<<1, 1, 0, held.s>>>(flag);
+    flag.lower();
+    flag.waited_for_in(held.s);
     std::thread reader([&] { a.read(77); });
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    pause();
     call(held);
-    *static_cast<volatile int*>(flag) = 1;
+    flag.raise();
     reader.join();
     CHECK(cudaDeviceSynchronize());
     a.read(0, a.size());
-    CHECK(cudaFreeHost(flag));
 }
 
 void begins_capture() {
@@ -61,7 +82,89 @@ void destroys_stream() {
     });
 }
 
-constexpr Case cases[] = {CASE(begins_capture), CASE(destroys_stream)};
+// A thread captures a stream that the legacy one waits for, until it is told to end.
+class Capture {
+public:
+    Capture() { CHECK(cudaStreamBeginCapture(captured_.s, cudaStreamCaptureModeThreadLocal)); }
+    ~Capture() {
+        cudaGraph_t graph = nullptr;
+        CHECK(cudaStreamEndCapture(captured_.s, &graph));
+        CHECK(cudaGraphDestroy(graph));
+    }
+    Capture(const Capture&) = delete;
+    Capture& operator=(const Capture&) = delete;
+
+private:
+    Stream captured_{cudaStreamDefault};
+};
+
+// Of the thread that launches, and of another one that was told of it.
+void own_streams_beside_capture() {
+    Swept mine, others;
+    Flag flag;
+    mine.kernel(1, cudaStreamPerThread);
+    others.kernel(1, cudaStreamPerThread);
+    CHECK(cudaDeviceSynchronize());
+    for (Word round = 0; round < 4; ++round) {
+        mine.read(77);
+        others.read(77);
+        const Capture capture;
+        flag.lower();
+        std::thread other([&] {
+            flag.waited_for_in(cudaStreamPerThread);
+            others.kernel(round, cudaStreamPerThread);
+            others.kernel(round, cudaStreamPerThread);
+        });
+        other.join();
+        flag.waited_for_in(cudaStreamPerThread);
+        mine.kernel(round, cudaStreamPerThread);
+        std::thread raiser([&] {
+            pause();
+            flag.raise();
+        });
+        if (round % 2 == 0) {
+            mine.read(100, 200);
+            others.read(100, 200);
+        } else {
+            std::thread reader([&] {
+                others.read(0, others.size());
+                mine.read(0, mine.size());
+            });
+            reader.join();
+        }
+        raiser.join();
+    }
+}
+
+// What was launched before the capture began, by threads that do not stop for it.
+void own_streams_before_capture() {
+    constexpr int kThreads = 3;
+    std::vector<std::thread> threads;
+    std::atomic<int> ready{0};
+    for (int t = 0; t < kThreads; ++t) {
+        threads.emplace_back([&ready, t] {
+            Swept a(1 << 14);
+            ++ready;
+            for (Word round = 0; round < 40; ++round) {
+                a.kernel(round, cudaStreamPerThread);
+                if (round % 4 == static_cast<Word>(t)) std::this_thread::yield();
+                a.read(round, round + 16);
+            }
+            CHECK(cudaStreamSynchronize(cudaStreamPerThread));
+            a.read(0, a.size());
+            --ready;
+        });
+    }
+    while (ready < kThreads) std::this_thread::yield();
+    while (ready > 0) {
+        const Capture capture;
+        std::this_thread::sleep_for(std::chrono::microseconds(300));
+    }
+    for (auto& thread : threads) thread.join();
+}
+
+constexpr Case cases[] = {CASE(begins_capture), CASE(destroys_stream), CASE(own_streams_beside_capture),
+                          CASE(own_streams_before_capture)};
 
 }  // namespace
 
