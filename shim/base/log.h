@@ -8,11 +8,12 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <string_view>
 
 #define FMT_HEADER_ONLY
 #include <fmt/format.h>
+
+#include "shim/base/errno_kept.h"
 
 namespace hpe::log {
 
@@ -27,11 +28,10 @@ void write_line(std::string_view text) noexcept;
 template <class... Args>
 void line(Level level, fmt::format_string<Args...> format, Args&&... args) noexcept {
     if (!enabled(level)) return;
-    const int saved = errno;
+    const ErrnoKept kept;
     char text[512];
     const auto end = fmt::format_to_n(text, sizeof text, format, std::forward<Args>(args)...);
     write_line({text, end.size < sizeof text ? end.size : sizeof text});
-    errno = saved;
 }
 
 template <class... Args>

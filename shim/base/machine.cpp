@@ -9,10 +9,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+
+#include "shim/base/errno_kept.h"
 
 namespace hpe::machine {
 
@@ -62,20 +63,15 @@ bool local_processors(const char* device, cpu_set_t& near, const char* devices) 
 }  // namespace
 
 bool processors_near(const char* device, cpu_set_t& near, const char* devices) noexcept {
-    const int saved = errno;
-    const bool told = local_processors(device, near, devices);
-    errno = saved;
-    return told;
+    const ErrnoKept kept;
+    return local_processors(device, near, devices);
 }
 
 unsigned processors() noexcept {
     cpu_set_t mask;
-    const int saved = errno;
+    const ErrnoKept kept;
     // Fails where the machine has more processors than the mask has bits; then there are enough.
-    if (sched_getaffinity(0, sizeof mask, &mask) != 0) {
-        errno = saved;
-        return CPU_SETSIZE;
-    }
+    if (sched_getaffinity(0, sizeof mask, &mask) != 0) return CPU_SETSIZE;
     return static_cast<unsigned>(std::max(CPU_COUNT(&mask), 1));
 }
 

@@ -4,6 +4,10 @@
 
 #include <time.h>
 
+#include <chrono>
+
+#include "shim/base/waiting.h"
+
 namespace hpe {
 
 unsigned Room::choose_slot() noexcept {
@@ -14,7 +18,7 @@ unsigned Room::choose_slot() noexcept {
 
 // A count that is not its own would keep from launches what they say in slots.
 unsigned Room::enter_launch_slow(Where where) noexcept {
-    enter(Group::Launches);
+    enter(Group::Launches, nullptr);
     const unsigned first = slot_of_thread();
     for (unsigned i = 0; i < kSlots; ++i) {
         const unsigned mine = (first + i) % kSlots;
@@ -34,8 +38,7 @@ bool Room::Patience::wait() noexcept {
         __builtin_ia32_pause();
         return true;
     }
-    const timespec nap{0, 20'000};
-    nanosleep(&nap, nullptr);
+    nap(std::chrono::microseconds(20));
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
     const auto nanoseconds =
@@ -44,20 +47,41 @@ bool Room::Patience::wait() noexcept {
     return nanoseconds < until_;
 }
 
-// A launch takes microseconds, unless the driver makes it wait for the device. Nobody tells when it leaves: that would
-// cost every launch.
-void Room::wait_until_free(const std::atomic<bool>& taken) noexcept {
-    for (int spins = 0; taken.load(std::memory_order_seq_cst); ++spins) {
-        if (spins < 1000) {
-            __builtin_ia32_pause();
-        } else {
-            const timespec nap{0, 20'000};
-            nanosleep(&nap, nullptr);
+// Twice as long each time, since what keeps launches inside ends at some time once no others come; and not more than
+// half of the time, so that many launches, one after the other, are done in twice the time at most.
+void Room::enter_fault() noexcept {
+    for (unsigned milliseconds = 1;; milliseconds *= milliseconds < 1u << 20 ? 2 : 1) {
+        Patience patience(milliseconds);
+        Stay stay;
+        if (enter_fault(patience, stay)) return;
+        Patience rest(milliseconds);
+        while (!stay.over() && rest.wait()) {
         }
     }
 }
 
-void Room::enter_slow(Group group) noexcept {
+bool Room::enter_fault(unsigned milliseconds) noexcept {
+    Patience patience(milliseconds);
+    Stay stay;
+    return enter_fault(patience, stay);
+}
+
+bool Room::enter_fault(Patience& patience, Stay& stay) noexcept {
+    if (!enter(Group::Faults, &patience)) return false;
+    // Who took a slot before the line above is still to leave it; who takes one after sees the fault. A launch takes
+    // microseconds. Nobody tells when it leaves: that would cost every launch.
+    for (const auto& slot : slots_) {
+        stay = Stay(slot);
+        while (!stay.over()) {
+            if (patience.wait()) continue;
+            leave(Group::Faults);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool Room::enter(Group group, Patience* patience) noexcept {
     bool waited = false;
     auto word = word_.load(std::memory_order_relaxed);
     for (;;) {
@@ -67,14 +91,24 @@ void Room::enter_slow(Group group) noexcept {
         const bool yield = !waited && (word & waiting(other(group))) != 0;
         if (!occupied && !yield) {
             if (word_.compare_exchange_weak(word, (word + one(group)) & ~waiting(group), std::memory_order_seq_cst)) {
-                return;
+                return true;
             }
             continue;
         }
         // Read before the mark is set: a leaver who sees the mark moves it.
         const auto generation = generation_.load(std::memory_order_acquire);
         if (!word_.compare_exchange_weak(word, word | waiting(group), std::memory_order_acquire)) continue;
-        generation_.wait(generation, std::memory_order_acquire);
+        if (patience == nullptr) {
+            wait_while(generation_, generation);
+        } else {
+            while (generation_.load(std::memory_order_acquire) == generation) {
+                if (patience->wait()) continue;
+                // Others of the group set the mark again when they are woken.
+                word_.fetch_and(~waiting(group), std::memory_order_release);
+                wake();
+                return false;
+            }
+        }
         waited = true;
         word = word_.load(std::memory_order_relaxed);
     }
@@ -83,6 +117,10 @@ void Room::enter_slow(Group group) noexcept {
 void Room::leave_slow() noexcept {
     const auto word = word_.load(std::memory_order_acquire);
     if ((word & (count_mask(Group::Launches) | count_mask(Group::Faults))) != 0) return;  // the last one wakes
+    wake();
+}
+
+void Room::wake() noexcept {
     generation_.fetch_add(1, std::memory_order_release);
     generation_.notify_all();
 }

@@ -10,8 +10,12 @@
 //
 // A launch says in its slot where it works, so that others can wait for those that concern them.
 //
+// A launch may be in the room for long: the driver keeps its caller until the device has come that far. The device may
+// be waiting for another thread, and that thread for a launch of its own. So a fault that waits for launches to leave
+// lets others in from time to time.
+//
 // Threads: any; async-signal-safe (a futex through std::atomic::wait). Not recursive: a signal handler that interrupts
-// a thread in the room finds this_thread.in_room, and must not enter.
+// a thread in the room finds this_thread.in_room, and must not enter. errno stays as it was.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +60,7 @@ public:
         }
         auto& mine = slots_[slot];
         mine.where.store(nullptr, std::memory_order_relaxed);
-        mine.left.store(mine.left.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+        mine.left.store(mine.left.load(std::memory_order_relaxed) + 1, std::memory_order_release);
         mine.taken.store(false, std::memory_order_release);
     }
     // Whether a launch that has entered has to look for claims (claims.h), which are made from within.
@@ -76,15 +80,12 @@ public:
         std::atomic_thread_fence(std::memory_order_seq_cst);
         Patience patience(milliseconds);
         for (unsigned i = 0; i < kSlots; ++i) {
-            const auto& slot = slots_[i];
-            const auto left = slot.left.load(std::memory_order_acquire);
-            const auto inside = [&] {
-                if (!slot.taken.load(std::memory_order_seq_cst)) return false;
-                if (slot.left.load(std::memory_order_acquire) != left) return false;  // it is another one
-                const Where where = slot.where.load(std::memory_order_acquire);
+            const Stay stay(slots_[i]);
+            const auto concerned = [&] {
+                const Where where = slots_[i].where.load(std::memory_order_acquire);
                 return where == nullptr || concerns(where);  // it has just entered, or is just leaving
             };
-            while (i != but && inside()) {
+            while (i != but && !stay.over() && concerned()) {
                 if (!patience.wait()) return false;
             }
         }
@@ -94,13 +95,9 @@ public:
         return true;
     }
 
-    void enter_fault() noexcept {
-        enter(Group::Faults);
-        // Who took a slot before the line above is still to leave it; who takes one after sees the fault.
-        for (auto& slot : slots_) {
-            if (slot.taken.load(std::memory_order_seq_cst)) wait_until_free(slot.taken);
-        }
-    }
+    void enter_fault() noexcept;
+    // False: launches have not left, for so many milliseconds.
+    bool enter_fault(unsigned milliseconds) noexcept;
     void leave_fault() noexcept { leave(Group::Faults); }
 
     // Whether a launch may be on its way. If not, a launch that comes later sees what the caller had stored before.
@@ -118,20 +115,19 @@ private:
     static constexpr std::uint32_t waiting(Group g) { return 0x8000u << shift(g); }
     static constexpr Group other(Group g) { return g == Group::Launches ? Group::Faults : Group::Launches; }
 
-    void enter(Group group) noexcept {
-        auto word = word_.load(std::memory_order_relaxed);
-        if ((word & ~count_mask(group)) == 0 &&
-            word_.compare_exchange_strong(word, word + one(group), std::memory_order_seq_cst)) {
-            return;
-        }
-        enter_slow(group);
-    }
+    class Patience;
+    class Stay;
+
+    // False: `stay` is the one that it has waited for in vain, as far as is known.
+    bool enter_fault(Patience& patience, Stay& stay) noexcept;
+    // False: the patience, if there is any, is at its end, and all who wait have been told to look again.
+    bool enter(Group group, Patience* patience) noexcept;
     void leave(Group group) noexcept {
         const auto before = word_.fetch_sub(one(group), std::memory_order_release);
         if ((before & (waiting(Group::Launches) | waiting(Group::Faults))) != 0) leave_slow();
     }
-    void enter_slow(Group group) noexcept;
     void leave_slow() noexcept;
+    void wake() noexcept;
     unsigned enter_launch_slow(Where where) noexcept;
     void leave_launch_slow() noexcept;
 
@@ -152,7 +148,6 @@ private:
         return mine != kNoSlot ? mine : choose_slot();
     }
     static unsigned choose_slot() noexcept;
-    static void wait_until_free(const std::atomic<bool>& taken) noexcept;
 
     static inline thread_local constinit unsigned thread_slot __attribute__((tls_model("initial-exec"))) = kNoSlot;
 
@@ -161,9 +156,25 @@ private:
         std::atomic<Where> where{nullptr};   // nullptr: not said yet, by who has taken it
         std::atomic<std::uint32_t> left{0};  // how many have
     };
+    // Of the launch that is in a slot, if there is one.
+    class Stay {
+    public:
+        Stay() noexcept = default;  // not over, as far as is known
+        explicit Stay(const Slot& slot) noexcept : slot_(&slot), left_(slot.left.load(std::memory_order_acquire)) {}
+        bool over() const noexcept {
+            if (slot_ == nullptr) return false;
+            if (!slot_->taken.load(std::memory_order_seq_cst)) return true;
+            return slot_->left.load(std::memory_order_acquire) != left_;  // it is another one's
+        }
+
+    private:
+        const Slot* slot_ = nullptr;
+        std::uint32_t left_ = 0;
+    };
     std::atomic<std::uint32_t> word_{0};
-    std::atomic<std::uint32_t> claims_{0};      // beside what a launch looks at anyway
-    std::atomic<std::uint32_t> generation_{0};  // moves when the room empties while somebody waits
+    std::atomic<std::uint32_t> claims_{0};  // beside what a launch looks at anyway
+    std::atomic<std::uint32_t> generation_{
+        0};  // moves when the room empties while somebody waits, or who waits gives up
     std::array<Slot, kSlots> slots_;
 };
 
@@ -200,15 +211,22 @@ public:
         this_thread.in_room = true;
         room_.enter_fault();
     }
+    // For so many milliseconds: see entered().
+    FaultInRoom(Room& room, unsigned milliseconds) noexcept : room_(room) {
+        this_thread.in_room = true;
+        entered_ = room_.enter_fault(milliseconds);
+    }
     ~FaultInRoom() {
-        room_.leave_fault();
+        if (entered_) room_.leave_fault();
         this_thread.in_room = false;
     }
     FaultInRoom(const FaultInRoom&) = delete;
     FaultInRoom& operator=(const FaultInRoom&) = delete;
+    bool entered() const noexcept { return entered_; }
 
 private:
     Room& room_;
+    bool entered_ = true;
 };
 
 // A count that launches move without a locked instruction: each in the slot it holds. Monotonic.

@@ -5,17 +5,19 @@
 // Threads: any, also inside the fault path if every holder outside it has the signals blocked that may fault on this
 // thread. Not recursive, not fair.
 //
-// Errors: none.
+// Errors: none; errno stays as it was.
 #pragma once
 
 #include <atomic>
+
+#include "shim/base/waiting.h"
 
 namespace hpe {
 
 class SpinLock {
 public:
     void lock() noexcept {
-        while (flag_.test_and_set(std::memory_order_acquire)) flag_.wait(true, std::memory_order_relaxed);
+        while (flag_.test_and_set(std::memory_order_acquire)) wait_while(flag_, true, std::memory_order_relaxed);
     }
     bool try_lock() noexcept { return !flag_.test_and_set(std::memory_order_acquire); }
     void unlock() noexcept {

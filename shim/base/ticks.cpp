@@ -6,9 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <string_view>
 #include <utility>
+
+#include "shim/base/errno_kept.h"
 
 namespace hpe::ticks {
 
@@ -26,7 +27,7 @@ std::uint64_t scaled(std::uint64_t steps, std::uint64_t in, std::uint64_t of) no
 // The kernel has tried the counter on all processors before it uses it, and leaves it when it turns out wrong.
 void choose() noexcept {
 #ifdef __x86_64__
-    const int saved = errno;
+    const ErrnoKept kept;
     char name[16] = {};
     const int fd = open("/sys/devices/system/clocksource/clocksource0/current_clocksource", O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
@@ -34,7 +35,6 @@ void choose() noexcept {
         by_counter = length > 0 && std::string_view(name, static_cast<std::size_t>(length)) == "tsc\n";
         close(fd);
     }
-    errno = saved;
 #endif
 }
 

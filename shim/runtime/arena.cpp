@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "shim/base/advice.h"
+#include "shim/base/errno_kept.h"
 #include "shim/base/machine.h"
 #include "shim/runtime/pinned.h"
 #include "shim/runtime/real.h"
@@ -128,7 +129,7 @@ void make_huge(Chunk& chunk, std::byte* at) noexcept {
         chunk.pages.exchange(Pages::Asked, std::memory_order_relaxed) != Pages::Small) {
         return;
     }
-    const int saved = errno;
+    const ErrnoKept kept;
     constexpr std::size_t kPage = 4096;
     madvise(at, kPage, MADV_POPULATE_READ);  // the kernel wants one to begin with
     if (madvise(at, Arena::kChunk, MADV_COLLAPSE) == 0) {
@@ -137,7 +138,6 @@ void make_huge(Chunk& chunk, std::byte* at) noexcept {
         // Not with this kernel or for this process, or memory is short or in pieces: to look for more would cost time.
         huge_pages_to_be_had.store(false, std::memory_order_relaxed);
     }
-    errno = saved;
 }
 
 void unpin(Chunk& chunk, std::byte* view) noexcept {

@@ -2,17 +2,15 @@
 // The claims, one for each slot of the room.
 #include "shim/runtime/claims.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <mutex>
 
 #include "shim/base/spin_lock.h"
 #include "shim/base/thread.h"
+#include "shim/base/waiting.h"
 #include "shim/runtime/inflight.h"
 #include "shim/runtime/real.h"
 
@@ -100,16 +98,11 @@ bool another_first(const claims::Order& order, const Touched& touched, const Wai
     return false;
 }
 
-void nap() noexcept {
-    const timespec time{0, 100'000};
-    nanosleep(&time, nullptr);
-}
-
 }  // namespace
 
 void claims::give_way(CUstream stream, const Touched* touched) noexcept {
     auto& room = coherence().room();
-    const int saved = errno;
+    const ErrnoKept kept;
     const auto order = order_of(stream, Among::Stream);
     Waiting self{order, touched, this_threads_own(), Clock::now(), nullptr};
     for (bool listed = false;;) {
@@ -140,13 +133,12 @@ void claims::give_way(CUstream stream, const Touched* touched) noexcept {
         }
         LaunchInRoom::leave(room);
         if (by_claim) {
-            ended.wait(seen, std::memory_order_acquire);
+            wait_while(ended, seen);
         } else {
-            nap();
+            nap(std::chrono::microseconds(100));
         }
         LaunchInRoom::enter(room, stream);
     }
-    errno = saved;
 }
 
 bool Claim::before(const claims::Order& order, const Touched* touched) const noexcept {
@@ -159,7 +151,7 @@ Claim::Claim(CUstream stream, const Touched& touched, claims::Among among) noexc
     if (slot_ == Room::kNoSlot) return;
     // What it enqueues from here on is under a claim, or waits for one: nobody has to wait for it by its slot.
     room.works_in(slot_, Room::kNowhere);
-    const int saved = errno;
+    const ErrnoKept kept;
     for (;;) {
         std::uint32_t seen = 0;
         {
@@ -172,11 +164,10 @@ Claim::Claim(CUstream stream, const Touched& touched, claims::Among among) noexc
             }
             seen = ended.load(std::memory_order_acquire);
         }
-        ended.wait(seen, std::memory_order_acquire);
+        wait_while(ended, seen);
     }
     held_ = room.wait_for_launches(
         slot_, [&](Room::Where where) { return may_be_ordered(order_, where); }, kPatience);
-    errno = saved;
 }
 
 Claim::~Claim() {
@@ -190,9 +181,7 @@ Claim::~Claim() {
         coherence().room().works_in(slot_, order_.stream);
     }
     ended.fetch_add(1, std::memory_order_release);
-    const int saved = errno;
     ended.notify_all();
-    errno = saved;
 }
 
 }  // namespace hpe

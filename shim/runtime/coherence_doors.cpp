@@ -324,8 +324,9 @@ void Coherence::acquire() {
     // While other work runs an object may still change: it stays Invalid, and a touch waits for that work.
     const auto work = in_flight.work();
     if (!in_flight.idle_after_wait()) return;
-    FaultInRoom in_room(room_);
-    if (in_flight.work() != work) return;
+    constexpr unsigned kPatience = 1;  // milliseconds: who is inside for long gives the device work
+    const FaultInRoom in_room(room_, kPatience);
+    if (!in_room.entered() || in_flight.work() != work) return;
     SignalsBlocked blocked;
     std::scoped_lock lock(apply_mutex());
     if (settle_flushes() != CUDA_SUCCESS) return;

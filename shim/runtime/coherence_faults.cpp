@@ -3,6 +3,7 @@
 // calls and driver transfers only.
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 
@@ -108,18 +109,24 @@ struct Coherence::Run {
 // left only to wait, since a launch of another thread must not wait for a kernel.
 // In the room on return. An error: the device may still be writing.
 CUresult Coherence::wait_in_order() noexcept {
+    using Clock = std::chrono::steady_clock;
     const trace::Span span(trace::Kind::Wait, "wait for device work");
-    constexpr int kPatience = 8;  // then a thread that launches without pause has to let us in
+    // A context that is lost does nothing any more, and the others go on.
+    const auto but_lost = [](CUresult result) { return lost_context(result) ? CUDA_SUCCESS : result; };
+    constexpr int kPatience = 8;  // then threads that launch without pause have to let us in
+    Clock::duration longest = std::chrono::milliseconds(1);
     for (int attempt = 0;; ++attempt) {
         const auto work = in_flight.work();
-        // A context that is lost does nothing any more, and the others go on.
-        const auto waited = in_flight.wait();
-        const auto result = lost_context(waited) ? CUDA_SUCCESS : waited;
+        const auto begin = Clock::now();
+        const auto waited = but_lost(in_flight.wait());
+        longest = std::max(longest, Clock::now() - begin);
         room_.enter_fault();
-        if (in_flight.work() == work || result != CUDA_SUCCESS) return result;
-        if (attempt == kPatience) {
-            const auto last = in_flight.wait();
-            return lost_context(last) ? CUDA_SUCCESS : last;
+        if (in_flight.work() == work || waited != CUDA_SUCCESS) return waited;
+        if (attempt >= kPatience) {
+            // As long as what such threads keep enqueued takes: more may be waiting for the very launches that are kept
+            // out.
+            const auto last = but_lost(in_flight.wait_until(Clock::now() + 2 * longest));
+            if (last != CUDA_ERROR_NOT_READY) return last;
         }
         room_.leave_fault();
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Coherence: how what was lent goes back. Class of this file: that of the fault path.
-#include <cerrno>
 
+#include "shim/base/errno_kept.h"
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
 #include "shim/runtime/arena.h"
@@ -84,22 +84,20 @@ void Coherence::take_back_at(std::size_t place) noexcept {
 
 void Coherence::take_back_loans() noexcept {
     if (!loans::any()) return;
-    const int saved = errno;
+    const ErrnoKept kept;
     const SignalsBlocked blocked;
     for (std::size_t place = 0; place < loans::kMost; ++place) take_back_at(place);
-    errno = saved;
 }
 
 void Coherence::end_callback(std::uint64_t began) noexcept {
     take_back_loans();
     if (loans_sent() == began || !streams_wait_.load(std::memory_order_acquire)) return;
-    const int saved = errno;
+    const ErrnoKept kept;
     const SignalsBlocked blocked;
     auto result = CUDA_SUCCESS;
     helper::with_driver(true, helper::Kind::Transfer, [&] { result = settle_flushes(); });
     // Of which context is not known: none that ends makes it good.
     if (result != CUDA_SUCCESS && !lost_context(result)) damaged(nullptr, result);
-    errno = saved;
 }
 
 // Every block of the object is locked.

@@ -13,6 +13,7 @@
 #include "shim/base/shared_copy.h"
 #include "shim/base/stream_copy.h"
 #include "shim/base/thread.h"
+#include "shim/base/waiting.h"
 #include "shim/runtime/trace.h"
 
 namespace hpe::copiers {
@@ -229,7 +230,7 @@ void serve(void*) noexcept {
         }
         if (worked || jobs() != known) continue;
         bell.sleeping.store(true, std::memory_order_seq_cst);
-        if (!work()) bell.rings.wait(heard, std::memory_order_seq_cst);
+        if (!work()) wait_while(bell.rings, heard, std::memory_order_seq_cst);
     }
 }
 
@@ -285,7 +286,7 @@ void Job::finish() noexcept {
     for (unsigned i = 0; i < kSpins && !done(); ++i) pause();
     for (auto left = place_->left.load(std::memory_order_acquire); left != 0;
          left = place_->left.load(std::memory_order_acquire)) {
-        place_->left.wait(left, std::memory_order_acquire);
+        wait_while(place_->left, left);
     }
     place_->held.store(false, std::memory_order_release);
     place_ = nullptr;

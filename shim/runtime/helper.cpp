@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "shim/base/thread.h"
+#include "shim/base/waiting.h"
 
 namespace hpe::helper {
 
@@ -33,7 +34,7 @@ template <Kind kind>
 void serve(void*) noexcept {
     auto& slot = of(kind).slot;
     for (;;) {
-        slot.wait(nullptr, std::memory_order_acquire);
+        wait_while(slot, nullptr);
         Request* request = slot.load(std::memory_order_acquire);
         if (request == nullptr) continue;
         request->work(request->argument);
@@ -71,11 +72,11 @@ void run(Kind kind, void (*work)(void*), void* argument) noexcept {
     Request request{work, argument};
     Request* expected = nullptr;
     while (!slot.compare_exchange_weak(expected, &request, std::memory_order_acq_rel)) {
-        if (expected != nullptr) slot.wait(expected, std::memory_order_acquire);
+        if (expected != nullptr) wait_while(slot, expected);
         expected = nullptr;
     }
     slot.notify_all();
-    request.done.wait(0, std::memory_order_acquire);
+    wait_while(request.done, 0);
 }
 
 void forget() noexcept {

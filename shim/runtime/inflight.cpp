@@ -10,6 +10,7 @@
 
 #include "shim/base/log.h"
 #include "shim/base/spin_lock.h"
+#include "shim/base/waiting.h"
 #include "shim/runtime/real.h"
 
 namespace hpe {
@@ -17,6 +18,8 @@ namespace hpe {
 constinit InFlight in_flight;
 
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 struct Record {
     CUcontext context = nullptr;
@@ -209,7 +212,18 @@ bool enqueued_in_own(unsigned slot) noexcept {
     }
 }
 
-CUresult wait_for(Record& r) noexcept {
+// CUDA_ERROR_NOT_READY: not by then.
+CUresult wait_for_event(CUevent event, Clock::time_point end) noexcept {
+    if (end == Clock::time_point::max()) return driver.cuEventSynchronize(event);
+    constexpr std::chrono::microseconds kNap{20};
+    for (;;) {
+        const auto result = driver.cuEventQuery(event);
+        if (result != CUDA_ERROR_NOT_READY || Clock::now() >= end) return result;
+        nap(kNap);
+    }
+}
+
+CUresult wait_for(Record& r, Clock::time_point end) noexcept {
     std::unique_lock lock(r.lock);
     if (!r.outstanding()) return CUDA_SUCCESS;
     ContextScope scope(r.context);
@@ -223,7 +237,8 @@ CUresult wait_for(Record& r) noexcept {
         // may be recorded again meanwhile: then it covers more.
         const auto event = r.event;
         lock.unlock();
-        result = twice([&] { return driver.cuEventSynchronize(event); });
+        result = twice([&] { return wait_for_event(event, end); });
+        if (result == CUDA_ERROR_NOT_READY) return result;
         lock.lock();
         if (!r.outstanding()) return CUDA_SUCCESS;  // its context went, or somebody else saw the end
     }
@@ -280,11 +295,11 @@ std::uint64_t InFlight::work() const noexcept {
     return sum;
 }
 
-CUresult InFlight::wait() noexcept {
+CUresult InFlight::wait_until(Clock::time_point end) noexcept {
     auto first = CUDA_SUCCESS;
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
         if (!r->outstanding()) continue;
-        const auto result = wait_for(*r);
+        const auto result = wait_for(*r, end);
         if (first == CUDA_SUCCESS) first = result;
     }
     return first;
@@ -310,8 +325,8 @@ bool InFlight::idle() noexcept {
 
 bool InFlight::idle_after_wait() noexcept {
     constexpr std::chrono::microseconds kPatience{20};
-    for (const auto end = std::chrono::steady_clock::now() + kPatience; !idle();) {
-        if (std::chrono::steady_clock::now() >= end) return false;
+    for (const auto end = Clock::now() + kPatience; !idle();) {
+        if (Clock::now() >= end) return false;
     }
     return true;
 }

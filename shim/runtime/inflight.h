@@ -13,6 +13,7 @@
 #include <cuda.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 #include "shim/base/room.h"
@@ -44,7 +45,9 @@ public:
 
     // Waits until everything enqueued before the call has finished. The first error is returned, all the same after
     // trying every stream. Called without block locks, outside host callbacks.
-    CUresult wait() noexcept;
+    CUresult wait() noexcept { return wait_until(std::chrono::steady_clock::time_point::max()); }
+    // CUDA_ERROR_NOT_READY: some has not by then.
+    CUresult wait_until(std::chrono::steady_clock::time_point end) noexcept;
     // Whether nothing is outstanding, as far as events tell without waiting.
     bool idle() noexcept;
     // The same after the program has waited, with the patience that the device needs to say so: events recorded only

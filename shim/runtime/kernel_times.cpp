@@ -9,12 +9,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <cstdlib>
 #include <mutex>
 #include <set>
 #include <string>
 
+#include "shim/base/errno_kept.h"
 #include "shim/base/spin_lock.h"
 #include "shim/base/thread.h"
 #include "shim/runtime/process.h"
@@ -88,13 +88,12 @@ public:
         static const auto device_part = trace::ticks_in(kDevicePart);
         const auto took = ticks::look() - begin_;
         pay(payer_ == By::Host ? took : took + device_part);
-        errno = errno_;
     }
     Bill(const Bill&) = delete;
     Bill& operator=(const Bill&) = delete;
 
 private:
-    const int errno_ = errno;
+    const ErrnoKept kept_;
     const std::uint64_t begin_ = ticks::look();
     const By payer_;
 };

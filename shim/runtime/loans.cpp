@@ -3,7 +3,6 @@
 #include "shim/runtime/loans.h"
 
 #include <sys/mman.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +11,7 @@
 #include <mutex>
 
 #include "shim/base/spin_lock.h"
+#include "shim/base/waiting.h"
 
 namespace hpe {
 
@@ -87,8 +87,7 @@ Loan* lock(std::size_t place) noexcept {
             if (loan.object == nullptr) return nullptr;
             if (loan.object->block(loan.block).try_lock()) return &loan;
         }
-        const timespec nap{0, 20'000};
-        nanosleep(&nap, nullptr);
+        nap(std::chrono::microseconds(20));
     }
 }
 

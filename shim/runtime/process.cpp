@@ -12,6 +12,7 @@
 
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
+#include "shim/base/waiting.h"
 #include "shim/runtime/coherence.h"
 #include "shim/runtime/helper.h"
 #include "shim/runtime/options.h"
@@ -77,7 +78,7 @@ bool first_use() noexcept {
         if (seen == Phase::On) return true;
         if (seen == Phase::Off) return false;
         if (seen == Phase::Unknown && phase.compare_exchange_strong(seen, Phase::Reading)) break;
-        phase.wait(Phase::Reading, std::memory_order_acquire);
+        wait_while(phase, Phase::Reading);
     }
     const bool on = read_options();
     if (on) active.store(true, std::memory_order_release);

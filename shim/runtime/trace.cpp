@@ -8,8 +8,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <new>
+
+#include "shim/base/errno_kept.h"
 
 namespace hpe::trace {
 
@@ -47,7 +48,7 @@ thread_local constinit Place place __attribute__((tls_model("initial-exec")));
 
 Chunk* new_chunk(std::size_t bytes) noexcept {
     if (full.load(std::memory_order_relaxed)) return nullptr;
-    const int saved = errno;
+    const ErrnoKept kept;
     void* memory = MAP_FAILED;
     if (taken.fetch_add(bytes, std::memory_order_relaxed) + bytes <= kMostBytes) {
         // The pages at once: to be given them one by one, each at its first touch, costs more than all else here.
@@ -55,7 +56,6 @@ Chunk* new_chunk(std::size_t bytes) noexcept {
     }
     if (memory == MAP_FAILED) {
         full.store(true, std::memory_order_relaxed);
-        errno = saved;
         return nullptr;
     }
     auto* chunk = new (memory) Chunk;
@@ -65,7 +65,6 @@ Chunk* new_chunk(std::size_t bytes) noexcept {
     chunk->next = chunks.load(std::memory_order_relaxed);
     while (!chunks.compare_exchange_weak(chunk->next, chunk, std::memory_order_release)) {
     }
-    errno = saved;
     return chunk;
 }
 

@@ -132,3 +132,37 @@ TEST_CASE("a fault gets in although a thread launches without a pause") {
     launcher.join();
     SUCCEED("every fault entered");
 }
+
+TEST_CASE("a fault that cannot get in lets launches in, also without slots, and gets in when they have left") {
+    for (const unsigned inside : {1u, Room::kSlots + 1}) {
+        Room room;
+        std::vector<unsigned> slots;
+        for (unsigned i = 0; i < inside; ++i) slots.push_back(room.enter_launch());
+        CHECK_FALSE(room.enter_fault(1));
+        std::atomic<bool> entered{false};
+        std::thread fault([&] {
+            FaultInRoom in(room);
+            entered = true;
+        });
+        for (int i = 0; i < 20; ++i) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            std::thread([&] { LaunchInRoom in(room); }).join();
+        }
+        CHECK_FALSE(entered);
+        for (const auto slot : slots) room.leave_launch(slot);
+        fault.join();
+        CHECK(room.enter_fault(1));
+        room.leave_fault();
+    }
+}
+
+TEST_CASE("of many faults that cannot get in none keeps the others' launches out") {
+    Room room;
+    const auto slot = room.enter_launch();
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) threads.emplace_back([&] { FaultInRoom in(room); });
+    for (int i = 0; i < 10; ++i) std::thread([&] { LaunchInRoom in(room); }).join();
+    room.leave_launch(slot);
+    for (auto& thread : threads) thread.join();
+    CHECK_FALSE(room.launches_inside());
+}

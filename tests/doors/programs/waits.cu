@@ -2,6 +2,7 @@
 // A CPU access waits for a kernel that waits for a flag, which another thread raises after a call of its own.
 // And it does so for kernels in streams that cannot be asked, since others are captured.
 #include <chrono>
+#include <memory>
 #include <thread>
 
 #include "swept.h"
@@ -80,6 +81,79 @@ void destroys_stream() {
         CHECK(cudaStreamDestroy(held.s));
         held.s = nullptr;
     });
+}
+
+// The access waits for a copy of another thread, which waits for the device.
+void launches_beside_copy() {
+    Swept a;
+    Stream first, held, other;
+    Flag before, flag;
+    std::vector<Word> copied(std::size_t{2} << 20);
+    Word* from = nullptr;
+    CHECK(cudaMalloc(&from, copied.size() * sizeof(Word)));
+    CHECK(cudaMemset(from, 0, copied.size() * sizeof(Word)));
+    a.kernel(1, first.s);
+    fill<<<1, 32, 0, other.s>>>(from, 32);
+    CHECK(cudaMemcpyAsync(copied.data(), from, copied.size() * sizeof(Word), cudaMemcpyDeviceToHost, held.s));
+    CHECK(cudaDeviceSynchronize());
+    before.lower();
+    before.waited_for_in(first.s);
+    a.kernel(2, first.s);
+    std::thread reader([&] { a.read(77); });
+    pause();
+    flag.lower();
+    flag.waited_for_in(held.s);
+    std::thread copier([&] {
+        CHECK(cudaMemcpyAsync(copied.data(), from, copied.size() * sizeof(Word), cudaMemcpyDeviceToHost, held.s));
+    });
+    pause();
+    before.raise();
+    pause();
+    fill<<<1, 32, 0, other.s>>>(from, 32);
+    CHECK(cudaGetLastError());
+    flag.raise();
+    reader.join();
+    copier.join();
+    CHECK(cudaDeviceSynchronize());
+    a.read(0, a.size());
+    CHECK(cudaFree(from));
+}
+
+// Some thread of many always has a kernel that waits for its next launch.
+void launches_of_many() {
+    constexpr int kThreads = 3, kRounds = 40;
+    Swept a;
+    Word* any = nullptr;
+    CHECK(cudaMalloc(&any, 32 * sizeof(Word)));
+    fill<<<1, 32>>>(any, 32);
+    std::vector<std::unique_ptr<Flag>> flags;
+    for (int t = 0; t < kThreads; ++t) flags.push_back(std::make_unique<Flag>());
+    std::atomic<int> at_work{kThreads};
+    std::vector<std::thread> threads;
+    for (auto& flag : flags) {
+        threads.emplace_back([&at_work, any, &flag = *flag] {
+            const Stream held, other;
+            for (int round = 0; round < kRounds; ++round) {
+                flag.lower();
+                flag.waited_for_in(held.s);
+                std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                fill<<<1, 32, 0, other.s>>>(any, 32);
+                CHECK(cudaGetLastError());
+                flag.raise();
+                CHECK(cudaStreamSynchronize(held.s));
+            }
+            --at_work;
+        });
+    }
+    const Stream own;
+    for (Word round = 0; at_work != 0; ++round) {
+        a.kernel(round, own.s);
+        CHECK(cudaStreamSynchronize(own.s));
+        a.read(77);
+    }
+    for (auto& thread : threads) thread.join();
+    a.read(0, a.size());
+    CHECK(cudaFree(any));
 }
 
 // A thread captures a stream that the legacy one waits for, until it is told to end.
@@ -163,7 +237,11 @@ void own_streams_before_capture() {
     for (auto& thread : threads) thread.join();
 }
 
-constexpr Case cases[] = {CASE(begins_capture), CASE(destroys_stream), CASE(own_streams_beside_capture),
+constexpr Case cases[] = {CASE(begins_capture),
+                          CASE(destroys_stream),
+                          CASE(launches_beside_copy),
+                          CASE(launches_of_many),
+                          CASE(own_streams_beside_capture),
                           CASE(own_streams_before_capture)};
 
 }  // namespace
