@@ -156,7 +156,7 @@ private:
     void use_huge_pages(const Run& run) noexcept;
     CUresult bring(const Run& run, Event event, State next, bool unordered, std::size_t& fetched) noexcept;
     bool lock_if_missing(Object& object, std::uint32_t index) const noexcept;
-    std::uint32_t open_arrived(Object& object, const Stretch& stretch) noexcept;
+    std::uint32_t open_arrived(Object& object, const Stretch& stretch, std::size_t& fetched) noexcept;
     void fetch_ahead(Object& object, const Stretch& stretch) noexcept;
     bool coarsen(Object& object, std::uint32_t serial, bool unordered) noexcept;
     bool bring_whole(Object& object, std::uint32_t count, bool unordered) noexcept;

@@ -229,7 +229,6 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
         return coarsen(object, serial, false);
     }
     if (run.count > 1) map_pages(run);
-    count_fault(object, access, fetched, traced);
     std::uint32_t newly_valid = 0;
     for (auto i = run.first; i < run.end(); ++i) newly_valid += !valid_on_host(run.state(i)) && valid_on_host(next);
     if (newly_valid != 0) became_valid(object, newly_valid);
@@ -241,18 +240,18 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
         protocol_->dirtied({&object, serial, run.first, run.count}, again, plan);
         for (const auto& victim : plan) evict(victim);
     }
-    if (!sweeping) return true;
     if (reach.scattered) {
         object.scatter.opened(run.count);
         if (run.count > 1) thread_sweeps.opened(run.count);
-        return true;
+    } else if (sweeping) {
+        const auto opened = reach.open.contiguous() ? run.count : open_arrived(object, reach.open, fetched);
+        if (opened < reach.open.count) {
+            thread_sweeps.opened(opened);
+        } else if (reach.ahead.count != 0) {
+            fetch_ahead(object, reach.ahead);
+        }
     }
-    const auto opened = reach.open.contiguous() ? run.count : open_arrived(object, reach.open);
-    if (opened < reach.open.count) {
-        thread_sweeps.opened(opened);
-    } else if (reach.ahead.count != 0) {
-        fetch_ahead(object, reach.ahead);
-    }
+    count_fault(object, access, fetched, traced);
     return true;
 }
 
@@ -401,8 +400,8 @@ bool Coherence::lock_if_missing(Object& object, std::uint32_t index) const noexc
 }
 
 // Of a strided sweep: what was sent for ahead is opened for reading. Returns how many blocks of the stretch are open,
-// its first included.
-std::uint32_t Coherence::open_arrived(Object& object, const Stretch& stretch) noexcept {
+// its first included; `fetched`: with the bytes that were.
+std::uint32_t Coherence::open_arrived(Object& object, const Stretch& stretch, std::size_t& fetched) noexcept {
     const auto work = in_flight.work();
     std::uint32_t opened = 1;
     for (; opened < stretch.count; ++opened) {
@@ -411,7 +410,10 @@ std::uint32_t Coherence::open_arrived(Object& object, const Stretch& stretch) no
         if (!lock_if_missing(object, index)) break;
         const bool arrived =
             block.expected() && read_ahead::settle(object, index, 1, work) == CUDA_SUCCESS && block.take_expected();
-        if (arrived) read_ahead::used(object, index);
+        if (arrived) {
+            read_ahead::used(object, index);
+            fetched += object.bytes_of(index);
+        }
         const auto next = protocol_->on(block.peek().state, Event::CpuRead).next;
         const bool open =
             arrived && pager::protect(object.base + object.offset_of(index), object.bytes_of(index), next);

@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "shim/base/log.h"
+#include "shim/base/quiet_write.h"
 
 namespace hpe {
 
@@ -52,7 +53,8 @@ int open_output(const std::string& path) noexcept {
 
 bool write_all(int fd, std::string_view text) noexcept {
     while (!text.empty()) {
-        const auto n = ::write(fd, text.data(), text.size());
+        const iovec rest{const_cast<char*>(text.data()), text.size()};
+        const auto n = quiet_writev(fd, &rest, 1);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return false;
         text.remove_prefix(static_cast<std::size_t>(n));

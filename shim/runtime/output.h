@@ -13,6 +13,7 @@ namespace hpe {
 std::string path_of_output(std::string destination);
 // An empty file at that path, for writing; the caller closes it.
 int open_output(const std::string& path) noexcept;
+// No signal ends the process.
 bool write_all(int fd, std::string_view text) noexcept;
 
 // Appends a string of JSON, which is UTF-8. A path, a symbol or a thread's name may hold any byte: one that is part of

@@ -356,6 +356,12 @@ void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept 
     object.traffic.to_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
     object.traffic.to_host_transfers.fetch_add(transfers, std::memory_order_relaxed);
     if (result == CUDA_SUCCESS) return traced.done();
+    // Blocks that nothing was sent for are not wasted.
+    for (std::uint32_t i = 0; i < window->stretch.count; ++i) {
+        const auto size = object.bytes_of(window->at(i));
+        if (bytes == 0) object.block(window->at(i)).take_expected();
+        bytes -= std::min(bytes, size);
+    }
     // What has been sent for already must not arrive later: without an end the window stays, and whoever needs one of
     // its blocks waits again.
     window->work = kNothing;

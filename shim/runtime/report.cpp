@@ -69,6 +69,16 @@ Counts read(const Traffic& t) {
             t.evictions.load(),           t.ahead_used_bytes.load(),  t.ahead_wasted_bytes.load()};
 }
 
+// Of an object that still lives. What is on its way to the host now, or has arrived, nobody will have asked for.
+Counts read_at_end(Object& object) {
+    auto counts = read(object.traffic);
+    const auto blocks = object.shadowed.load(std::memory_order_acquire) ? object.blocks() : 0;
+    for (std::uint32_t i = 0; i < blocks; ++i) {
+        if (object.block(i).expected()) counts.ahead_wasted_bytes += object.bytes_of(i);
+    }
+    return counts;
+}
+
 void collect(State& s, const Line& line) {
     s.total.add(line.counts);
     if (!line.counts.any()) return;
@@ -198,8 +208,8 @@ void write() noexcept {
     auto& s = state();
     if (s.destination.empty() || s.written) return;
     s.written = true;
-    for (const Object* object : live_objects::all()) {
-        collect(s, {object->report_id, object->base, object->requested_size, read(object->traffic)});
+    for (Object* object : live_objects::all()) {
+        collect(s, {object->report_id, object->base, object->requested_size, read_at_end(*object)});
     }
     std::sort(s.lines.begin(), s.lines.end(), [](const Line& a, const Line& b) { return a.id < b.id; });
     const auto objects = added.load();

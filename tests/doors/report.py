@@ -106,6 +106,29 @@ with tempfile.TemporaryDirectory() as folder:
     blocks = -(-400000 // 65536)
     if share != {"sites::read_all": (2 * blocks, 2 * 401408), "sites::read_first": (1, 65536), "write_first": (1, 0)}:
         compare.problem(f"shares of the call sites: {share}")
+    # What was fetched ahead for a site is brought by it once it is used.
+    def strided(**variables):
+        got = soft.run([small, "plain", "strided"], HPE_REPORT=folder / "strided.json", **variables)
+        if got[0] != 0 and variables:
+            return None  # it could do without none of those that were refused
+        if got[:2] != soft.run([small, "copy", "strided"], preload=False)[:2]:
+            compare.problem(f"strided {variables}: {got}")
+        report = json.loads((folder / "strided.json").read_text())
+        check_sites(report)
+        total = report["total"]
+        brought = sum(site["bytes_to_host"] for site in report["call_sites"])
+        if brought != total["bytes_to_host"] - total["bytes_ahead_wasted"]:
+            compare.problem(f"strided {variables}: the sites brought {brought} of {total}")
+        return total
+    all_well = strided()
+    if all_well["bytes_ahead_used"] < all_well["bytes_to_host"] / 4:
+        compare.problem(f"strided: not fetched ahead: {all_well}")
+    # Fetches that the driver refuses, some of which were ahead. Nothing was wasted that did not move.
+    sent = all_well["transfers_to_host"]
+    survived = [strided(HPE_SOFT_FAIL=f"cuMemcpyDtoHAsync:{n}:1,cuMemcpyDtoHAsync:{n + 1}:1")
+                for n in range(1, sent, max(1, sent // 16))]
+    if sum(total is not None for total in survived) < 4:
+        compare.problem(f"strided, with fetches that were refused: {survived}")
     # Nothing that the CPU touches: nothing moves.
     run("device_only", HPE_REPORT=folder / "only.json")
     report = json.loads((folder / "only.json").read_text())
@@ -138,6 +161,19 @@ with tempfile.TemporaryDirectory() as folder:
         said = run("work", HPE_REPORT=place)
         if said.count("\n") != 1 or f"hpe: cannot write the report to {place}: " not in said:
             compare.problem(f"{place}: {said}")
+
+    # A file above the limit, and a pipe that nobody reads: no signal ends the program.
+    said = run("limited", HPE_REPORT=folder / "long.json")
+    if said.count("\n") != 1 or f"hpe: cannot write the report to {folder / 'long.json'}: " not in said:
+        compare.problem(f"a file above the limit: {said}")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with subprocess.Popen([small, "plain", "work"], stdout=subprocess.PIPE, stderr=writing,
+                          env=soft.environment(HPE_REPORT="-", HPE_LOG="debug")) as program:
+        out = program.communicate(timeout=60)[0]
+    os.close(writing)
+    if (program.returncode, out) != soft.run([small, "copy", "work"], preload=False)[:2]:
+        compare.problem(f"a report to a pipe that nobody reads: {program.returncode} {out}")
 
 said = run("work", HPE_LOG="debug")
 counts = dict(re.findall(r"hpe: (cu\w+) passed through (\d+) times", said))

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A short program for the tests of options and reports: `small FORM work` uses two arrays, `small FORM idle` no CUDA at
 // all, `small FORM device_only` CUDA, but nothing that the CPU touches, `small FORM sites` touches from three functions
-// whose shares are known.
+// whose shares are known, `small FORM strided` reads one word in 160,000 bytes.
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "program.h"
@@ -49,6 +50,16 @@ static void sites_of_faults(int, char**) {
     }
     say("%u wrong\n", wrong);
 }
+static void strided(int, char**) {
+    Data data(4u << 20);
+    unsigned wrong = 0;
+    for (int round = 0; round < 2; ++round) {
+        data.launch();
+        CHECK(cudaDeviceSynchronize());
+        for (unsigned i = 0; i < data.count; i += 40000) wrong += data.get(i) != data.model[i];
+    }
+    say("%u wrong\n", wrong);
+}
 // The child of a process that used CUDA writes no report.
 static void forked(int, char**) {
     Data data(3000);
@@ -56,6 +67,13 @@ static void forked(int, char**) {
     const pid_t child = fork();
     if (child == 0) std::exit(0);
     waitpid(child, nullptr, 0);
+}
+// From here on its files may not grow beyond 100 bytes.
+static void limited(int, char**) {
+    Data data(3000);
+    say("%u wrong\n", data.work(1));
+    const rlimit most{100, 100};
+    setrlimit(RLIMIT_FSIZE, &most);
 }
 static void before_cuda(int, char**) {
     say("not lost\n");
@@ -67,6 +85,7 @@ static void before_cuda(int, char**) {
 
 int main(int argc, char** argv) {
     static const Case cases[] = {
-        {"work", work}, {"idle", idle}, {"device_only", device_only}, {"sites", sites_of_faults}, {"forked", forked}, {"before_cuda", before_cuda}};
+        {"work", work},       {"idle", idle},       {"device_only", device_only}, {"sites", sites_of_faults},
+        {"strided", strided}, {"limited", limited}, {"forked", forked},           {"before_cuda", before_cuda}};
     return run_case(cases, argc, argv);
 }

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+// Waiting: until the value has changed, and errno stays as the program left it.
+#include "shim/base/waiting.h"
+
+#include <cerrno>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "shim/base/spin_lock.h"
+#include "tests/unit/catch.h"
+
+namespace {
+
+constexpr int kErrno = 4711;
+
+}  // namespace
+
+TEST_CASE("who waits for a value sees it change, and no other errno") {
+    std::atomic<unsigned> turn{0};
+    std::atomic<int> wrong{0};
+    const auto play = [&](unsigned mine) {
+        errno = kErrno;
+        for (unsigned round = 0; round < 20000; ++round) {
+            for (auto seen = turn.load(); seen % 2 != mine; seen = turn.load()) hpe::wait_while(turn, seen);
+            if (errno != kErrno) ++wrong;
+            ++turn;
+            turn.notify_one();
+        }
+    };
+    std::thread other(play, 1);
+    play(0);
+    other.join();
+    CHECK(turn == 40000);
+    CHECK(wrong == 0);
+}
+
+TEST_CASE("a lock that others hold keeps them apart, and changes no errno") {
+    hpe::SpinLock lock;
+    int inside = 0, wrong = 0;
+    std::atomic<int> changed{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&] {
+            errno = kErrno;
+            for (int round = 0; round < 20000; ++round) {
+                const std::scoped_lock hold(lock);
+                wrong += inside++ != 0;
+                --inside;
+                if (errno != kErrno) ++changed;
+            }
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    CHECK(wrong == 0);
+    CHECK(changed == 0);
+}
+
+TEST_CASE("a nap that a signal may cut short changes no errno") {
+    errno = kErrno;
+    hpe::nap(std::chrono::microseconds(1));
+    hpe::nap(std::chrono::nanoseconds(0));
+    CHECK(errno == kErrno);
+}
