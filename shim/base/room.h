@@ -172,9 +172,8 @@ private:
         std::uint32_t left_ = 0;
     };
     std::atomic<std::uint32_t> word_{0};
-    std::atomic<std::uint32_t> claims_{0};  // beside what a launch looks at anyway
-    std::atomic<std::uint32_t> generation_{
-        0};  // moves when the room empties while somebody waits, or who waits gives up
+    std::atomic<std::uint32_t> claims_{0};      // beside what a launch looks at anyway
+    std::atomic<std::uint32_t> generation_{0};  // moves when the room empties while somebody waits, or gives up waiting
     std::array<Slot, kSlots> slots_;
 };
 

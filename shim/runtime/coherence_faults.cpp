@@ -114,18 +114,17 @@ CUresult Coherence::wait_in_order() noexcept {
     // A context that is lost does nothing any more, and the others go on.
     const auto but_lost = [](CUresult result) { return lost_context(result) ? CUDA_SUCCESS : result; };
     constexpr int kPatience = 8;  // then threads that launch without pause have to let us in
-    Clock::duration longest = std::chrono::milliseconds(1);
     for (int attempt = 0;; ++attempt) {
         const auto work = in_flight.work();
         const auto begin = Clock::now();
         const auto waited = but_lost(in_flight.wait());
-        longest = std::max(longest, Clock::now() - begin);
+        const auto took = std::max<Clock::duration>(Clock::now() - begin, std::chrono::milliseconds(1));
         room_.enter_fault();
         if (in_flight.work() == work || waited != CUDA_SUCCESS) return waited;
         if (attempt >= kPatience) {
             // As long as what such threads keep enqueued takes: more may be waiting for the very launches that are kept
             // out.
-            const auto last = but_lost(in_flight.wait_until(Clock::now() + 2 * longest));
+            const auto last = but_lost(in_flight.wait_until(Clock::now() + 2 * took));
             if (last != CUDA_ERROR_NOT_READY) return last;
         }
         room_.leave_fault();
