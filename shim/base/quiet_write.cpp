@@ -21,19 +21,16 @@ ssize_t quiet_writev(int fd, const iovec* parts, int count) noexcept {
     if (SignalsBlocked::real_sigmask(SIG_BLOCK, &both, &before) != 0) return writev(fd, parts, count);
     sigpending(&pending);
     const auto written = writev(fd, parts, count);
-    if (written < 0 && (errno == EPIPE || errno == EFBIG)) {
-        const ErrnoKept kept;
-        const int signal = errno == EPIPE ? SIGPIPE : SIGXFSZ;
-        if (sigismember(&pending, signal) == 0) {  // else it is the program's
-            sigset_t one;
-            sigemptyset(&one);
-            sigaddset(&one, signal);
-            const timespec now{0, 0};
-            // The system call itself: sigtimedwait is a cancellation point.
-            constexpr unsigned long kernel_set_bytes = 8;
-            syscall(SYS_rt_sigtimedwait, &one, nullptr, &now, kernel_set_bytes);
-        }
+    const ErrnoKept kept;
+    // Those that were pending before are the program's. After a write of a part, too: the pipe's reader may have gone
+    // in the middle of it.
+    for (const int signal : {SIGPIPE, SIGXFSZ}) {
+        if (sigismember(&pending, signal) != 0) sigdelset(&both, signal);
     }
+    const timespec now{0, 0};
+    // The system call itself: sigtimedwait is a cancellation point.
+    constexpr unsigned long kernel_set_bytes = 8;
+    if (sigisemptyset(&both) == 0) syscall(SYS_rt_sigtimedwait, &both, nullptr, &now, kernel_set_bytes);
     SignalsBlocked::real_sigmask(SIG_SETMASK, &before, nullptr);
     return written;
 }

@@ -114,12 +114,6 @@ bool Room::enter(Group group, Patience* patience) noexcept {
     }
 }
 
-void Room::leave_slow() noexcept {
-    const auto word = word_.load(std::memory_order_acquire);
-    if ((word & (count_mask(Group::Launches) | count_mask(Group::Faults))) != 0) return;  // the last one wakes
-    wake();
-}
-
 void Room::wake() noexcept {
     generation_.fetch_add(1, std::memory_order_release);
     generation_.notify_all();

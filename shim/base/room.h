@@ -122,11 +122,14 @@ private:
     bool enter_fault(Patience& patience, Stay& stay) noexcept;
     // False: the patience, if there is any, is at its end, and all who wait have been told to look again.
     bool enter(Group group, Patience* patience) noexcept;
+    // The last one wakes all who wait. Whether it was the last only this one subtraction tells: who enters after it
+    // takes its group's mark away, though others of the group are asleep.
     void leave(Group group) noexcept {
         const auto before = word_.fetch_sub(one(group), std::memory_order_release);
-        if ((before & (waiting(Group::Launches) | waiting(Group::Faults))) != 0) leave_slow();
+        constexpr auto inside = count_mask(Group::Launches) | count_mask(Group::Faults);
+        constexpr auto awaited = waiting(Group::Launches) | waiting(Group::Faults);
+        if ((before & awaited) != 0 && (before & inside) == one(group)) wake();
     }
-    void leave_slow() noexcept;
     void wake() noexcept;
     unsigned enter_launch_slow(Where where) noexcept;
     void leave_launch_slow() noexcept;

@@ -17,6 +17,7 @@
 #include "shim/runtime/engine.h"
 #include "shim/runtime/helper.h"
 #include "shim/runtime/inflight.h"
+#include "shim/runtime/kept_out.h"
 #include "shim/runtime/loans.h"
 #include "shim/runtime/pager.h"
 #include "shim/runtime/read_ahead.h"
@@ -79,6 +80,8 @@ std::uint32_t blocks_in_huge_page(const Object& object) noexcept {
     return fit ? static_cast<std::uint32_t>(Arena::kChunk / block) : 1;
 }
 
+constinit KeptOut kept_out;
+
 }  // namespace
 
 // Neighbouring blocks of an object, locked.
@@ -109,21 +112,23 @@ struct Coherence::Run {
 // left only to wait, since a launch of another thread must not wait for a kernel.
 // In the room on return. An error: the device may still be writing.
 CUresult Coherence::wait_in_order() noexcept {
-    using Clock = std::chrono::steady_clock;
+    using Clock = KeptOut::Clock;
     const trace::Span span(trace::Kind::Wait, "wait for device work");
     // A context that is lost does nothing any more, and the others go on.
     const auto but_lost = [](CUresult result) { return lost_context(result) ? CUDA_SUCCESS : result; };
     constexpr int kPatience = 8;  // then threads that launch without pause have to let us in
+    constexpr std::chrono::milliseconds kShortest{1};
     for (int attempt = 0;; ++attempt) {
         const auto work = in_flight.work();
-        const auto begin = Clock::now();
+        const auto begin = Clock::now() - kept_out.total();
         const auto waited = but_lost(in_flight.wait());
-        const auto took = std::max<Clock::duration>(Clock::now() - begin, std::chrono::milliseconds(1));
+        const auto took = std::max<Clock::duration>(Clock::now() - kept_out.total() - begin, kShortest);
         room_.enter_fault();
         if (in_flight.work() == work || waited != CUDA_SUCCESS) return waited;
         if (attempt >= kPatience) {
             // As long as what such threads keep enqueued takes: more may be waiting for the very launches that are kept
             // out.
+            const KeptOut::Scope keeping(kept_out);
             const auto last = but_lost(in_flight.wait_until(Clock::now() + 2 * took));
             if (last != CUDA_ERROR_NOT_READY) return last;
         }

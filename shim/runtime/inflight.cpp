@@ -278,10 +278,14 @@ CUcontext context_if_current(CUstream stream) noexcept {
 }
 
 void InFlight::enqueued(CUstream stream, Flavour flavour, unsigned slot) noexcept {
-    const bool own = capturing_anywhere() && named(stream, flavour) == CU_STREAM_PER_THREAD;
-    if (own && enqueued_in_own(slot)) return;
-    Record* r = own ? nullptr : record_for(stream);
+    const bool own = named(stream, flavour) == CU_STREAM_PER_THREAD;
+    const auto beside_capture = [&] { return own && capturing_anywhere() && enqueued_in_own(slot); };
+    if (beside_capture()) return;
+    Record* r = record_for(stream);
     (r != nullptr ? r->enqueued : unrecorded_).add(slot);
+    // Again, for a capture that began meanwhile and did not wait until this was counted (begin_capture).
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (own && capturing_anywhere()) r = beside_capture() ? r : nullptr;
     if (r != nullptr) return;
     // Nothing would wait for this work later.
     twice([&] { return driver.cuStreamSynchronize(named(stream, flavour)); });
@@ -300,7 +304,9 @@ CUresult InFlight::wait_until(Clock::time_point end) noexcept {
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
         if (!r->outstanding()) continue;
         const auto result = wait_for(*r, end);
-        if (first == CUDA_SUCCESS) first = result;
+        // Above all errors: of what is still under way nothing else may be said.
+        if (first == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) first = result;
+        if (result == CUDA_ERROR_NOT_READY) break;
     }
     return first;
 }
@@ -426,8 +432,12 @@ void InFlight::capture_began(CUstream origin, Flavour flavour) noexcept {
 void InFlight::capture_ended(CUstream origin, Flavour flavour) noexcept {
     const std::scoped_lock lock(captures_mutex);
     const auto same = [&](const Capture& c) { return c.origin == named(origin, flavour); };
+    const auto context = context_of(named(origin, flavour));
     auto& all = captures();
-    const auto found = std::find_if(all.begin(), all.end(), same);
+    // Default streams of several contexts have one name.
+    auto found =
+        std::find_if(all.begin(), all.end(), [&](const Capture& c) { return same(c) && c.context == context; });
+    if (found == all.end()) found = std::find_if(all.begin(), all.end(), same);
     if (found == all.end()) return;
     all.erase(found);
     captures_.fetch_sub(1, std::memory_order_relaxed);

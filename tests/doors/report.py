@@ -6,14 +6,17 @@ HPE_REPORT as text and as JSON, its call sites, with %p, of a program whose name
 written, and the counts of HPE_LOG=debug. And that a launch whose arguments lie in an object traps nowhere but where a
 kernel has written them, once: they are brought before the driver reads them, with its locks held.
 """
+import fcntl
 import json
 import os
 import pathlib
 import re
+import select
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 import compare
 import soft
@@ -172,8 +175,22 @@ with tempfile.TemporaryDirectory() as folder:
                           env=soft.environment(HPE_REPORT="-", HPE_LOG="debug")) as program:
         out = program.communicate(timeout=60)[0]
     os.close(writing)
-    if (program.returncode, out) != soft.run([small, "copy", "work"], preload=False)[:2]:
+    as_always = soft.run([small, "copy", "work"], preload=False)[:2]
+    if (program.returncode, out) != as_always:
         compare.problem(f"a report to a pipe that nobody reads: {program.returncode} {out}")
+    # One that is read no more in the middle of a write.
+    os.mkfifo(folder / "pipe.json")
+    reading = os.open(folder / "pipe.json", os.O_RDONLY | os.O_NONBLOCK)
+    fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, 4096)
+    with subprocess.Popen([small, "plain", "work"], stdout=subprocess.PIPE,
+                          env=soft.environment(HPE_TRACE=folder / "pipe.json")) as program:
+        select.select([reading], [], [], 60)
+        taken = len(os.read(reading, 4096))
+        time.sleep(0.3)  # more has been written, and waits
+        os.close(reading)
+        out = program.communicate(timeout=60)[0]
+    if (program.returncode, out) != as_always or taken != 4096:
+        compare.problem(f"a timeline to a pipe that is closed early: {program.returncode} {out}, {taken} bytes read")
 
 said = run("work", HPE_LOG="debug")
 counts = dict(re.findall(r"hpe: (cu\w+) passed through (\d+) times", said))

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <thread>
 #include <vector>
@@ -163,6 +164,27 @@ TEST_CASE("of many faults that cannot get in none keeps the others' launches out
     for (int t = 0; t < 4; ++t) threads.emplace_back([&] { FaultInRoom in(room); });
     for (int i = 0; i < 10; ++i) std::thread([&] { LaunchInRoom in(room); }).join();
     room.leave_launch(slot);
+    for (auto& thread : threads) thread.join();
+    CHECK_FALSE(room.launches_inside());
+}
+
+TEST_CASE("nobody stays asleep in front of an empty room") {
+    constexpr int kLaunches = Room::kSlots + 7, kRounds = 1500;
+    Room room;
+    std::barrier round(kLaunches + 2);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kLaunches + 2; ++t) {
+        threads.emplace_back([&, t] {
+            for (int i = 0; i < kRounds; ++i) {
+                round.arrive_and_wait();
+                if (t < 2) {
+                    FaultInRoom in(room);
+                } else {
+                    LaunchInRoom in(room);
+                }
+            }
+        });
+    }
     for (auto& thread : threads) thread.join();
     CHECK_FALSE(room.launches_inside());
 }

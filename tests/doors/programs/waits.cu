@@ -119,10 +119,10 @@ void launches_beside_copy() {
     CHECK(cudaFree(from));
 }
 
-// Some thread of many always has a kernel that waits for its next launch.
+// Some thread of many always has a kernel that waits for its next launch, while many others wait for what they
+// launched.
 void launches_of_many() {
-    constexpr int kThreads = 3, kRounds = 40;
-    Swept a;
+    constexpr int kThreads = 6, kRounds = 40, kReaders = 8;
     Word* any = nullptr;
     CHECK(cudaMalloc(&any, 32 * sizeof(Word)));
     fill<<<1, 32>>>(any, 32);
@@ -145,15 +145,70 @@ void launches_of_many() {
             --at_work;
         });
     }
-    const Stream own;
-    for (Word round = 0; at_work != 0; ++round) {
-        a.kernel(round, own.s);
-        CHECK(cudaStreamSynchronize(own.s));
-        a.read(77);
+    for (int t = 0; t < kReaders; ++t) {
+        threads.emplace_back([&at_work] {
+            Swept a(1 << 14);
+            const Stream own;
+            for (Word round = 0; at_work != 0; ++round) {
+                a.kernel(round, own.s);
+                CHECK(cudaStreamSynchronize(own.s));
+                a.read(77);
+            }
+            a.read(0, a.size());
+        });
     }
     for (auto& thread : threads) thread.join();
-    a.read(0, a.size());
     CHECK(cudaFree(any));
+}
+
+__global__ void faults(Word* nowhere) { *nowhere = 1; }
+__global__ void set_slowly(Word* data, Word value, int steps) {
+    Word sum = 0;
+    for (int i = 0; i < steps; ++i) sum += *static_cast<volatile Word*>(data + 64 + i % 8);
+    if (sum != 0xffffffff) data[0] = value;
+}
+
+// A context of another device is lost, for good. One thread sets the array's first word, without a pause for long;
+// another reads one that stays as it is.
+void reads_beside_lost_context() {
+    int devices = 0;
+    CHECK(cudaGetDeviceCount(&devices));
+    if (devices < 2) return;
+    Word* data = nullptr;
+    constexpr Word kNever = 512;
+    CHECK(cudaSetDevice(1));
+    CHECK(cudaMalloc(&data, 1024 * sizeof(Word)));
+    CHECK(cudaMemset(data, 0, 1024 * sizeof(Word)));
+    const Stream own;
+    set_slowly<<<1, 1, 0, own.s>>>(data, 0, 10);
+    CHECK(cudaDeviceSynchronize());
+    wrong += data[kNever] != 0;
+    CHECK(cudaSetDevice(0));
+    const auto& lost = *new Stream;  // cannot be destroyed any more
+    faults<<<1, 1, 0, lost.s>>>(reinterpret_cast<Word*>(64));
+    if (cudaDeviceSynchronize() == cudaSuccess) ++wrong;
+    CHECK(cudaSetDevice(1));
+    std::atomic<bool> stop{false};
+    std::thread setter([&] {
+        CHECK(cudaSetDevice(1));
+        Word value = 0;
+        for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+             std::chrono::steady_clock::now() < end;) {
+            for (int i = 0; i < 40; ++i) {
+                set_slowly<<<1, 1, 0, own.s>>>(data, ++value, 13000);
+                std::this_thread::sleep_for(std::chrono::microseconds(1300));
+            }
+            set_slowly<<<1, 1, 0, own.s>>>(data, ++value, 1000000);
+            CHECK(cudaStreamSynchronize(own.s));
+            wrong += *static_cast<volatile Word*>(data) != value;
+        }
+        stop = true;
+    });
+    while (!stop) {
+        wrong += static_cast<volatile Word*>(data)[kNever] != 0;
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    setter.join();
 }
 
 // A thread captures a stream that the legacy one waits for, until it is told to end.
@@ -241,6 +296,7 @@ constexpr Case cases[] = {CASE(begins_capture),
                           CASE(destroys_stream),
                           CASE(launches_beside_copy),
                           CASE(launches_of_many),
+                          CASE(reads_beside_lost_context),
                           CASE(own_streams_beside_capture),
                           CASE(own_streams_before_capture)};
 

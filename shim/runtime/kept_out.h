@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// For how long faults have kept launches out of the room to wait for the device. What another fault waits for meanwhile
+// tells nothing of the device: if it was taken for that, each would keep launches out for twice as long as the one
+// before.
+//
+// Threads: any, also inside the fault path; where several begin and end at once, a few microseconds more or less.
+// Errors: none.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+
+namespace hpe {
+
+class KeptOut {
+public:
+    using Clock = std::chrono::steady_clock;
+    class Scope {
+    public:
+        explicit Scope(KeptOut& kept) noexcept : kept_(kept) {
+            if (kept_.by_.fetch_add(1, std::memory_order_relaxed) == 0)
+                kept_.since_.store(now(), std::memory_order_relaxed);
+        }
+        ~Scope() {
+            const auto since = kept_.since_.load(std::memory_order_relaxed);
+            if (kept_.by_.fetch_sub(1, std::memory_order_relaxed) == 1) {
+                kept_.total_.fetch_add(now() - since, std::memory_order_relaxed);
+            }
+        }
+        Scope(const Scope&) = delete;
+        Scope& operator=(const Scope&) = delete;
+
+    private:
+        KeptOut& kept_;
+    };
+    // Up to now.
+    Clock::duration total() const noexcept {
+        const auto since = since_.load(std::memory_order_relaxed);
+        const auto under_way = by_.load(std::memory_order_relaxed) != 0 ? now() - since : 0;
+        return Clock::duration(total_.load(std::memory_order_relaxed) + under_way);
+    }
+
+private:
+    static Clock::rep now() noexcept { return Clock::now().time_since_epoch().count(); }
+    std::atomic<unsigned> by_{0};
+    std::atomic<Clock::rep> since_{0}, total_{0};
+};
+
+}  // namespace hpe
