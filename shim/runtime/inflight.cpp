@@ -430,14 +430,15 @@ void InFlight::capture_began(CUstream origin, Flavour flavour) noexcept {
 }
 
 void InFlight::capture_ended(CUstream origin, Flavour flavour) noexcept {
+    const auto stream = named(origin, flavour);
+    // Default streams of several contexts have one name. Another stream may be gone, and the driver is not to be asked.
+    const auto context = normal(stream) == CU_STREAM_LEGACY ? context_of(stream) : nullptr;
+    const auto same = [&](const Capture& c) {
+        return c.origin == stream && (context == nullptr || c.context == nullptr || c.context == context);
+    };
     const std::scoped_lock lock(captures_mutex);
-    const auto same = [&](const Capture& c) { return c.origin == named(origin, flavour); };
-    const auto context = context_of(named(origin, flavour));
     auto& all = captures();
-    // Default streams of several contexts have one name.
-    auto found =
-        std::find_if(all.begin(), all.end(), [&](const Capture& c) { return same(c) && c.context == context; });
-    if (found == all.end()) found = std::find_if(all.begin(), all.end(), same);
+    const auto found = std::find_if(all.begin(), all.end(), same);
     if (found == all.end()) return;
     all.erase(found);
     captures_.fetch_sub(1, std::memory_order_relaxed);
