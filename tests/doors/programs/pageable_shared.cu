@@ -322,15 +322,19 @@ static unsigned launches_come_in(cudaStream_t stream) {
             }
         });
     }
-    unsigned most = 0, changed = 0;
-    const auto begin = std::chrono::steady_clock::now();
-    while (std::chrono::steady_clock::now() - begin < std::chrono::seconds(1)) {
-        const unsigned before = copies;
-        errno = 77;
-        empty<<<1, 1, 0, stream>>>();
-        changed += errno != 77;
-        CHECK(cudaGetLastError());
-        most = std::max(most, copies - before);
+    // A machine that is busy with other things may keep this thread waiting, but not each time.
+    unsigned most = 500, changed = 0;
+    for (int tries = 0; tries < 5 && most >= 500; ++tries) {
+        most = 0;
+        const auto begin = std::chrono::steady_clock::now();
+        while (std::chrono::steady_clock::now() - begin < std::chrono::seconds(1)) {
+            const unsigned before = copies;
+            errno = 77;
+            empty<<<1, 1, 0, stream>>>();
+            changed += errno != 77;
+            CHECK(cudaGetLastError());
+            most = std::max(most, copies - before);
+        }
     }
     stop = true;
     for (auto& thread : all) thread.join();
