@@ -2,7 +2,10 @@
 // Waiting: until the value has changed, and errno stays as the program left it.
 #include "shim/base/waiting.h"
 
+#include <sys/time.h>
+
 #include <cerrno>
+#include <csignal>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -13,6 +16,7 @@
 namespace {
 
 constexpr int kErrno = 4711;
+volatile std::sig_atomic_t signals = 0;
 
 }  // namespace
 
@@ -45,9 +49,11 @@ TEST_CASE("a lock that others hold keeps them apart, and changes no errno") {
             errno = kErrno;
             for (int round = 0; round < 20000; ++round) {
                 const std::scoped_lock hold(lock);
-                wrong += inside++ != 0;
-                --inside;
                 if (errno != kErrno) ++changed;
+                errno = kErrno;
+                wrong += inside++ != 0;
+                if (round % 64 == 0) std::this_thread::yield();  // the others fall asleep
+                --inside;
             }
         });
     }
@@ -56,9 +62,16 @@ TEST_CASE("a lock that others hold keeps them apart, and changes no errno") {
     CHECK(changed == 0);
 }
 
-TEST_CASE("a nap that a signal may cut short changes no errno") {
+TEST_CASE("a nap that a signal cuts short changes no errno") {
+    struct sigaction action {};
+    action.sa_handler = [](int) { signals = signals + 1; };
+    sigaction(SIGALRM, &action, nullptr);
+    const itimerval soon{{0, 1000}, {0, 1000}};
+    setitimer(ITIMER_REAL, &soon, nullptr);
     errno = kErrno;
-    hpe::nap(std::chrono::microseconds(1));
-    hpe::nap(std::chrono::nanoseconds(0));
-    CHECK(errno == kErrno);
+    while (signals < 5) hpe::nap(std::chrono::milliseconds(100));
+    const int after = errno;
+    const itimerval never{};
+    setitimer(ITIMER_REAL, &never, nullptr);
+    CHECK(after == kErrno);
 }
