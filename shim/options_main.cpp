@@ -2,7 +2,7 @@
 // What `hpe env` runs: prints the options from the table that the library parses.
 #include <cstdio>
 
-#include "shim/runtime/options.h"
+#include "shim/process/options.h"
 
 int main() {
     std::fputs(hpe::describe_options().c_str(), stdout);

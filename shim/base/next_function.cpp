@@ -4,12 +4,20 @@
 
 #include <link.h>
 
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 namespace hpe {
 
 namespace {
+
+// Not strcmp: a sanitizer's own may stand in front of libc's and not be ready yet.
+bool equal(const char* a, const char* b) noexcept {
+    for (; *a == *b; ++a, ++b) {
+        if (*a == '\0') return true;
+    }
+    return false;
+}
 
 struct Library {
     ElfW(Addr) base = 0;
@@ -39,7 +47,7 @@ Library library_at(ElfW(Addr) base, const ElfW(Dyn) * dynamic) noexcept {
 void* function_at(const Library& library, std::uint32_t index, const char* name) noexcept {
     const auto& symbol = library.symbols[index];
     if (symbol.st_shndx == SHN_UNDEF || ELF64_ST_TYPE(symbol.st_info) != STT_FUNC) return nullptr;
-    if (std::strcmp(library.strings + symbol.st_name, name) != 0) return nullptr;
+    if (!equal(library.strings + symbol.st_name, name)) return nullptr;
     return reinterpret_cast<void*>(library.base + symbol.st_value);
 }
 
@@ -71,43 +79,30 @@ void* find_one_by_one(const Library& library, const char* name) noexcept {
     return nullptr;
 }
 
-struct Search {
-    const char* name;
-    bool behind_us = false;
-    void* found = nullptr;
-};
-
-int look_into(dl_phdr_info* info, std::size_t, void* data) noexcept {
-    auto& search = *static_cast<Search*>(data);
-    const auto here = reinterpret_cast<ElfW(Addr)>(&next_function);
-    const ElfW(Dyn)* dynamic = nullptr;
-    bool ours = false;
-    for (int i = 0; i < info->dlpi_phnum; ++i) {
-        const auto& segment = info->dlpi_phdr[i];
-        const auto begin = info->dlpi_addr + segment.p_vaddr;
-        if (segment.p_type == PT_LOAD && here - begin < segment.p_memsz) ours = true;
-        if (segment.p_type == PT_DYNAMIC) dynamic = reinterpret_cast<const ElfW(Dyn)*>(begin);
-    }
-    if (!search.behind_us || ours || dynamic == nullptr) {
-        search.behind_us = search.behind_us || ours;
-        return 0;
-    }
-    const auto library = library_at(info->dlpi_addr, dynamic);
-    if (library.symbols == nullptr || library.strings == nullptr) return 0;
-    if (library.gnu_hash != nullptr) {
-        search.found = find_by_gnu_hash(library, search.name);
-    } else if (library.hash != nullptr) {
-        search.found = find_one_by_one(library, search.name);
-    }
-    return search.found != nullptr ? 1 : 0;
+void* defined_in(const link_map& map, const char* name) noexcept {
+    const auto library = library_at(map.l_addr, map.l_ld);
+    if (library.symbols == nullptr || library.strings == nullptr) return nullptr;
+    if (library.gnu_hash != nullptr) return find_by_gnu_hash(library, name);
+    return library.hash != nullptr ? find_one_by_one(library, name) : nullptr;
 }
 
 }  // namespace
 
 void* next_function(const char* name) noexcept {
-    Search search{name};
-    dl_iterate_phdr(look_into, &search);
-    return search.found;
+    // The list is in the order of loading. What the process started with stands first and is never unloaded, and libc,
+    // which ends the search, is part of that: no lock is needed.
+    const link_map* const first = _r_debug.r_map;
+    const link_map* ours = first;
+    while (ours != nullptr && ours->l_ld != _DYNAMIC) ours = ours->l_next;
+    if (ours == nullptr) return nullptr;
+    for (const auto* map = ours->l_next; map != nullptr; map = map->l_next) {
+        if (void* function = defined_in(*map, name)) return function;
+    }
+    // Opened by the running program, this library stands behind libc.
+    for (const auto* map = first; map != ours; map = map->l_next) {
+        if (void* function = defined_in(*map, name)) return function;
+    }
+    return nullptr;
 }
 
 }  // namespace hpe

@@ -3,8 +3,12 @@
 // library that was loaded after this one, out of the libraries' own symbol tables (System V ABI, chapter 5; the hash
 // table is GNU's, or the ABI's where there is none). It thus finds what RTLD_NEXT would.
 //
+// Sanitizers look symbols up before their own functions work, and theirs stand in front of libc's: so the loader's list
+// is read directly (_r_debug of <link.h>, as debuggers do), and no function of libc is called.
+//
 // The pointer belongs to its library. Several versions of a symbol count as one. Threads: any, before any constructor
-// too; takes the loader's lock (dl_iterate_phdr), so not in the fault path. Errors: nullptr where there is none.
+// too; takes no lock. For functions that libc defines: behind libc the list may change meanwhile. Errors: nullptr where
+// there is none.
 #pragma once
 
 namespace hpe {

@@ -2,25 +2,31 @@
 // Both signals are sent to the thread that writes: blocked there, and taken away again.
 #include "shim/base/quiet_write.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <csignal>
 
 #include "shim/base/errno_kept.h"
+#include "shim/base/kernel.h"
 #include "shim/base/thread.h"
 
 namespace hpe {
+
+namespace {
+
+// Not libc's: profilers stand in front of it, and this may be the fault path.
+ssize_t write_parts(int fd, const iovec* parts, int count) noexcept {
+    return kernel::as_libc(kernel::raw(SYS_writev, fd, kernel::word(parts), count));
+}
+
+}  // namespace
 
 ssize_t quiet_writev(int fd, const iovec* parts, int count) noexcept {
     sigset_t both, before, pending;
     sigemptyset(&both);
     sigaddset(&both, SIGPIPE);
     sigaddset(&both, SIGXFSZ);
-    if (SignalsBlocked::real_sigmask(SIG_BLOCK, &both, &before) != 0) return writev(fd, parts, count);
+    if (SignalsBlocked::real_sigmask(SIG_BLOCK, &both, &before) != 0) return write_parts(fd, parts, count);
     sigpending(&pending);
-    const auto written = writev(fd, parts, count);
+    const auto written = write_parts(fd, parts, count);
     const ErrnoKept kept;
     // Those that were pending before are the program's. After a write of a part, too: the pipe's reader may have gone
     // in the middle of it.
@@ -29,8 +35,10 @@ ssize_t quiet_writev(int fd, const iovec* parts, int count) noexcept {
     }
     const timespec now{0, 0};
     // The system call itself: sigtimedwait is a cancellation point.
-    constexpr unsigned long kernel_set_bytes = 8;
-    if (sigisemptyset(&both) == 0) syscall(SYS_rt_sigtimedwait, &both, nullptr, &now, kernel_set_bytes);
+    constexpr long kernel_set_bytes = 8;
+    if (sigisemptyset(&both) == 0) {
+        kernel::raw(SYS_rt_sigtimedwait, kernel::word(&both), 0, kernel::word(&now), kernel_set_bytes);
+    }
     SignalsBlocked::real_sigmask(SIG_SETMASK, &before, nullptr);
     return written;
 }

@@ -2,20 +2,12 @@
 // Signal masks past our own doors, and threads of our own.
 #include "shim/base/thread.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include "shim/base/kernel.h"
 
 namespace hpe {
 
 int SignalsBlocked::real_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
-    constexpr unsigned long kernel_set_bytes = 8;
-    const int saved = errno;
-    if (syscall(SYS_rt_sigprocmask, how, set, old, kernel_set_bytes) == 0) return 0;
-    const int error = errno;
-    errno = saved;
-    return error;
+    return kernel::sigprocmask(how, set, old);
 }
 
 int SignalsBlocked::libc_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
@@ -26,7 +18,7 @@ int SignalsBlocked::libc_sigmask(int how, const sigset_t* set, sigset_t* old) no
     return real_sigmask(how, &allowed, old);
 }
 
-bool start_thread(const char* name, void (*body)(void*)) noexcept {
+bool start_thread(void (*body)(void*)) noexcept {
     pthread_attr_t attributes;
     if (pthread_attr_init(&attributes) != 0) return false;
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
@@ -43,8 +35,9 @@ bool start_thread(const char* name, void (*body)(void*)) noexcept {
     const bool made = pthread_create(&thread, &attributes, run, reinterpret_cast<void*>(body)) == 0;
     SignalsBlocked::real_sigmask(SIG_SETMASK, &before, nullptr);
     pthread_attr_destroy(&attributes);
-    if (made) pthread_setname_np(thread, name);
     return made;
 }
+
+void name_this_thread(const char* name) noexcept { pthread_setname_np(pthread_self(), name); }
 
 }  // namespace hpe

@@ -6,14 +6,14 @@
 #include <memory>
 
 #include "shim/doors/cuda_copy.h"
-#include "shim/runtime/arena.h"
-#include "shim/runtime/by_context.h"
-#include "shim/runtime/engine.h"
-#include "shim/runtime/kernel_times.h"
-#include "shim/runtime/loaded_kernels.h"
-#include "shim/runtime/peers.h"
-#include "shim/runtime/read_ahead.h"
-#include "shim/runtime/staging.h"
+#include "shim/driver/by_context.h"
+#include "shim/driver/loaded_kernels.h"
+#include "shim/memory/arena.h"
+#include "shim/observe/kernel_times.h"
+#include "shim/transfer/engine.h"
+#include "shim/transfer/peers.h"
+#include "shim/transfer/read_ahead.h"
+#include "shim/transfer/staging.h"
 
 namespace hpe::doors {
 

@@ -8,9 +8,9 @@
 // Sizes and pitches in bytes. Threads, ownership and errors: door.h.
 #pragma once
 
+#include "shim/copies/pageable.h"
 #include "shim/doors/cuda_memory.h"
 #include "shim/doors/cuda_peers.h"
-#include "shim/runtime/pageable.h"
 
 namespace hpe::doors {
 

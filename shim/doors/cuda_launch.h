@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "shim/coherence/callbacks.h"
 #include "shim/doors/cuda_copy_rows.h"
-#include "shim/runtime/callbacks.h"
-#include "shim/runtime/loaded_kernels.h"
+#include "shim/driver/loaded_kernels.h"
 
 namespace hpe::doors {
 

@@ -7,9 +7,10 @@
 // Sizes in bytes. Threads, ownership and errors: door.h.
 #pragma once
 
+#include "shim/coherence/device_owned.h"
 #include "shim/doors/door.h"
-#include "shim/runtime/device_owned.h"
-#include "shim/runtime/peers.h"
+#include "shim/doors/fault.h"
+#include "shim/transfer/peers.h"
 
 namespace hpe::doors {
 
@@ -22,7 +23,7 @@ CUresult alloc_exactly(const CUdeviceptr* pointer, std::size_t bytes, Exact&& ex
     if (coherence().used_by_cpu()) return CUDA_ERROR_OUT_OF_MEMORY;
     const CUresult result = exact();
     if (result == CUDA_SUCCESS) {
-        process::objects_exist();
+        process::objects_exist(on_fault);
         device_owned::add(address(*pointer), bytes, "no device memory was left to give it pages of its own");
     }
     return result;
@@ -40,7 +41,7 @@ CUresult alloc(const C& call, CUdeviceptr* pointer, std::size_t bytes) {
         }
     }
     if (result == CUDA_SUCCESS) {
-        process::objects_exist();
+        process::objects_exist(on_fault);
         coherence().track(address(*pointer), bytes);
     }
     return result;
@@ -68,7 +69,7 @@ CUresult alloc_pitch(const C& call, CUdeviceptr* pointer, std::size_t* pitch, st
     if (result != CUDA_SUCCESS) return result;
     *pointer = rows;
     *pitch = row;
-    process::objects_exist();
+    process::objects_exist(on_fault);
     coherence().track(address(rows), bytes);
     return result;
 }
@@ -78,6 +79,7 @@ template <class Free>
 CUresult free_object(CUdeviceptr pointer, Free&& true_free) {
     auto& state = coherence();
     if (Object* object = state.object_at(address(pointer))) {
+        state.about_to_free(*object);
         LaunchInRoom in_room(state.room());
         const CUresult begun = state.begin_free(*object);
         if (begun == CUDA_ERROR_OUT_OF_MEMORY) return begun;
@@ -111,7 +113,7 @@ template <class C, class... A>
 CUresult alloc_async(const C& call, CUdeviceptr* pointer, std::size_t bytes, A... rest) {
     const CUresult result = call(pointer, bytes, rest...);
     if (result == CUDA_SUCCESS) {
-        process::objects_exist();
+        process::objects_exist(on_fault);
         device_owned::add(address(*pointer), bytes, "stream-ordered allocations are not shared yet");
     }
     return result;
@@ -122,7 +124,7 @@ CUresult map_memory(const C& call, CUdeviceptr pointer, std::size_t bytes, std::
                     CUmemGenericAllocationHandle handle, unsigned long long flags) {
     const CUresult result = call(pointer, bytes, offset, handle, flags);
     if (result == CUDA_SUCCESS) {
-        process::objects_exist();
+        process::objects_exist(on_fault);
         device_owned::add(address(pointer), bytes, "virtual memory management mappings are not shared yet");
     }
     return result;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Doors of peer access, and how copies between devices go: directly (runtime/peers.h) or through pinned blocks
-// (runtime/peer_staging.h).
+// Doors of peer access, and how copies between devices go: directly (transfer/peers.h) or through pinned blocks
+// (copies/peer_staging.h).
 //
 // Directly: every form of copy between two objects, but not inside graphs, nor in three-dimensional batches. Through
 // blocks: the linear forms, but not in batches.
@@ -8,9 +8,9 @@
 // Sizes in bytes. Threads, ownership and errors: door.h.
 #pragma once
 
+#include "shim/copies/peer_staging.h"
 #include "shim/doors/door.h"
-#include "shim/runtime/peer_staging.h"
-#include "shim/runtime/peers.h"
+#include "shim/transfer/peers.h"
 
 namespace hpe::doors {
 

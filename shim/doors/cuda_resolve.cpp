@@ -3,8 +3,8 @@
 // cuGetProcAddress, and the names that libhpe.so exports itself for programs linked with libcuda.
 //
 // Only an exact name that was really found in libcuda is answered. The pointer that cuGetProcAddress returns is the
-// exported function (FACTS.md), so one table from true pointer to wrapper serves both, in the program's own ABI version
-// and default-stream flavour; an unknown pointer passes through.
+// exported function (docs/hardware.md), so one table from true pointer to wrapper serves both, in the program's own ABI
+// version and default-stream flavour; an unknown pointer passes through.
 #include <dlfcn.h>
 #include <link.h>
 
@@ -17,7 +17,7 @@
 
 #include "shim/base/spin_lock.h"
 #include "shim/doors/door.h"
-#include "shim/runtime/signals.h"
+#include "shim/process/signals.h"
 
 namespace hpe::doors {
 

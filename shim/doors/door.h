@@ -17,12 +17,12 @@
 
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
-#include "shim/runtime/claims.h"
-#include "shim/runtime/coherence.h"
-#include "shim/runtime/inflight.h"
-#include "shim/runtime/process.h"
-#include "shim/runtime/real.h"
-#include "shim/runtime/trace.h"
+#include "shim/coherence/coherence.h"
+#include "shim/copies/claims.h"
+#include "shim/driver/driver.h"
+#include "shim/driver/inflight.h"
+#include "shim/observe/trace.h"
+#include "shim/process/process.h"
 
 #define HPE_DOOR __attribute__((visibility("default")))
 // On the way of a launch that no object concerns: no call of ours between the program's and the driver's, which would

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The fault door: a CPU access to an object traps here. Async-signal-safe; runs with all signals blocked.
-#include "shim/runtime/fault.h"
+#include "shim/doors/fault.h"
 
 #include <pthread.h>
 #include <ucontext.h>
@@ -9,10 +9,10 @@
 
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
-#include "shim/runtime/coherence.h"
-#include "shim/runtime/device_owned.h"
-#include "shim/runtime/process.h"
-#include "shim/runtime/signals.h"
+#include "shim/coherence/coherence.h"
+#include "shim/coherence/device_owned.h"
+#include "shim/process/process.h"
+#include "shim/process/signals.h"
 
 #ifndef __x86_64__
 #error "the fault door reads the x86-64 page fault error code"

@@ -18,8 +18,8 @@
 #include <csignal>
 
 #include "shim/doors/door.h"
-#include "shim/runtime/real.h"
-#include "shim/runtime/signals.h"
+#include "shim/driver/driver.h"
+#include "shim/process/signals.h"
 
 using hpe::signals::program_sigaction;
 using hpe::signals::program_sigmask;

@@ -9,7 +9,7 @@
 #include <cstddef>
 
 #include "shim/doors/door.h"
-#include "shim/runtime/kernel_times.h"
+#include "shim/observe/kernel_times.h"
 
 namespace hpe::doors {
 

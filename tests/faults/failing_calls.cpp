@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT
 // Preloaded behind libhpe.so: lets the system calls that libhpe makes fail with ENOMEM (EAGAIN for pthread_create), and
-// nobody else's.
+// nobody else's. libhpe makes them itself, all in one function (shim/base/kernel.h): a jump to ours is written over it,
+// as UCX does with libc's functions. pthread_create is libc's, and interposed.
 //
 // HPE_TEST_FAIL=RULE[,RULE]: NAME:N the Nth call fails; NAME:N+ that and all later ones; NAME:split every call that
 // would split a mapping, as at the limit on mappings. HPE_TEST_COUNT=FILE: how often each was called, at exit.
 #include <dlfcn.h>
+#include <elf.h>
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
-#include <csignal>
-#include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -34,11 +35,13 @@ struct Rule {
 Rule rules[kNames];
 std::atomic<unsigned> calls[kNames];
 std::uintptr_t begin_of_libhpe = 0, end_of_libhpe = 0;
+const char* file_of_libhpe = nullptr;
 
 int look_for_libhpe(dl_phdr_info* info, std::size_t, void*) {
     const char* slash = std::strrchr(info->dlpi_name, '/');
     if (std::strcmp(slash != nullptr ? slash + 1 : info->dlpi_name, "libhpe.so") != 0) return 0;
     begin_of_libhpe = info->dlpi_addr;
+    file_of_libhpe = info->dlpi_name;
     for (int i = 0; i < info->dlpi_phnum; ++i) {
         const auto& part = info->dlpi_phdr[i];
         const auto end = info->dlpi_addr + part.p_vaddr + part.p_memsz;
@@ -78,11 +81,6 @@ void parse(const char* text) {
         if (*at != '\0' && *at != ',') stop("a rule is NAME:N, NAME:N+ or NAME:split");
         text = *at == ',' ? at + 1 : at;
     }
-}
-
-__attribute__((constructor)) void start() {
-    dl_iterate_phdr(look_for_libhpe, nullptr);
-    if (const char* text = std::getenv("HPE_TEST_FAIL")) parse(text);
 }
 
 __attribute__((destructor)) void finish() {
@@ -125,73 +123,80 @@ bool splits(std::uintptr_t begin, std::uintptr_t end) {
     return found;
 }
 
-bool fails(Name name, void* caller, const void* address = nullptr, std::size_t bytes = 0) {
-    const auto at = reinterpret_cast<std::uintptr_t>(caller);
-    if (at < begin_of_libhpe || at >= end_of_libhpe) return false;
+bool fails(Name name, std::uintptr_t begin = 0, std::size_t bytes = 0) {
     const unsigned number = calls[name].fetch_add(1) + 1;
     const Rule& rule = rules[name];
-    const auto begin = reinterpret_cast<std::uintptr_t>(address);
     const int saved = errno;
     const bool fail = (number >= rule.first && number <= rule.last) || (rule.split && splits(begin, begin + bytes));
-    errno = fail ? ENOMEM : saved;
+    errno = saved;
     return fail;
 }
 
-template <class Function>
-Function* real(const char* name) {
-    return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+// In place of hpe::kernel::raw.
+long raw(long number, long a, long b, long c, long d, long e, long f) noexcept {
+    const auto begin = static_cast<std::uintptr_t>(a);
+    const auto bytes = static_cast<std::size_t>(b);
+    const bool fail = (number == SYS_mmap && fails(Mmap)) || (number == SYS_mremap && fails(Mremap)) ||
+                      (number == SYS_mprotect && fails(Mprotect, begin, bytes)) ||
+                      (number == SYS_madvise && fails(Madvise, begin, bytes)) ||
+                      (number == SYS_munmap && fails(Munmap, begin, bytes)) ||
+                      (number == SYS_sigaltstack && fails(Sigaltstack));
+    if (fail) return -ENOMEM;
+    const int saved = errno;
+    errno = 0;
+    const long result = syscall(number, a, b, c, d, e, f);
+    const int error = errno;
+    errno = saved;
+    return result == -1 && error != 0 ? -error : result;
+}
+
+// Where a function of libhpe.so is, by the symbol table of its file: it exports none of its own.
+unsigned char* function_of_libhpe(const char* name) {
+    const int fd = open(file_of_libhpe, O_RDONLY | O_CLOEXEC);
+    struct stat status {};
+    if (fd < 0 || fstat(fd, &status) != 0) stop("cannot open libhpe.so");
+    const auto* file = static_cast<const unsigned char*>(
+        mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, fd, 0));
+    close(fd);
+    if (file == MAP_FAILED) stop("cannot map libhpe.so");
+    const auto* header = reinterpret_cast<const Elf64_Ehdr*>(file);
+    const auto* sections = reinterpret_cast<const Elf64_Shdr*>(file + header->e_shoff);
+    for (int i = 0; i < header->e_shnum; ++i) {
+        if (sections[i].sh_type != SHT_SYMTAB) continue;
+        const auto* symbols = reinterpret_cast<const Elf64_Sym*>(file + sections[i].sh_offset);
+        const auto* strings = reinterpret_cast<const char*>(file + sections[sections[i].sh_link].sh_offset);
+        for (std::size_t k = 0; k < sections[i].sh_size / sizeof(Elf64_Sym); ++k) {
+            if (std::strcmp(strings + symbols[k].st_name, name) == 0) {
+                return reinterpret_cast<unsigned char*>(begin_of_libhpe + symbols[k].st_value);
+            }
+        }
+    }
+    stop("libhpe.so has no such function: is it stripped?");
+    return nullptr;
+}
+
+void jump_instead(unsigned char* function, std::uintptr_t target) {
+    unsigned char jump[12] = {0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xe0};  // mov rax, target; jmp rax
+    std::memcpy(jump + 2, &target, sizeof target);
+    constexpr std::uintptr_t kPage = 4096;
+    auto* const page = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(function) & ~(kPage - 1));
+    if (mprotect(page, 2 * kPage, PROT_READ | PROT_WRITE | PROT_EXEC) != 0) stop("cannot write to libhpe's code");
+    std::memcpy(function, jump, sizeof jump);
+    mprotect(page, 2 * kPage, PROT_READ | PROT_EXEC);
+}
+
+__attribute__((constructor)) void start() {
+    if (dl_iterate_phdr(look_for_libhpe, nullptr) == 0) return;  // a child without it
+    jump_instead(function_of_libhpe("_ZN3hpe6kernel3rawElllllll"), reinterpret_cast<std::uintptr_t>(raw));
+    if (const char* text = std::getenv("HPE_TEST_FAIL")) parse(text);
 }
 
 }  // namespace
 
-#define CALLER __builtin_return_address(0)
-
-extern "C" {
-
-void* mmap(void* address, std::size_t bytes, int protection, int flags, int file, off_t offset) noexcept {
-    if (fails(Mmap, CALLER)) return MAP_FAILED;
-    return reinterpret_cast<void*>(syscall(SYS_mmap, address, bytes, protection, flags, file, offset));
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
+                              void* argument) noexcept {
+    const auto caller = reinterpret_cast<std::uintptr_t>(__builtin_return_address(0));
+    if (caller >= begin_of_libhpe && caller < end_of_libhpe && fails(PthreadCreate)) return EAGAIN;
+    const auto real = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
+    return real(thread, attributes, run, argument);
 }
-
-// The name under which programs with 64-bit file offsets call it.
-void* mmap64(void* address, std::size_t bytes, int protection, int flags, int file, off_t offset) noexcept {
-    if (fails(Mmap, CALLER)) return MAP_FAILED;
-    return reinterpret_cast<void*>(syscall(SYS_mmap, address, bytes, protection, flags, file, offset));
-}
-
-void* mremap(void* old, std::size_t old_bytes, std::size_t bytes, int flags, ...) noexcept {
-    va_list rest;
-    va_start(rest, flags);
-    void* target = (flags & MREMAP_FIXED) != 0 ? va_arg(rest, void*) : nullptr;
-    va_end(rest);
-    if (fails(Mremap, CALLER)) return MAP_FAILED;
-    return reinterpret_cast<void*>(syscall(SYS_mremap, old, old_bytes, bytes, flags, target));
-}
-
-int mprotect(void* address, std::size_t bytes, int protection) noexcept {
-    if (fails(Mprotect, CALLER, address, bytes)) return -1;
-    return static_cast<int>(syscall(SYS_mprotect, address, bytes, protection));
-}
-
-int madvise(void* address, std::size_t bytes, int advice) noexcept {
-    if (fails(Madvise, CALLER, address, bytes)) return -1;
-    return static_cast<int>(syscall(SYS_madvise, address, bytes, advice));
-}
-
-int munmap(void* address, std::size_t bytes) noexcept {
-    if (fails(Munmap, CALLER, address, bytes)) return -1;
-    return static_cast<int>(syscall(SYS_munmap, address, bytes));
-}
-
-int sigaltstack(const stack_t* stack, stack_t* old) noexcept {
-    if (fails(Sigaltstack, CALLER)) return -1;
-    return static_cast<int>(syscall(SYS_sigaltstack, stack, old));
-}
-
-int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*), void* argument) noexcept {
-    if (fails(PthreadCreate, CALLER)) return EAGAIN;
-    return real<int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create")(thread, attributes,
-                                                                                                   run, argument);
-}
-
-}  // extern "C"

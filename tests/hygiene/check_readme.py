@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""README's figures are those that gpu-check measured, and it names every option there is. No result names a place on the
+"""The figures of README.md and docs/using.md are those that gpu-check measured, and it names every option there is. No result names a place on the
 machine that it was measured on."""
 import json
 import pathlib
@@ -12,13 +12,18 @@ sys.path.insert(0, str(ROOT / "bench"))
 from table import MARKS, copies, table  # noqa: E402
 
 readme = (ROOT / "README.md").read_text()
+shown = {"figures": readme, "copies, GB/s": (ROOT / "docs/using.md").read_text()}
 problems = []
 results = json.loads((ROOT / "bench/results/nvidia-h200.json").read_text())
 for key, make in (("figures", table), ("copies, GB/s", copies)):
     begin, end = MARKS[key]
-    if readme.split(begin)[1].split(end)[0] != make(results):
-        problems.append("a table is not what the results say: run bench/table.py bench/results/nvidia-h200.json README.md")
-for variable in re.findall(r'"(HPE_\w+)"', (ROOT / "shim/runtime/options.inc").read_text()):
+    if shown[key].split(begin)[1].split(end)[0] != make(results):
+        problems.append("a table is not what the results say: run bench/table.py bench/results/nvidia-h200.json README.md "
+                        "docs/using.md")
+words = sum(len(line.split()) for line in readme.splitlines() if not line.startswith("|"))
+if words > 1000:
+    problems.append(f"README has {words} words besides its tables; 1000 are enough")
+for variable in re.findall(r'"(HPE_\w+)"', (ROOT / "shim/process/options.inc").read_text()):
     if f"| `{variable}` |" not in readme:
         problems.append(f"{variable} is not in the table of options")
 for path in (ROOT / "bench/results").glob("*.json"):

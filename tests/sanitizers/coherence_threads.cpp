@@ -20,14 +20,15 @@
 #include <vector>
 
 #include "shim/base/thread.h"
-#include "shim/runtime/arena.h"
-#include "shim/runtime/callbacks.h"
-#include "shim/runtime/coherence.h"
-#include "shim/runtime/inflight.h"
-#include "shim/runtime/loans.h"
-#include "shim/runtime/pager.h"
-#include "shim/runtime/process.h"
-#include "shim/runtime/real.h"
+#include "shim/coherence/callbacks.h"
+#include "shim/coherence/coherence.h"
+#include "shim/coherence/loans.h"
+#include "shim/doors/fault.h"
+#include "shim/driver/driver.h"
+#include "shim/driver/inflight.h"
+#include "shim/memory/arena.h"
+#include "shim/memory/pager.h"
+#include "shim/process/process.h"
 #include "tests/sanitizers/do.h"
 #include "tests/sanitizers/failing_driver.h"
 
@@ -54,7 +55,7 @@ struct Swept {
     explicit Swept(std::size_t words) : model(words) {
         const auto bytes = hpe::Coherence::padded(words * sizeof(Word));
         DO(cuMemAlloc_v2(&device, bytes));
-        hpe::process::objects_exist();
+        hpe::process::objects_exist(hpe::on_fault);
         hpe::coherence().track(device, words * sizeof(Word));
     }
     ~Swept() {

@@ -11,7 +11,7 @@
 #include <atomic>
 #include <random>
 
-#include "shim/runtime/real.h"
+#include "shim/driver/driver.h"
 
 namespace failing_driver {
 

@@ -15,11 +15,11 @@
 #include <thread>
 #include <vector>
 
-#include "shim/runtime/claims.h"
-#include "shim/runtime/inflight.h"
-#include "shim/runtime/peer_staging.h"
-#include "shim/runtime/process.h"
-#include "shim/runtime/real.h"
+#include "shim/copies/claims.h"
+#include "shim/copies/peer_staging.h"
+#include "shim/driver/driver.h"
+#include "shim/driver/inflight.h"
+#include "shim/process/process.h"
 #include "tests/sanitizers/do.h"
 #include "tests/sanitizers/failing_driver.h"
 

@@ -10,15 +10,16 @@
 #include <thread>
 #include <vector>
 
-#include "shim/runtime/copiers.h"
-#include "shim/runtime/pinned.h"
-#include "shim/runtime/real.h"
-#include "shim/runtime/staging.h"
+#include "shim/driver/driver.h"
+#include "shim/memory/pinned.h"
+#include "shim/transfer/copiers.h"
+#include "shim/transfer/staging.h"
 #include "tests/sanitizers/do.h"
 
 namespace {
 
 using Bytes = std::vector<std::byte>;
+constexpr std::size_t unbounded = ~std::size_t{0};
 std::atomic<std::size_t> wrong{0}, staged{0};
 
 Bytes noise(std::size_t n, unsigned seed) {
@@ -51,7 +52,7 @@ void work(CUcontext context, unsigned thread) {
         CUdeviceptr device;
         DO(cuMemAlloc_v2(&device, 2 * n));
         {
-            hpe::staging::Lane pooled(context, n, [] { return true; });
+            hpe::staging::Lane pooled(context, n, unbounded, [] { return true; });
             hpe::staging::Lane mine(context, own, own_bytes, n);
             auto& lane = pooled.size() != 0 ? pooled : mine;
             staged += pooled.size() != 0;
@@ -59,7 +60,7 @@ void work(CUcontext context, unsigned thread) {
             DO(hpe::staging::copy_to_device(lane, device, source.data(), extent, stream, wait));
             std::memset(source.data(), 0, n);
         }
-        hpe::staging::Lane lane(context, n, [] { return false; });
+        hpe::staging::Lane lane(context, n, unbounded, [] { return false; });
         if (lane.size() != 0) {
             DO(hpe::staging::copy_to_host(lane, back.data(), device, extent, stream));
         } else {

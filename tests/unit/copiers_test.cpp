@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Helper threads that copy memory: every byte arrives, whoever copies it; and the copy that writes past the caches.
-#include "shim/runtime/copiers.h"
+#include "shim/transfer/copiers.h"
 
 #include <sys/mman.h>
 #include <sys/resource.h>

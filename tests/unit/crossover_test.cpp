@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Which way a pageable copy goes, learned from how long both ways took.
-#include "shim/runtime/crossover.h"
+#include "shim/copies/crossover.h"
 
 #include "tests/unit/catch.h"
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Options: sizes, and what is said of a bad value.
-#include "shim/runtime/options.h"
+#include "shim/process/options.h"
 
 #include <cstdlib>
 
+#include "shim/transfer/staging.h"
 #include "tests/unit/catch.h"
 
 using namespace hpe;
@@ -47,7 +48,7 @@ TEST_CASE("defaults, and an empty variable counts as not set") {
     CHECK(options.trace.empty());
     CHECK(options.log == log::Level::Warn);
     CHECK(options.pinned_limit == 0);
-    CHECK(options.staging_threads == kAutomatic);
+    CHECK(options.staging_threads == staging::kAutomatic);
     CHECK(options.staging_block == 4 << 20);
 }
 

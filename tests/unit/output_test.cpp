@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Strings of JSON from any bytes, and names of files.
-#include "shim/runtime/output.h"
+#include "shim/observe/output.h"
 
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Records of a timeline: every one is kept once, whoever makes it and wherever, or counted as dropped.
-#include "shim/runtime/trace.h"
+#include "shim/observe/trace.h"
 
 #include <sys/resource.h>
 #include <sys/time.h>

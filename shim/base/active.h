@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// Whether libhpe does anything in this process.
+//
+// Threads: any; async-signal-safe.
+#pragma once
+
+#include <atomic>
+
+namespace hpe::process {
+
+// False before the first use of CUDA, with HPE_PROTOCOL=off, and in a forked child of a process that used CUDA (it has
+// no device). Set in shim/process/.
+inline constinit std::atomic<bool> active{false};
+
+}  // namespace hpe::process

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+// Coherence: the life of objects.
+#include "shim/coherence/coherence.h"
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <vector>
+
+#include "shim/base/kernel.h"
+#include "shim/base/log.h"
+#include "shim/base/thread.h"
+#include "shim/coherence/apply.h"
+#include "shim/coherence/device_owned.h"
+#include "shim/coherence/live_objects.h"
+#include "shim/driver/driver.h"
+#include "shim/driver/inflight.h"
+#include "shim/memory/arena.h"
+#include "shim/memory/pager.h"
+#include "shim/observe/report.h"
+#include "shim/transfer/engine.h"
+#include "shim/transfer/peers.h"
+#include "shim/transfer/read_ahead.h"
+
+namespace hpe {
+
+constinit Coherence the_coherence;
+
+void Coherence::configure(Protocol* protocol, std::size_t block_size) {
+    protocol_ = protocol;
+    block_size_ = block_size;
+}
+
+std::size_t Coherence::padded(std::size_t requested) noexcept {
+    if (requested == 0 || requested > std::numeric_limits<std::size_t>::max() - kPage) return 0;
+    return (requested + kPage - 1) / kPage * kPage;
+}
+
+void Coherence::track(std::uintptr_t base, std::size_t requested) {
+    const auto size = padded(requested);
+    if (base % kPage != 0) {
+        device_owned::add(base, size, "the driver placed it inside a page that others use");
+        return;
+    }
+    CUcontext context = nullptr;
+    if (twice([&] { return driver.cuCtxGetCurrent(&context); }) != CUDA_SUCCESS || context == nullptr) {
+        device_owned::add(base, size, "the driver did not say which context it belongs to");
+        return;
+    }
+    const auto block_bytes = protocol_->block_bytes(size, block_size_);
+    auto* words = new (std::nothrow) Block[Object::block_count(size, block_bytes)];
+    auto* view = words != nullptr ? Arena{}.take(size) : nullptr;
+    if (view == nullptr) {
+        delete[] words;
+        static std::once_flag said;
+        std::call_once(said,
+                       [] { log::warn("no address space for host copies: further allocations stay on the device"); });
+        device_owned::add(base, size, "there was no address space for its host copy");
+        return;
+    }
+    Object* object = pool_.take();
+    // In its last life it may have been listed for a launch that looks at it now, to sort.
+    std::atomic_ref(object->base).store(base, std::memory_order_relaxed);
+    object->size = size;
+    object->requested_size = requested;
+    object->view = view;
+    object->context = context;
+    // Work that was given before may still write to it: the program can tell a kernel that runs.
+    const auto work = in_flight.work();
+    object->birth = in_flight.idle() ? work : 0;
+    object->report_id = report::object_added();
+    object->open(block_bytes, words);
+    if (!table_.insert(object)) {
+        log::warn("allocation {:#x} of {} bytes overlaps one that was never freed: it stays on the device", base,
+                  requested);
+        object->close();
+        Arena{}.give_back(view, size);
+        delete[] words;
+        pool_.give_back(object);
+        device_owned::add(base, size, "it overlaps another allocation");
+        return;
+    }
+    for (auto low = lowest_.load(); low > base && !lowest_.compare_exchange_weak(low, base);) {
+    }
+    for (auto high = highest_.load(); high < base + size && !highest_.compare_exchange_weak(high, base + size);) {
+    }
+    live_objects::add(object);
+    protocol_->object_added();
+    peers.saw(context);
+    if (callbacks_.load(std::memory_order_relaxed)) engine.prepare(context);
+}
+
+void Coherence::expect_callbacks() {
+    if (callbacks_.exchange(true, std::memory_order_relaxed)) return;
+    for (const Object* object : live_objects::all()) engine.prepare(static_cast<CUcontext>(object->context));
+}
+
+Object* Coherence::object_of(std::uintptr_t address) const noexcept {
+    Object* object = table_.find(address);
+    return object != nullptr && object->serial() % 2 == 1 ? object : nullptr;
+}
+
+Object* Coherence::object_at(std::uintptr_t base) const noexcept {
+    Object* object = object_of(base);
+    return object != nullptr && object->base == base ? object : nullptr;
+}
+
+void Coherence::about_to_free(const Object& object) const noexcept {
+    const auto base = object.base;
+    const auto size = object.size;
+    // Only what the CPU sees can have been registered. Two threads that free the same object may both come here.
+    if (!object.shadowed.load(std::memory_order_acquire) || object_at(base) != &object) return;
+    kernel::tell_unmapped(reinterpret_cast<void*>(base), size);
+}
+
+CUresult Coherence::begin_free(Object& object) {
+    SignalsBlocked blocked;
+    std::scoped_lock lock(apply_mutex());
+    if (object.serial() % 2 == 0) return CUDA_ERROR_INVALID_VALUE;
+    // Transfers under way use the shadow that is about to be recycled. Those of a lost context have ended.
+    const auto drained = engine.drain();
+    const auto dropped = read_ahead::drop(object);
+    const auto result = drained == CUDA_SUCCESS || lost_context(drained) ? dropped : drained;
+    if (result != CUDA_SUCCESS) {
+        log::warn("object {:#x} cannot be freed while its transfers may be under way: {}", object.base,
+                  error_name(result));
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const auto count = object.blocks();
+    for (std::uint32_t i = 0; i < count; ++i) object.block(i).lock();
+    // Should the free fail, nothing of what is lent is lost, nor taken for more than it is.
+    take_back_all_of(object, this_thread.in_callback != 0);
+    // An accessible page left behind would hide the first touch of the next object at this address.
+    const bool closed = !object.shadowed.load(std::memory_order_acquire) ||
+                        pager::unmap_shadow(object.base, object.size) ||
+                        pager::close_shadow(object.base, object.size, Arena::closed(object.view));
+    if (closed) {
+        table_.erase(&object);
+        object.close();
+        end_loans_of(object);
+    }
+    for (std::uint32_t i = 0; i < count; ++i) object.block(i).unlock();
+    if (closed) return CUDA_SUCCESS;
+    log::warn("cannot unmap the host copy of object {:#x} (out of mappings): its free fails", object.base);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void Coherence::cancel_free(Object& object) {
+    // The program keeps its object, and what the CPU wrote to it: the blocks have their states, and the next touch maps
+    // the shadow again.
+    object.shadowed.store(false, std::memory_order_release);
+    object.reopen();
+    table_.insert(&object);
+}
+
+void Coherence::finish_free(Object& object) {
+    live_objects::remove(&object);
+    protocol_->object_removed();
+    report::object_removed(object);
+    Arena{}.give_back(object.view, object.size);
+    delete[] object.take_words();
+    pool_.give_back(&object);
+}
+
+std::span<Coherence::Kept> Coherence::drop_context(CUcontext context) {
+    if (damaged_context_.load(std::memory_order_acquire) == context) damage_.store(CUDA_SUCCESS);
+    const auto objects = live_objects::of(context);
+    auto* kept = new Kept[objects.size() + 1];
+    std::size_t count = 0;
+    for (Object* object : objects) {
+        if (begin_free(*object) != CUDA_SUCCESS) continue;
+        kept[count++] = {object->base, object->requested_size};
+        finish_free(*object);
+    }
+    return {kept, count};
+}
+
+void Coherence::restore_context(CUcontext context, std::span<const Kept> kept) {
+    ContextScope scope(context);
+    for (const auto& old : kept) {
+        track(old.base, old.requested);
+        // Unlike a new allocation it holds data.
+        if (Object* object = object_at(old.base)) object->birth = 0;
+    }
+}
+
+CUresult Coherence::demote(Object& object, const char* reason) {
+    const auto result = release_object(object);
+    if (result != CUDA_SUCCESS) return result;
+    const auto base = object.base;
+    const auto size = object.size;
+    const auto begun = begin_free(object);
+    if (begun != CUDA_SUCCESS) return begun;
+    finish_free(object);
+    device_owned::add(base, size, reason);
+    return CUDA_SUCCESS;
+}
+
+}  // namespace hpe

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT
+// The orchestrator: every door and the fault handler come here; object table, protocol, engine and pager are driven
+// from here and know nothing of each other.
+//
+// Sources: ADSM/GMAC paper section 4.3 (release at launch, acquire at wait, rolling eviction); thesis section 5.2.3
+// (any thread may fault on any object of any device; a launch releases what all threads wrote).
+//
+// Threads: any. Only serve_fault() may be called in a signal handler. Every function that returns CUresult returns what
+// the program's own call should return; on failure nothing has changed for the program's data.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "protocols/object_table.h"
+#include "protocols/protocol.h"
+#include "protocols/sweeps.h"
+#include "shim/base/room.h"
+#include "shim/base/spin_lock.h"
+
+namespace hpe {
+
+struct Loan;
+namespace trace {
+class Fault;
+}
+
+// Bytes [begin, begin + bytes) of device memory that a call reads or writes.
+struct DeviceRange {
+    std::uintptr_t begin = 0;
+    std::size_t bytes = 0;
+};
+
+class Coherence {
+public:
+    // Once, before anything else. `block_size` in bytes, 0: adaptive.
+    void configure(Protocol* protocol, std::size_t block_size);
+
+    // --- objects -----------------------------------------------------------------------------------------------------
+    // Size to ask the driver for, so that the allocation shares no page with another. 0: leave the request alone.
+    static std::size_t padded(std::size_t requested) noexcept;
+    // Whether the CPU has used an object so far: to this program objects must be shared.
+    bool used_by_cpu() const noexcept { return listed_.load(std::memory_order_acquire) != nullptr; }
+    // After the true allocation of `padded(requested)` bytes, in the current context. The allocation is device-owned
+    // from then on if it cannot be managed.
+    void track(std::uintptr_t base, std::size_t requested);
+    // False: no object ever held the address.
+    bool may_hold(std::uintptr_t address) const noexcept {
+        return address < highest_.load(std::memory_order_relaxed) && address >= lowest_.load(std::memory_order_relaxed);
+    }
+    // The object that starts at / contains the address, or nullptr.
+    Object* object_at(std::uintptr_t base) const noexcept;
+    Object* object_of(std::uintptr_t address) const noexcept;
+
+    // Before begin_free(), outside the room: a cache of registered memory (UCX, libfabric, Open MPI) that the program's
+    // MPI keeps must forget the object's range, whose addresses may belong to another object next. Not known of memory
+    // that goes with its context.
+    void about_to_free(const Object& object) const noexcept;
+    // Around the true free: begin drops the shadow; if it succeeds, exactly one of the two others follows. In the room,
+    // as a launch. CUDA_ERROR_INVALID_VALUE: another thread is freeing it; CUDA_ERROR_OUT_OF_MEMORY: the object stays.
+    CUresult begin_free(Object& object);
+    void finish_free(Object& object);
+    void cancel_free(Object& object);
+
+    // All objects of a context are about to go; what comes back is needed should the true call fail. In the room, as a
+    // launch, and inside of an Ending: a fault that finds no object meanwhile looks again when it is over.
+    class Ending {
+    public:
+        explicit Ending(Coherence& coherence) noexcept : coherence_(coherence) {
+            coherence_.ending_.fetch_add(1, std::memory_order_acq_rel);
+        }
+        ~Ending() {
+            coherence_.ends_.fetch_add(1, std::memory_order_acq_rel);
+            coherence_.ending_.fetch_sub(1, std::memory_order_acq_rel);
+        }
+        Ending(const Ending&) = delete;
+        Ending& operator=(const Ending&) = delete;
+
+    private:
+        Coherence& coherence_;
+    };
+    struct Kept {
+        std::uintptr_t base;
+        std::size_t requested;
+    };
+    std::span<Kept> drop_context(CUcontext context);  // allocated with new[], owned by the caller
+    void restore_context(CUcontext context, std::span<const Kept> kept);
+
+    // Brings the device copy up to date and stops sharing the object with the CPU, since somebody else will access it.
+    CUresult demote(Object& object, const char* reason);
+
+    // --- doors -------------------------------------------------------------------------------------------------------
+    Room& room() noexcept { return room_; }
+    // False: no block of any object is valid on the host and no flush is under way, so a launch needs nothing.
+    bool needs_release() const noexcept { return hot_objects_.load(std::memory_order_acquire) != 0; }
+    // Flushes every Dirty block and invalidates every host copy. In the room, as a launch. The CPU waits until the
+    // device has it all, or, with a stream of the current context, that stream does.
+    CUresult release() { return release(nullptr); }
+    CUresult release(const CUstream* stream);
+    // The same for what the device is about to read or overwrite. In the room, as a launch.
+    CUresult before_device_reads(DeviceRange range, const CUstream* stream = nullptr) {
+        return apply_to_range(range, Event::DeviceRead, stream);
+    }
+    CUresult before_device_writes(DeviceRange range, const CUstream* stream = nullptr) {
+        return apply_to_range(range, Event::DeviceWrite, stream);
+    }
+    // The program waited for the device. Outside the room.
+    void acquire();
+    bool acts_on_acquire() const noexcept { return protocol_->acts_on_acquire(); }
+
+    // --- faults ------------------------------------------------------------------------------------------------------
+    enum class Served {
+        Done,     // the access may be repeated
+        NotOurs,  // deliver the fault as if we were not here
+    };
+    struct Access {
+        std::uintptr_t address = 0;
+        bool is_write = false;
+        std::uintptr_t instruction = 0;  // that made it, for the report
+    };
+    Served serve_fault(const Access& access) noexcept;
+
+    // Host callbacks will run: what serving their faults needs is made now, since some driver calls wait for the
+    // device.
+    void expect_callbacks();
+    bool expects_callbacks() const noexcept { return callbacks_.load(std::memory_order_relaxed); }
+
+    // Every loan ends (loans.h): a door returns whose thread faulted while inside the driver, and the device work
+    // behind it is on its way already; or the program has waited, and may look at what the device wrote beside. All,
+    // since who writes to a block that another borrowed first does not trap.
+    void take_back_loans() noexcept;
+    // A host callback is over, and its stream goes on: besides, what launches sent of loans since it began, and made
+    // only their own streams wait for, is there. `began`: loans_sent() of then.
+    void end_callback(std::uint64_t began) noexcept;
+    std::uint64_t loans_sent() const noexcept { return loans_sent_.load(std::memory_order_acquire); }
+
+    // What a callback wrote could not be sent, and the stream went on without it: as after CUDA's sticky errors, every
+    // release and wait fails with this, and no block is fetched, until the context ends.
+    CUresult damage() const noexcept { return damage_.load(std::memory_order_acquire); }
+
+    const ObjectTable& table() const noexcept { return table_; }
+    const Protocol& protocol() const noexcept { return *protocol_; }
+
+private:
+    bool map_shadow(Object& object, bool unordered) noexcept;
+    void merge_mappings() noexcept;
+    void unmap_others(const Object& object) noexcept;
+    struct Run;
+    bool serve(Object& object, std::uint32_t serial, const Access& access, Sweeps& thread_sweeps,
+               trace::Fault& traced) noexcept;
+    bool lend(Object& object, std::uint32_t serial, const Access& access, trace::Fault& traced) noexcept;
+    bool device_waits_for_us() const noexcept;
+    static bool keep_twin(Loan& loan) noexcept;
+    void take_neighbours(Run& run, const Stretch& stretch, Event event, State next) noexcept;
+    void map_pages(const Run& run) noexcept;
+    void use_huge_pages(const Run& run) noexcept;
+    CUresult bring(const Run& run, Event event, State next, bool unordered, std::size_t& fetched) noexcept;
+    bool lock_if_missing(Object& object, std::uint32_t index) const noexcept;
+    std::uint32_t open_arrived(Object& object, const Stretch& stretch, std::size_t& fetched) noexcept;
+    void fetch_ahead(Object& object, const Stretch& stretch) noexcept;
+    bool coarsen(Object& object, std::uint32_t serial, bool unordered) noexcept;
+    bool bring_whole(Object& object, std::uint32_t count, bool unordered) noexcept;
+    void evict(const RunRef& ref) noexcept;
+    void became_valid(Object& object, std::uint32_t blocks) noexcept;
+    void make_hot(Object& object) noexcept;
+    // Of blocks that the caller has locked. take_back() makes them Invalid, or leaves all as it is.
+    CUresult send_changes(const Loan& loan) noexcept;
+    CUresult take_back(Loan& loan) noexcept;
+    CUresult take_back_all_of(Object& object, bool unordered) noexcept;
+    void end_loans_of(Object& object) noexcept;
+    void take_back_at(std::size_t place) noexcept;
+    void damaged(void* context, CUresult result) noexcept;
+    CUresult wait_in_order() noexcept;
+
+    CUresult release_object(Object& object);
+    CUresult apply_to_range(DeviceRange range, Event event, const CUstream* stream);
+    template <class Choose>
+    CUresult apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream = nullptr);
+    CUresult sent(bool stream_waits);
+    CUresult settle_flushes() noexcept;
+    void streams_wait(bool some) noexcept;
+
+    Protocol* protocol_ = nullptr;
+    std::size_t block_size_ = 0;
+    ObjectTable table_;
+    ObjectPool pool_;
+    // What a launch looks at, side by side.
+    alignas(64) std::atomic<std::uint32_t> hot_objects_{0};  // and one more while a stream waits for flushes instead of
+                                                             // the CPU
+    std::atomic<bool> callbacks_{false};
+    std::atomic<CUresult> damage_{CUDA_SUCCESS};
+    std::atomic<Object*> listed_{nullptr};                          // objects whose shadow was ever mapped
+    std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // between them lie all objects that ever were
+    Room room_;
+    std::atomic<void*> damaged_context_{nullptr};
+    std::atomic<std::uint64_t> loans_sent_{0};   // on the way to launches and copies
+    std::atomic<unsigned> ending_{0}, ends_{0};  // contexts that end, and ended or stayed
+    std::atomic<Object*> hot_{nullptr};          // objects with blocks valid on the host
+    SpinLock mapping_;                           // one shadow is mapped at a time
+    // Faults would be served sooner with helper threads, which cannot be made there.
+    std::atomic<bool> helpers_wanted_{false};
+    // Streams wait for flushes, the CPU has not: a block that is Invalid may still be on its way. Changed under the
+    // lock.
+    std::atomic<bool> streams_wait_{false};
+    SpinLock flushes_;
+};
+
+extern constinit Coherence the_coherence;
+inline Coherence& coherence() noexcept { return the_coherence; }
+// Never destroyed: threads may still fault while the process exits.
+static_assert(std::is_trivially_destructible_v<Coherence>);
+
+}  // namespace hpe

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: MIT
+// Coherence: what doors ask before and after a call of the program: release, acquire, ranges of copies.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "shim/base/log.h"
+#include "shim/base/thread.h"
+#include "shim/coherence/apply.h"
+#include "shim/coherence/coherence.h"
+#include "shim/coherence/live_objects.h"
+#include "shim/coherence/loans.h"
+#include "shim/driver/inflight.h"
+#include "shim/memory/arena.h"
+#include "shim/memory/pager.h"
+#include "shim/transfer/engine.h"
+#include "shim/transfer/staging.h"
+
+namespace hpe {
+
+std::mutex& apply_mutex() noexcept {
+    static constinit std::mutex mutex;
+    return mutex;
+}
+
+namespace {
+
+// What event_of says of a block outside the range; apply() never handles the program's waits.
+constexpr auto kNotConcerned = Event::Acquire;
+
+// A block that apply() has locked.
+struct Held {
+    Object* object;
+    std::uint32_t index;
+    State before;
+    Transition transition;
+
+    bool lent() const noexcept { return object->block(index).lent(); }
+};
+
+bool adjacent(const Held& a, const Held& b) noexcept { return a.object == b.object && a.index + 1 == b.index; }
+
+// Calls run(first, last) for each stretch of neighbouring blocks that `wanted` accepts and `same` joins.
+template <class Wanted, class Same, class Run>
+bool for_runs(std::span<const Held> held, Wanted&& wanted, Same&& same, Run&& run) {
+    for (std::size_t i = 0; i < held.size();) {
+        if (!wanted(held[i])) {
+            ++i;
+            continue;
+        }
+        auto last = i;
+        while (last + 1 < held.size() && adjacent(held[last], held[last + 1]) && wanted(held[last + 1]) &&
+               same(held[last], held[last + 1])) {
+            ++last;
+        }
+        if (!run(held[i], held[last])) return false;
+        i = last + 1;
+    }
+    return true;
+}
+
+std::size_t span_bytes(const Held& first, const Held& last) noexcept {
+    return first.object->offset_of(last.index) + last.object->bytes_of(last.index) -
+           first.object->offset_of(first.index);
+}
+
+// Whether neighbours lie in the same part of their object.
+bool same_part(const Held& a, const Held& b) noexcept {
+    constexpr std::size_t kPart = std::size_t{16} << 20;
+    return a.object->offset_of(a.index) / kPart == b.object->offset_of(b.index) / kPart;
+}
+
+// Where the kernel refuses to split a mapping, the whole object is closed: no block is then more accessible than its
+// state allows, and a touch of a valid one gives it its protection back.
+bool protect_run(const Held& first, const Held& last, State state) noexcept {
+    const Object& object = *first.object;
+    if (!object.shadowed.load(std::memory_order_acquire)) return true;  // a free failed: the next touch maps it
+    return pager::protect(object.base + object.offset_of(first.index), span_bytes(first, last), state) ||
+           pager::close_shadow(object.base, object.size, Arena::closed(object.view));
+}
+
+// Blocks that lose all access, by one system call for as many as possible: each interrupts every processor that runs a
+// thread of the program, and what lies closed between them stays as it is. Of the blocks that apply() holds, in order.
+class Closing {
+public:
+    // A stretch of neighbours. False: the kernel refused.
+    bool add(const Held& first, const Held& last) noexcept {
+        if (first_ != nullptr && reaches(first)) {
+            last_ = &last;
+            return true;
+        }
+        const bool done = finish();
+        first_ = &first;
+        last_ = &last;
+        return done;
+    }
+    bool finish() noexcept {
+        if (first_ == nullptr) return true;
+        const bool done = protect_run(*first_, *last_, first_->transition.next);
+        for (const Held* h = first_; h != last_; ++h) unlock(h->index + 1, h[1].index);
+        first_ = nullptr;
+        return done;
+    }
+
+private:
+    // Locks what lies between, so that it stays closed. What apply() holds for another reason is locked already, and so
+    // never lies between: from first_ to last_ all that is held is closed.
+    bool reaches(const Held& next) noexcept {
+        constexpr std::uint32_t kFar = 64;  // to lock more would cost as much as a call
+        Object& object = *next.object;
+        if (&object != last_->object || next.transition.next != last_->transition.next ||
+            valid_on_host(next.transition.next) || next.index - last_->index > kFar) {
+            return false;
+        }
+        for (auto i = last_->index + 1; i < next.index; ++i) {
+            if (object.block(i).try_lock()) {
+                if (!valid_on_host(object.block(i).peek().state)) continue;
+                object.block(i).unlock();
+            }
+            unlock(last_->index + 1, i);
+            return false;
+        }
+        return true;
+    }
+    void unlock(std::uint32_t begin, std::uint32_t end) noexcept {
+        for (auto i = begin; i < end; ++i) last_->object->block(i).unlock();
+    }
+    const Held *first_ = nullptr, *last_ = nullptr;
+};
+
+void say_protect_failed() noexcept {
+    static std::atomic_flag said = ATOMIC_FLAG_INIT;
+    if (said.test_and_set()) return;
+    log::warn("mprotect failed ({}): the call returns an error instead of working on old data", std::strerror(errno));
+}
+
+}  // namespace
+
+// The order is what makes it right: first no thread can write a block any more, then its bytes are read through the
+// view, then the device has them, and only then the block counts as Invalid.
+template <class Choose>
+CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream) {
+    static std::vector<Held>& held = *new std::vector<Held>;  // guarded by the mutex that the caller holds
+    held.clear();
+    for (Object* object : objects) {
+        if (object->serial() % 2 == 0 || object->valid.load(std::memory_order_acquire) == 0) continue;
+        for (std::uint32_t i = 0; i < object->blocks(); ++i) {
+            const auto peek = object->block(i).peek();
+            if (!peek.locked && !valid_on_host(peek.state)) continue;
+            const auto event = event_of(*object, i);
+            if (event == kNotConcerned) continue;
+            const auto before = object->block(i).lock();
+            if (!valid_on_host(before) || i >= object->blocks()) {
+                object->block(i).unlock(before);
+                continue;
+            }
+            held.push_back({object, i, before, protocol_->on(before, event)});
+        }
+    }
+
+    auto result = CUDA_SUCCESS;
+    const auto changes = [](const Held& h) { return h.transition.next != h.before; };
+    const auto flushes = [](const Held& h) { return h.transition.action == Action::Flush; };
+    const auto same_piece = [](const Held& a, const Held& b) {
+        return a.transition.next == b.transition.next && same_part(a, b);
+    };
+    // Of what is lent, only what the CPU changed: other device work may be writing beside it.
+    const auto flush = [&](const Held& a, const Held& b) {
+        if (a.lent()) loans_sent_.fetch_add(1, std::memory_order_release);
+        result = a.lent() ? send_changes(*loans::of(*a.object, a.index))
+                          : engine.flush(*a.object, a.object->offset_of(a.index), span_bytes(a, b),
+                                         Engine::Order::Launching);
+        return result == CUDA_SUCCESS;
+    };
+    const auto none_lent = [](const Held& a, const Held& b) { return !a.lent() && !b.lent(); };
+    const auto sends = [&](const Held& a, const Held& b) { return std::any_of(&a, &b + 1, flushes); };
+    const auto refused = [&] {
+        say_protect_failed();
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+        return false;
+    };
+    // While the device receives one piece the next is closed, and last what it need not receive: closing takes as long
+    // as sending (80 ns a page, seen on an H200's host).
+    for_runs(held, changes, same_piece, [&](const Held& a, const Held& b) {
+        if (!sends(a, b)) return true;
+        if (!protect_run(a, b, a.transition.next)) return refused();
+        return for_runs(std::span(&a, &b + 1), flushes, none_lent, flush);
+    });
+    if (result == CUDA_SUCCESS) {
+        Closing closing;
+        for_runs(held, changes, same_piece,
+                 [&](const Held& a, const Held& b) { return sends(a, b) || closing.add(a, b) || refused(); });
+        if (!closing.finish()) refused();
+    }
+    const bool stream_waits = stream != nullptr && result == CUDA_SUCCESS;
+    const auto waited = sent(stream_waits);
+    if (result == CUDA_SUCCESS) result = waited;
+
+    if (result != CUDA_SUCCESS) {
+        // Roll back: the host copies are still the newest, and the program gets the error.
+        for_runs(
+            held, changes, [](const Held& a, const Held& b) { return a.before == b.before; },
+            [](const Held& a, const Held& b) { return protect_run(a, b, a.before), true; });
+    }
+    for (const auto& h : held) {
+        const auto next = result == CUDA_SUCCESS ? h.transition.next : h.before;
+        if (h.lent() && next != State::Dirty) {
+            Loan& loan = *loans::of(*h.object, h.index);
+            valid_on_host(next) ? loan.drop_twin() : loans::end(loan);
+        }
+        if (!valid_on_host(next)) {
+            h.object->valid.fetch_sub(1, std::memory_order_release);
+            h.object->block(h.index).take_sent_early();
+        }
+        h.object->block(h.index).unlock(next);
+    }
+    // With nothing locked that a host function may want: a stream that is full takes no more before that has ended.
+    // Should both ways fail, the flushes are still under way, and whoever needs them waits.
+    if (!stream_waits || result != CUDA_SUCCESS) return result;
+    if (engine.let_wait(*stream) != CUDA_SUCCESS) return settle_flushes();
+    return engine.draining() ? CUDA_SUCCESS : sent(true);
+}
+
+// What was flushed is waited for: by the stream, later, or here. As long as streams do it, every launch comes by here,
+// since it may be in another stream.
+CUresult Coherence::sent(bool stream_waits) {
+    std::scoped_lock lock(flushes_);
+    const auto result = stream_waits ? CUDA_SUCCESS : engine.drain();
+    if (result == CUDA_SUCCESS) streams_wait(engine.draining());
+    return result;
+}
+
+// Also in the fault path.
+CUresult Coherence::settle_flushes() noexcept {
+    if (!streams_wait_.load(std::memory_order_acquire)) return CUDA_SUCCESS;
+    // Until the drain is over for all: who comes second must not go on before.
+    std::scoped_lock lock(flushes_);
+    const auto result = engine.drain();
+    if (result == CUDA_SUCCESS) streams_wait(false);
+    return result;
+}
+
+void Coherence::streams_wait(bool some) noexcept {
+    if (streams_wait_.exchange(some, std::memory_order_acq_rel) == some) return;
+    if (some) {
+        hot_objects_.fetch_add(1, std::memory_order_release);
+    } else {
+        hot_objects_.fetch_sub(1, std::memory_order_release);
+    }
+}
+
+CUresult Coherence::release(const CUstream* stream) {
+    if (damage() != CUDA_SUCCESS) return damage();
+    if (helpers_wanted_.exchange(false, std::memory_order_relaxed)) staging::start_helpers();
+    SignalsBlocked blocked;
+    // To the end: a second launch that finds the list empty must not go on before the first one's data have arrived,
+    // nor if they could not be sent.
+    std::scoped_lock lock(apply_mutex());
+    // With the address beside it: an object on the list may have been freed and be on its way to another life, with
+    // another address, while this sorts.
+    std::vector<std::pair<std::uintptr_t, Object*>> listed;
+    for (auto* object = hot_.exchange(nullptr, std::memory_order_acq_rel); object != nullptr;) {
+        Object* const next = object->next_hot;
+        listed.emplace_back(std::atomic_ref(object->base).load(std::memory_order_relaxed), object);
+        object = next;
+    }
+    // In address order: neighbours in the arena are then neighbours in the stream of flushes.
+    std::sort(listed.begin(), listed.end());
+    std::vector<Object*> objects;
+    objects.reserve(listed.size());
+    for (const auto& [base, object] : listed) objects.push_back(object);
+    const auto result = apply(
+        objects, [](const Object&, std::uint32_t) { return Event::Release; }, stream);
+    if (result == CUDA_SUCCESS) protocol_->released();
+    for (Object* object : objects) {
+        object->scatter.released(object->blocks());
+        object->hot.store(false, std::memory_order_seq_cst);
+        if (object->valid.load(std::memory_order_seq_cst) != 0) make_hot(*object);
+        hot_objects_.fetch_sub(1, std::memory_order_release);
+    }
+    return result;
+}
+
+CUresult Coherence::release_object(Object& object) {
+    SignalsBlocked blocked;
+    std::scoped_lock lock(apply_mutex());
+    Object* const one[] = {&object};
+    return apply(one, [](const Object&, std::uint32_t) { return Event::Release; });
+}
+
+void Coherence::became_valid(Object& object, std::uint32_t blocks) noexcept {
+    object.valid.fetch_add(blocks, std::memory_order_seq_cst);
+    make_hot(object);
+}
+
+void Coherence::make_hot(Object& object) noexcept {
+    if (object.hot.exchange(true, std::memory_order_seq_cst)) return;
+    hot_objects_.fetch_add(1, std::memory_order_release);
+    auto* head = hot_.load(std::memory_order_relaxed);
+    do {
+        object.next_hot = head;
+    } while (!hot_.compare_exchange_weak(head, &object, std::memory_order_release));
+}
+
+CUresult Coherence::apply_to_range(DeviceRange range, Event event, const CUstream* stream) {
+    if (damage() != CUDA_SUCCESS) return damage();
+    if (range.bytes == 0 || table_.empty() || !needs_release()) return CUDA_SUCCESS;
+    std::vector<Object*> objects;
+    table_.overlapping(range.begin, range.bytes, [&](Object& object) { objects.push_back(&object); });
+    SignalsBlocked blocked;
+    std::scoped_lock lock(apply_mutex());
+    const auto end = range.begin + range.bytes;
+    const auto event_of = [&](const Object& object, std::uint32_t index) {
+        const auto first = object.base + object.offset_of(index);
+        const auto last = first + object.bytes_of(index);
+        return last <= range.begin || first >= end ? kNotConcerned : event;
+    };
+    return apply(objects, event_of, stream);
+}
+
+void Coherence::acquire() {
+    if (!protocol_->acts_on_acquire() || table_.empty()) return;
+    // While other work runs an object may still change: it stays Invalid, and a touch waits for that work.
+    const auto work = in_flight.work();
+    if (!in_flight.idle_after_wait()) return;
+    constexpr unsigned kPatience = 1;  // milliseconds: who is inside for long gives the device work
+    const FaultInRoom in_room(room_, kPatience);
+    if (!in_room.entered() || in_flight.work() != work) return;
+    SignalsBlocked blocked;
+    std::scoped_lock lock(apply_mutex());
+    if (settle_flushes() != CUDA_SUCCESS) return;
+    for (Object* object : live_objects::all()) {
+        if (object->serial() % 2 == 0 || !object->shadowed.load(std::memory_order_acquire)) continue;
+        for (std::uint32_t i = 0; i < object->blocks(); ++i) {
+            const auto before = object->block(i).lock();
+            if (!object->shadowed.load(std::memory_order_acquire)) {
+                object->block(i).unlock(before);
+                break;
+            }
+            const auto [action, next] = protocol_->on(before, Event::Acquire);
+            auto after = before;
+            if (action == Action::Fetch &&
+                engine.fetch(*object, object->offset_of(i), object->bytes_of(i), Engine::Order::Ordered) ==
+                    CUDA_SUCCESS &&
+                pager::protect(object->base + object->offset_of(i), object->bytes_of(i), next)) {
+                after = next;
+                became_valid(*object, 1);
+            }
+            // What could not be brought now is fetched when it is touched.
+            object->block(i).unlock(after);
+        }
+    }
+}
+
+}  // namespace hpe

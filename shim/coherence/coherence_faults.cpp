@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: MIT
+// Coherence: the fault path. Class of this file: no allocation, no lock that the program or libcuda can hold, system
+// calls and driver transfers only.
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+
+#include "protocols/sweeps.h"
+#include "shim/base/helper.h"
+#include "shim/base/kernel.h"
+#include "shim/base/log.h"
+#include "shim/base/thread.h"
+#include "shim/coherence/coherence.h"
+#include "shim/coherence/kept_out.h"
+#include "shim/coherence/loans.h"
+#include "shim/driver/driver.h"
+#include "shim/driver/inflight.h"
+#include "shim/memory/arena.h"
+#include "shim/memory/pager.h"
+#include "shim/observe/call_sites.h"
+#include "shim/observe/trace.h"
+#include "shim/transfer/copiers.h"
+#include "shim/transfer/engine.h"
+#include "shim/transfer/read_ahead.h"
+
+namespace hpe {
+
+namespace {
+
+bool on_alternate_stack() noexcept {
+    stack_t stack{};
+    return kernel::sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) != 0;
+}
+
+// Where the calling thread is going.
+thread_local constinit Sweeps sweeps __attribute__((tls_model("initial-exec")));
+
+// Calls run(first, last) for each longest stretch of [first, first + count) whose blocks `wanted` accepts.
+template <class Wanted, class Run>
+void for_stretches(std::uint32_t first, std::uint32_t count, Wanted&& wanted, Run&& run) noexcept {
+    for (auto i = first; i < first + count;) {
+        if (!wanted(i)) {
+            ++i;
+            continue;
+        }
+        const auto begin = i;
+        while (i < first + count && wanted(i)) ++i;
+        run(begin, i - 1);
+    }
+}
+
+std::size_t span_bytes(const Object& object, std::uint32_t first, std::uint32_t last) noexcept {
+    return object.offset_of(last) + object.bytes_of(last) - object.offset_of(first);
+}
+
+Event event_of(const Coherence::Access& access) noexcept { return access.is_write ? Event::CpuWrite : Event::CpuRead; }
+
+// The block is locked.
+bool usable(const Object& object, std::uint32_t serial, std::uint32_t index) noexcept {
+    return object.alive(serial) && index < object.blocks() && object.shadowed.load(std::memory_order_acquire);
+}
+
+void count_fault(Object& object, const Coherence::Access& access, std::size_t fetched, trace::Fault& traced) noexcept {
+    auto& faults = access.is_write ? object.traffic.write_faults : object.traffic.read_faults;
+    faults.fetch_add(1, std::memory_order_relaxed);
+    call_sites::note(access.instruction, fetched);
+    traced.served(object.report_id, fetched);
+}
+
+void say_not_fetched(const Object& object, std::uint32_t index, CUresult result) noexcept {
+    log::error("cannot fetch {} bytes of object {:#x} from the device: {}", object.bytes_of(index), object.base,
+               error_name(result));
+}
+
+// 1: its blocks and huge pages do not go together.
+std::uint32_t blocks_in_huge_page(const Object& object) noexcept {
+    const auto block = object.block_bytes();
+    const bool fit = object.base % Arena::kChunk == 0 && Arena::kChunk % block == 0;
+    return fit ? static_cast<std::uint32_t>(Arena::kChunk / block) : 1;
+}
+
+constinit KeptOut kept_out;
+
+}  // namespace
+
+// Neighbouring blocks of an object, locked.
+struct Coherence::Run {
+    Object& object;
+    std::uint32_t first;
+    std::uint32_t count;
+
+    std::uint32_t end() const noexcept { return first + count; }
+    std::size_t bytes() const noexcept { return span_bytes(object, first, end() - 1); }
+    State state(std::uint32_t i) const noexcept { return object.block(i).peek().state; }
+    void become(State next) const noexcept {
+        for (auto i = first; i < end(); ++i) object.block(i).become(next);
+    }
+    void unlock() const noexcept {
+        for (auto i = first; i < end(); ++i) object.block(i).unlock();
+    }
+    void shrink_to(std::uint32_t index) noexcept {
+        for (auto i = first; i < end(); ++i) {
+            if (i != index) object.block(i).unlock();
+        }
+        first = index;
+        count = 1;
+    }
+};
+
+// Until nothing that the program enqueued before its access is outstanding, and no launch can come between: the room is
+// left only to wait, since a launch of another thread must not wait for a kernel.
+// In the room on return. An error: the device may still be writing.
+CUresult Coherence::wait_in_order() noexcept {
+    using Clock = KeptOut::Clock;
+    const trace::Span span(trace::Kind::Wait, "wait for device work");
+    // A context that is lost does nothing any more, and the others go on.
+    const auto but_lost = [](CUresult result) { return lost_context(result) ? CUDA_SUCCESS : result; };
+    constexpr int kPatience = 8;  // then threads that launch without pause have to let us in
+    constexpr std::chrono::milliseconds kShortest{1};
+    for (int attempt = 0;; ++attempt) {
+        const auto work = in_flight.work();
+        const auto begin = Clock::now() - kept_out.total();
+        const auto waited = but_lost(in_flight.wait());
+        const auto took = std::max<Clock::duration>(Clock::now() - kept_out.total() - begin, kShortest);
+        room_.enter_fault();
+        if (in_flight.work() == work || waited != CUDA_SUCCESS) return waited;
+        if (attempt >= kPatience) {
+            // As long as what such threads keep enqueued takes: more may be waiting for the very launches that are kept
+            // out.
+            const KeptOut::Scope keeping(kept_out);
+            const auto last = but_lost(in_flight.wait_until(Clock::now() + 2 * took));
+            if (last != CUDA_ERROR_NOT_READY) return last;
+        }
+        room_.leave_fault();
+    }
+}
+
+Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
+    const auto ended = ends_.load(std::memory_order_acquire);
+    Object* object = object_of(access.address);
+    const auto serial = object != nullptr ? object->serial() : 0;
+    // Work that such an access may depend on has finished already, or the program races; and waiting here for a stream
+    // that waits for us would never end.
+    const bool inside = this_thread.in_callback != 0 || this_thread.inside != 0;
+    // A signal handler, where a launch, a copy or a free was interrupted: the room is not entered twice.
+    const bool interrupted = !inside && this_thread.in_room;
+    const bool unordered = inside || interrupted;
+    if (serial % 2 == 0) {
+        // Of a context that is ending, perhaps, and back if it stays.
+        const bool ending =
+            ending_.load(std::memory_order_acquire) != 0 || ends_.load(std::memory_order_acquire) != ended;
+        if (unordered || !ending || !may_hold(access.address)) return Served::NotOurs;
+        const FaultInRoom until_then(room_);
+        return table_.find(access.address) != nullptr ? Served::Done : Served::NotOurs;
+    }
+    bool served = false;
+    trace::Fault traced(access.address, access.is_write);
+    if (unordered) {
+        if (interrupted) helper::with_driver(true, helper::Kind::Wait, [] { in_flight.wait(); });
+        served = lend(*object, serial, access, traced);
+        if (this_thread.inside != 0 || interrupted) this_thread.touched_inside = true;
+    } else {
+        helper::with_driver(on_alternate_stack(), helper::Kind::Fault, [&, mine = &sweeps] {
+            const auto waited = wait_in_order();
+            if (waited == CUDA_SUCCESS) {
+                served = serve(*object, serial, access, *mine, traced);
+            } else {
+                log::error("cannot wait for the device work that may still write object {:#x}: {}", object->base,
+                           error_name(waited));
+            }
+            room_.leave_fault();
+        });
+    }
+    return served ? Served::Done : Served::NotOurs;
+}
+
+// `sweeps` of the thread that faulted.
+bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access, Sweeps& thread_sweeps,
+                      trace::Fault& traced) noexcept {
+    // Freed since it was found: the access is repeated, and is then no object's.
+    if (!object.alive(serial)) return true;
+    if (!map_shadow(object, false)) return false;
+    const auto index = object.block_at(access.address);
+    Block& block = object.block(index);
+    auto before = block.lock();
+    // Freed, coarsened or unmapped meanwhile: the access is repeated and judged anew.
+    if (!usable(object, serial, index)) {
+        block.unlock(before);
+        return true;
+    }
+    const auto event = event_of(access);
+    if (block.lent()) {
+        // Who borrowed it saw what the device had by then. This thread has waited, and is to see what it has now.
+        if (const auto result = take_back(*loans::of(object, index)); result != CUDA_SUCCESS) {
+            block.unlock(before);
+            log::error("cannot send what a callback wrote to object {:#x}: {}", object.base, error_name(result));
+            return false;
+        }
+        before = State::Invalid;
+    }
+    const auto next = protocol_->on(before, event).next;
+    Sweeps::Reach reach{{index, 1, 1}, {}, false};
+    const bool sweeping = object.blocks() > 1;
+    if (sweeping) {
+        const auto most = protocol_->reach_bytes(object.size, block_size_) / object.block_bytes();
+        reach = thread_sweeps.fault({&object, serial, index, access.is_write},
+                                    {object.blocks(), static_cast<std::uint32_t>(most), blocks_in_huge_page(object)});
+        if (reach.scattered) {
+            const auto guess = std::min(most, std::max(Scatter::kBytes / object.block_bytes(), std::size_t{1}));
+            reach.open.count = std::min(object.scatter.reach(object.blocks(), static_cast<std::uint32_t>(guess)),
+                                        object.blocks() - index);
+        }
+    }
+    Run run{object, index, 1};
+    if (reach.open.contiguous()) take_neighbours(run, reach.open, event, next);
+    use_huge_pages(run);
+
+    std::size_t fetched = 0;
+    auto result = bring(run, event, next, false, fetched);
+    if (result != CUDA_SUCCESS && run.count > 1) {
+        // Nobody asked for its neighbours.
+        run.shrink_to(index);
+        result = bring(run, event, next, false, fetched);
+    }
+    if (result != CUDA_SUCCESS) {
+        run.unlock();
+        say_not_fetched(object, index, result);
+        return false;
+    }
+    if (!pager::protect(object.base + object.offset_of(run.first), run.bytes(), next)) {
+        run.unlock();
+        return coarsen(object, serial, false);
+    }
+    if (run.count > 1) map_pages(run);
+    std::uint32_t newly_valid = 0;
+    for (auto i = run.first; i < run.end(); ++i) newly_valid += !valid_on_host(run.state(i)) && valid_on_host(next);
+    if (newly_valid != 0) became_valid(object, newly_valid);
+    const bool again = next == State::Dirty && block.take_sent_early();
+    run.become(next);
+    run.unlock();
+    if (next == State::Dirty && before != State::Dirty) {
+        Plan plan;
+        protocol_->dirtied({&object, serial, run.first, run.count}, again, plan);
+        for (const auto& victim : plan) evict(victim);
+    }
+    if (reach.scattered) {
+        object.scatter.opened(run.count);
+        if (run.count > 1) thread_sweeps.opened(run.count);
+    } else if (sweeping) {
+        const auto opened = reach.open.contiguous() ? run.count : open_arrived(object, reach.open, fetched);
+        if (opened < reach.open.count) {
+            thread_sweeps.opened(opened);
+        } else if (reach.ahead.count != 0) {
+            fetch_ahead(object, reach.ahead);
+        }
+    }
+    count_fault(object, access, fetched, traced);
+    return true;
+}
+
+// As serve(), for a thread that may wait for nothing: the block alone, and until take_back().
+bool Coherence::lend(Object& object, std::uint32_t serial, const Access& access, trace::Fault& traced) noexcept {
+    if (!object.alive(serial)) return true;
+    if (!map_shadow(object, true)) return false;
+    const auto index = object.block_at(access.address);
+    Block& block = object.block(index);
+    const auto before = block.lock();
+    if (!usable(object, serial, index)) {
+        block.unlock(before);
+        return true;
+    }
+    const auto event = event_of(access);
+    const auto next = protocol_->on(before, event).next;
+    const bool lent = block.lent();
+    // With the state that it needs it is open to all, whoever opened it, or was before mappings were merged.
+    Loan* const loan = next != before ? loans::make(object, index) : nullptr;
+    if (next != before && loan == nullptr) {
+        block.unlock(before);
+        take_back_at(loans::oldest());
+        return true;
+    }
+    const auto leave = [&] {
+        if (loan != nullptr && !lent) loans::end(*loan);
+        if (!valid_on_host(before)) object.valid.fetch_sub(1, std::memory_order_release);
+        block.unlock(before);
+    };
+    // From here on a launch waits for the block, and takes it.
+    if (!valid_on_host(before)) became_valid(object, 1);
+    if (loan != nullptr && !lent) loan->alone = device_waits_for_us();
+    std::size_t fetched = 0;
+    const Run run{object, index, 1};
+    if (const auto result = bring(run, event, next, true, fetched); result != CUDA_SUCCESS) {
+        leave();
+        say_not_fetched(object, index, result);
+        return false;
+    }
+    if (loan != nullptr && next == State::Dirty && !keep_twin(*loan)) {
+        leave();
+        log::error("cannot tell what a callback writes to object {:#x}", object.base);
+        return false;
+    }
+    if (!pager::protect(object.base + object.offset_of(index), object.bytes_of(index), next)) {
+        leave();
+        return coarsen(object, serial, true);
+    }
+    count_fault(object, access, fetched, traced);
+    block.become(next);
+    block.unlock();
+    return true;
+}
+
+// Locks the blocks that a sweep reaches beyond its first, as far as they go the same way.
+void Coherence::take_neighbours(Run& run, const Stretch& stretch, Event event, State next) noexcept {
+    for (std::uint32_t i = 1; i < stretch.count; ++i) {
+        const auto index = stretch.at(i);
+        Block& block = run.object.block(index);
+        if (!block.try_lock()) return;
+        if (block.lent() || protocol_->on(block.peek().state, event).next != next) {
+            block.unlock();
+            return;
+        }
+        run.first = std::min(run.first, index);
+        ++run.count;
+    }
+}
+
+// Of what is opened in so large parts everything will be used, and what lies beside it in a huge page, too.
+void Coherence::use_huge_pages(const Run& run) noexcept {
+    if (run.bytes() < Arena::kChunk / 2) return;
+    const auto begin = run.object.offset_of(run.first) / Arena::kChunk * Arena::kChunk;
+    const auto end =
+        (run.object.offset_of(run.first) + run.bytes() + Arena::kChunk - 1) / Arena::kChunk * Arena::kChunk;
+    Arena::use_huge_pages(run.object.view + begin, std::min(end, run.object.size) - begin);
+}
+
+// A sweep will touch all of it: its pages are mapped at once, not trap by trap.
+void Coherence::map_pages(const Run& run) noexcept {
+    Object& object = run.object;
+    for_stretches(
+        run.first, run.count, [&](std::uint32_t i) { return !object.block(i).mapped(); },
+        [&](std::uint32_t first, std::uint32_t last) {
+            const auto bytes = span_bytes(object, first, last);
+            const auto offset = object.offset_of(first);
+            copiers::map_pages(reinterpret_cast<void*>(object.base + offset), bytes,
+                               !Arena::used(object.view + offset) && !Arena::huge(object.view + offset));
+            for (auto i = first; i <= last; ++i) object.block(i).map();
+            helpers_wanted_.store(true, std::memory_order_relaxed);
+        });
+}
+
+// Brings to the view what the transitions ask for: what was sent for ahead, and is still as the device has it, is there
+// already.
+CUresult Coherence::bring(const Run& run, Event event, State next, bool unordered, std::size_t& fetched) noexcept {
+    Object& object = run.object;
+    const auto wanted = [&](std::uint32_t i) { return protocol_->on(run.state(i), event).action == Action::Fetch; };
+    bool any = false, any_expected = false;
+    for (auto i = run.first; i < run.end(); ++i) {
+        any = any || wanted(i);
+        any_expected = any_expected || object.block(i).expected();
+    }
+    if (!any) return CUDA_SUCCESS;
+    if (damage() != CUDA_SUCCESS) return damage();
+    const auto work = in_flight.work();
+    // What was never given to the device holds nothing: no copy of garbage for a first write. But where only changes
+    // are sent, they must be changes to what the device has.
+    if (object.birth == work && next == State::Dirty && !unordered) return CUDA_SUCCESS;
+    auto result = CUDA_SUCCESS;
+    helper::with_driver(unordered, helper::Kind::Transfer, [&] {
+        // What a launch's stream waits for may still be on its way out of the very view.
+        result = settle_flushes();
+        if (result != CUDA_SUCCESS) return;
+        // In a callback the device is at work: what it was asked for before is of no use.
+        if (any_expected)
+            result = read_ahead::settle(object, run.first, run.count, unordered ? read_ahead::kNothing : work);
+        if (result != CUDA_SUCCESS) return;
+        const auto missing = [&](std::uint32_t i) {
+            if (!wanted(i)) return false;
+            if (!object.block(i).take_expected()) return true;
+            read_ahead::used(object, i);
+            fetched += object.bytes_of(i);
+            return false;
+        };
+        const auto order = unordered ? Engine::Order::Unordered : Engine::Order::Ordered;
+        for_stretches(run.first, run.count, missing, [&](std::uint32_t first, std::uint32_t last) {
+            if (result != CUDA_SUCCESS) return;
+            const auto bytes = span_bytes(object, first, last);
+            result = engine.fetch(object, object.offset_of(first), bytes, order);
+            if (result == CUDA_SUCCESS) fetched += bytes;
+        });
+    });
+    return result;
+}
+
+// Nobody asked for the block yet: not one that another thread is at work on, nor one that is valid on the host.
+bool Coherence::lock_if_missing(Object& object, std::uint32_t index) const noexcept {
+    Block& block = object.block(index);
+    if (!block.try_lock()) return false;
+    // Coarsened meanwhile: there is no such block any more.
+    const bool missing = index < object.blocks() && object.blocks() > 1 &&
+                         protocol_->on(block.peek().state, Event::CpuRead).action == Action::Fetch;
+    if (!missing) block.unlock();
+    return missing;
+}
+
+// Of a strided sweep: what was sent for ahead is opened for reading. Returns how many blocks of the stretch are open,
+// its first included; `fetched`: with the bytes that were.
+std::uint32_t Coherence::open_arrived(Object& object, const Stretch& stretch, std::size_t& fetched) noexcept {
+    const auto work = in_flight.work();
+    std::uint32_t opened = 1;
+    for (; opened < stretch.count; ++opened) {
+        const auto index = stretch.at(opened);
+        Block& block = object.block(index);
+        if (!lock_if_missing(object, index)) break;
+        const bool arrived =
+            block.expected() && read_ahead::settle(object, index, 1, work) == CUDA_SUCCESS && block.take_expected();
+        if (arrived) {
+            read_ahead::used(object, index);
+            fetched += object.bytes_of(index);
+        }
+        const auto next = protocol_->on(block.peek().state, Event::CpuRead).next;
+        const bool open =
+            arrived && pager::protect(object.base + object.offset_of(index), object.bytes_of(index), next);
+        if (open) {
+            became_valid(object, 1);
+            block.become(next);
+        }
+        block.unlock();
+        if (!open) break;
+    }
+    return opened;
+}
+
+void Coherence::fetch_ahead(Object& object, const Stretch& stretch) noexcept {
+    if (!read_ahead::on() || damage() != CUDA_SUCCESS) return;
+    const auto work = in_flight.work();
+    if (object.birth == work) return;
+    auto reached = stretch;
+    for (reached.count = 0; reached.count < stretch.count; ++reached.count) {
+        const auto index = stretch.at(reached.count);
+        if (!lock_if_missing(object, index)) break;
+        if (object.block(index).expected()) {
+            object.block(index).unlock();
+            break;
+        }
+    }
+    // With the blocks locked: whoever made them Invalid has told whether streams wait.
+    if (settle_flushes() == CUDA_SUCCESS) read_ahead::start(object, reached, work);
+    for (std::uint32_t i = 0; i < reached.count; ++i) object.block(reached.at(i)).unlock();
+}
+
+// Sends a run that the protocol chose. What cannot be sent stays Dirty: the next launch flushes it and reports what is
+// wrong.
+void Coherence::evict(const RunRef& ref) noexcept {
+    Object& object = *ref.object;
+    if (!object.alive(ref.serial) || ref.first + ref.count > object.blocks()) return;
+    // In ascending order, as everybody who waits for several blocks of an object.
+    for (auto i = ref.first; i < ref.first + ref.count; ++i) object.block(i).lock();
+    const Run run{object, ref.first, ref.count};
+    const auto wanted = [&](std::uint32_t i) {
+        return protocol_->on(run.state(i), Event::Evict).action == Action::Flush && !object.block(i).lent();
+    };
+    const auto next = protocol_->on(State::Dirty, Event::Evict).next;
+    if (object.alive(ref.serial) && ref.first + ref.count <= object.blocks() &&
+        object.shadowed.load(std::memory_order_acquire)) {
+        for_stretches(ref.first, ref.count, wanted, [&](std::uint32_t first, std::uint32_t last) {
+            const auto offset = object.offset_of(first);
+            const auto bytes = span_bytes(object, first, last);
+            if (!pager::protect(object.base + offset, bytes, next)) return;
+            if (engine.flush(object, offset, bytes, Engine::Order::Ordered) != CUDA_SUCCESS) {
+                pager::protect(object.base + offset, bytes, State::Dirty);
+                return;
+            }
+            object.traffic.evictions.fetch_add(1, std::memory_order_relaxed);
+            for (auto i = first; i <= last; ++i) {
+                object.block(i).become(next);
+                object.block(i).sent_early();
+            }
+        });
+    }
+    run.unlock();
+}
+
+}  // namespace hpe

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+// Coherence: how what was lent goes back. Class of this file: that of the fault path.
+
+#include "shim/base/errno_kept.h"
+#include "shim/base/helper.h"
+#include "shim/base/log.h"
+#include "shim/base/thread.h"
+#include "shim/coherence/coherence.h"
+#include "shim/coherence/loans.h"
+#include "shim/driver/driver.h"
+#include "shim/driver/inflight.h"
+#include "shim/memory/arena.h"
+#include "shim/memory/pager.h"
+#include "shim/transfer/engine.h"
+
+namespace hpe {
+
+void Coherence::damaged(void* context, CUresult result) noexcept {
+    damaged_context_.store(context, std::memory_order_relaxed);
+    if (damage_.exchange(result, std::memory_order_acq_rel) != CUDA_SUCCESS) return;
+    log::error("cannot send what a callback wrote: {}; the calls that follow fail", error_name(result));
+}
+
+// Whatever the device has to do waits for the calling thread's host function. What is begun from here on takes the
+// blocks first that are valid on the host.
+bool Coherence::device_waits_for_us() const noexcept {
+    return !room_.launches_inside() && in_flight.idle_but(this_thread.behind);
+}
+
+// The block is locked, and not writable.
+bool Coherence::keep_twin(Loan& loan) noexcept {
+    if (loan.alone) return true;
+    // A flush that is under way takes the bytes of the view as they are by then: they need not be those of the twin.
+    auto drained = CUDA_SUCCESS;
+    helper::with_driver(true, helper::Kind::Transfer, [&] { drained = engine.drain(); });
+    return (drained == CUDA_SUCCESS || lost_context(drained)) && loan.keep_twin(loan.object->bytes_of(loan.block));
+}
+
+CUresult Coherence::send_changes(const Loan& loan) noexcept {
+    Object& object = *loan.object;
+    const auto offset = object.offset_of(loan.block);
+    return loan.alone ? engine.flush(object, offset, object.bytes_of(loan.block), Engine::Order::Unordered)
+                      : engine.flush_changes(object, offset, loan.bytes, loan.twin);
+}
+
+CUresult Coherence::take_back(Loan& loan) noexcept {
+    Object& object = *loan.object;
+    Block& block = object.block(loan.block);
+    if (object.shadowed.load(std::memory_order_acquire) &&
+        !pager::protect(object.base + object.offset_of(loan.block), object.bytes_of(loan.block), State::Invalid) &&
+        !pager::close_shadow(object.base, object.size, Arena::closed(object.view))) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (block.peek().state == State::Dirty) {
+        auto result = send_changes(loan);
+        const auto drained = engine.drain();
+        // Of all contexts: one that is lost need not be this object's, which then fails by itself.
+        if (result == CUDA_SUCCESS && !lost_context(drained)) result = drained;
+        if (result != CUDA_SUCCESS) return result;
+    }
+    loans::end(loan);
+    block.become(State::Invalid);
+    object.valid.fetch_sub(1, std::memory_order_release);
+    return CUDA_SUCCESS;
+}
+
+void Coherence::take_back_at(std::size_t place) noexcept {
+    Loan* loan = loans::lock(place);
+    if (loan == nullptr) return;
+    Object& object = *loan->object;
+    Block& block = object.block(loan->block);
+    auto result = CUDA_SUCCESS;
+    // The block is locked here: the helper waits for none.
+    helper::with_driver(this_thread.in_callback != 0 || this_thread.inside != 0 || this_thread.in_fault,
+                        helper::Kind::Transfer, [&] { result = take_back(*loan); });
+    // Nobody can be told but by what follows, and what the device writes from here on must not be overwritten later.
+    // What was only read stays lent.
+    if (result != CUDA_SUCCESS && block.peek().state == State::Dirty) {
+        damaged(object.context, result);
+        loans::end(*loan);
+    }
+    block.unlock();
+}
+
+void Coherence::take_back_loans() noexcept {
+    if (!loans::any()) return;
+    const ErrnoKept kept;
+    const SignalsBlocked blocked;
+    for (std::size_t place = 0; place < loans::kMost; ++place) take_back_at(place);
+}
+
+void Coherence::end_callback(std::uint64_t began) noexcept {
+    take_back_loans();
+    if (loans_sent() == began || !streams_wait_.load(std::memory_order_acquire)) return;
+    const ErrnoKept kept;
+    const SignalsBlocked blocked;
+    auto result = CUDA_SUCCESS;
+    helper::with_driver(true, helper::Kind::Transfer, [&] { result = settle_flushes(); });
+    // Of which context is not known: none that ends makes it good.
+    if (result != CUDA_SUCCESS && !lost_context(result)) damaged(nullptr, result);
+}
+
+// Every block of the object is locked.
+CUresult Coherence::take_back_all_of(Object& object, bool unordered) noexcept {
+    auto result = CUDA_SUCCESS;
+    for (std::uint32_t i = 0; i < object.blocks() && result == CUDA_SUCCESS; ++i) {
+        if (!object.block(i).lent()) continue;
+        helper::with_driver(unordered, helper::Kind::Transfer, [&] { result = take_back(*loans::of(object, i)); });
+    }
+    return result;
+}
+
+// The same, of an object that goes with what it holds.
+void Coherence::end_loans_of(Object& object) noexcept {
+    if (!loans::any()) return;
+    for (std::uint32_t i = 0; i < object.blocks(); ++i) {
+        if (object.block(i).lent()) loans::end(*loans::of(object, i));
+    }
+}
+
+}  // namespace hpe

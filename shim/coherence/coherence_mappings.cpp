@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT
+// Coherence: where shadows are mapped, and what is done when the kernel has no more mappings to give. Class of this
+// file: that of the fault path.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+#include "shim/base/helper.h"
+#include "shim/base/log.h"
+#include "shim/coherence/coherence.h"
+#include "shim/coherence/loans.h"
+#include "shim/memory/arena.h"
+#include "shim/memory/pager.h"
+#include "shim/transfer/engine.h"
+#include "shim/transfer/read_ahead.h"
+
+namespace hpe {
+
+// Makes every object with valid blocks one mapping again; their blocks are opened anew when they are touched. In the
+// room, as a fault: no object goes meanwhile.
+void Coherence::merge_mappings() noexcept {
+    auto left = hot_objects_.load(std::memory_order_acquire);
+    for (auto* object = hot_.load(std::memory_order_acquire); object != nullptr && left-- != 0;
+         object = object->next_hot) {
+        if (object->serial() % 2 == 0 || !object->shadowed.load(std::memory_order_acquire)) continue;
+        pager::close_shadow(object->base, object->size, Arena::closed(object->view));
+    }
+}
+
+// Gives the mappings of all other objects back; their blocks keep their states and their data, and the next touch of
+// each maps it again. In the room, as a fault; no block is locked.
+void Coherence::unmap_others(const Object& object) noexcept {
+    for (auto* other = listed_.load(std::memory_order_acquire); other != nullptr; other = other->next_listed) {
+        const auto serial = other->serial();
+        if (other == &object || serial % 2 == 0 || !other->shadowed.load(std::memory_order_acquire)) continue;
+        const auto count = other->blocks();
+        bool usable = true;
+        std::uint32_t locked = 0;
+        for (; usable && locked < count; ++locked) {
+            other->block(locked).lock();
+            usable = other->alive(serial) && other->blocks() == count && !other->block(locked).lent();
+        }
+        if (usable && pager::unmap_shadow(other->base, other->size)) {
+            other->shadowed.store(false, std::memory_order_release);
+        }
+        for (std::uint32_t i = 0; i < locked; ++i) other->block(i).unlock(other->block(i).peek().state);
+    }
+}
+
+bool Coherence::map_shadow(Object& object, bool unordered) noexcept {
+    if (object.shadowed.load(std::memory_order_acquire)) return true;
+    std::unique_lock lock(mapping_);
+    bool mapped = object.shadowed.load(std::memory_order_relaxed);
+    if (!mapped) {
+        mapped = pager::map_shadow(object.base, object.size, Arena::closed(object.view));
+        if (!mapped && errno == ENOMEM && !unordered) {
+            // At the limit on mappings other objects give theirs up.
+            unmap_others(object);
+            static std::atomic_flag said = ATOMIC_FLAG_INIT;
+            if (!said.test_and_set()) {
+                log::warn(
+                    "no more mappings (vm.max_map_count?) for a host copy of object {:#x}: all others are mapped "
+                    "anew when they are touched; this may happen again unsaid",
+                    object.base);
+            }
+            mapped = pager::map_shadow(object.base, object.size, Arena::closed(object.view));
+        }
+        if (mapped) object.shadowed.store(true, std::memory_order_release);
+        if (mapped && !object.listed.exchange(true, std::memory_order_relaxed)) {
+            object.next_listed = listed_.load(std::memory_order_relaxed);  // one shadow is mapped at a time
+            listed_.store(&object, std::memory_order_release);
+        }
+    }
+    lock.unlock();
+    if (!mapped) {
+        log::error("cannot map a host copy of object {:#x} ({} bytes): {}; it stays on the device", object.base,
+                   object.size, std::strerror(errno));
+    }
+    return mapped;
+}
+
+// The kernel refused to split a mapping: from here on the object is one block, wholly present, and one mapping.
+bool Coherence::coarsen(Object& object, std::uint32_t serial, bool unordered) noexcept {
+    const auto count = object.blocks();
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const auto before = object.block(i).lock();
+        if (i == 0 &&
+            (!object.alive(serial) || object.blocks() != count || !object.shadowed.load(std::memory_order_acquire))) {
+            object.block(0).unlock(before);
+            return true;  // another thread was faster: the access is repeated and judged anew
+        }
+    }
+    // What is lent goes back first, as the blocks that it was.
+    const bool whole = take_back_all_of(object, unordered) == CUDA_SUCCESS && bring_whole(object, count, unordered);
+    if (!whole) {
+        log::error("mprotect on object {:#x} failed ({}) and it cannot be brought whole", object.base,
+                   std::strerror(errno));
+        for (std::uint32_t i = 0; i < count; ++i) object.block(i).unlock(object.block(i).peek().state);
+        return false;
+    }
+    bool none_valid = true;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        if (!valid_on_host(object.block(i).peek().state)) continue;
+        if (!none_valid) object.valid.fetch_sub(1, std::memory_order_release);
+        none_valid = false;
+    }
+    if (none_valid) became_valid(object, 1);
+    object.coarsen();
+    for (std::uint32_t i = 1; i < count; ++i) object.block(i).unlock(State::Invalid);
+    object.block(0).unlock(State::Dirty);
+    static std::atomic_flag said = ATOMIC_FLAG_INIT;
+    if (!said.test_and_set()) {
+        log::warn(
+            "mprotect on object {:#x} failed (the limit on mappings?): it is one block of {} bytes from here on; "
+            "others may follow unsaid",
+            object.base, object.size);
+    }
+    return true;
+}
+
+// Every block is locked. In a callback the whole object is lent, and goes back by what changed: until then the device
+// may be writing any part of it.
+bool Coherence::bring_whole(Object& object, std::uint32_t count, bool unordered) noexcept {
+    const auto order = unordered ? Engine::Order::Unordered : Engine::Order::Launching;
+    if (unordered && !pager::close_shadow(object.base, object.size, Arena::closed(object.view))) return false;
+    auto result = CUDA_SUCCESS;
+    helper::with_driver(unordered, helper::Kind::Transfer, [&] {
+        // Nothing may arrive later in what is about to be written.
+        result = read_ahead::drop(object);
+        if (result == CUDA_SUCCESS) result = settle_flushes();
+        for (std::uint32_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+            const auto state = object.block(i).peek().state;
+            if (!valid_on_host(state)) result = engine.fetch(object, object.offset_of(i), object.bytes_of(i), order);
+            if (unordered && state == State::Dirty) {
+                result = engine.flush(object, object.offset_of(i), object.bytes_of(i), order);
+            }
+        }
+        const auto drained = unordered ? engine.drain() : CUDA_SUCCESS;
+        if (result == CUDA_SUCCESS) result = drained;
+    });
+    if (result != CUDA_SUCCESS) return false;
+    Loan* const loan = unordered ? loans::make(object, 0) : nullptr;
+    if (unordered && (loan == nullptr || !loan->keep_twin(object.size))) {
+        if (loan != nullptr) loans::end(*loan);
+        return false;
+    }
+    // Writable at once: one mapping with one protection is hardly ever refused for lack of mappings.
+    const auto opened = [&] {
+        return pager::protect(object.base, object.size, State::Dirty) ||
+               pager::map_shadow_open(object.base, object.size, object.view);
+    };
+    if (opened()) return true;
+    if (unordered) {
+        loans::end(*loan);
+        return false;
+    }
+    merge_mappings();
+    return opened();
+}
+
+}  // namespace hpe

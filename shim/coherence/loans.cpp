@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+// A table of loans. Its lock is taken inside blocks' locks; the other way round a block is only tried.
+#include "shim/coherence/loans.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
+#include "shim/base/kernel.h"
+#include "shim/base/spin_lock.h"
+#include "shim/base/waiting.h"
+
+namespace hpe {
+
+bool Loan::keep_twin(std::size_t count) noexcept {
+    drop_twin();
+    void* memory = MAP_FAILED;
+    for (int attempt = 0; attempt < 2 && memory == MAP_FAILED; ++attempt) {
+        memory = kernel::mmap(nullptr, count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+    }
+    if (memory == MAP_FAILED) return false;
+    twin = static_cast<std::byte*>(memory);
+    bytes = count;
+    std::memcpy(twin, object->view + object->offset_of(block), count);
+    return true;
+}
+
+void Loan::drop_twin() noexcept {
+    if (twin != nullptr) kernel::munmap(twin, bytes);
+    twin = nullptr;
+}
+
+namespace loans {
+
+namespace {
+
+constinit SpinLock table_lock;
+constinit std::array<Loan, kMost> table{};  // without an object: a place that is free
+constinit std::atomic<unsigned> made{0};
+constinit std::uint64_t last_number = 0;
+
+// Under the lock.
+Loan* find(const Object* object, std::uint32_t block) noexcept {
+    for (Loan& loan : table) {
+        if (loan.object == object && (object == nullptr || loan.block == block)) return &loan;
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+bool any() noexcept { return made.load(std::memory_order_acquire) != 0; }
+
+Loan* make(Object& object, std::uint32_t block) noexcept {
+    const std::scoped_lock lock(table_lock);
+    if (Loan* known = find(&object, block)) return known;
+    Loan* loan = find(nullptr, 0);
+    if (loan == nullptr) return nullptr;
+    *loan = {&object, block, nullptr, 0, ++last_number, false};
+    made.fetch_add(1, std::memory_order_release);
+    object.block(block).lend();
+    return loan;
+}
+
+Loan* of(const Object& object, std::uint32_t block) noexcept {
+    const std::scoped_lock lock(table_lock);
+    return find(&object, block);
+}
+
+void end(Loan& loan) noexcept {
+    loan.drop_twin();
+    loan.object->block(loan.block).take_back();
+    const std::scoped_lock lock(table_lock);
+    loan.object = nullptr;
+    made.fetch_sub(1, std::memory_order_release);
+}
+
+Loan* lock(std::size_t place) noexcept {
+    Loan& loan = table[place];
+    for (;;) {
+        {
+            // As long as the loan is in the table its object is not freed: who frees it ends its loans.
+            const std::scoped_lock lock(table_lock);
+            if (loan.object == nullptr) return nullptr;
+            if (loan.object->block(loan.block).try_lock()) return &loan;
+        }
+        nap(std::chrono::microseconds(20));
+    }
+}
+
+std::size_t oldest() noexcept {
+    const std::scoped_lock lock(table_lock);
+    const auto older = [](const Loan& a, const Loan& b) {
+        return a.object != nullptr && (b.object == nullptr || a.number < b.number);
+    };
+    return static_cast<std::size_t>(std::min_element(table.begin(), table.end(), older) - table.begin());
+}
+
+}  // namespace loans
+
+}  // namespace hpe

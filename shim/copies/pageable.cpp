@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+// Whether a copy is for staging, and what surrounds it there.
+#include "shim/copies/pageable.h"
+
+#include <chrono>
+#include <limits>
+#include <optional>
+
+#include "shim/copies/break_even.h"
+#include "shim/copies/claims.h"
+#include "shim/driver/driver.h"
+#include "shim/observe/report.h"
+
+namespace hpe::pageable::detail {
+
+namespace {
+
+// Asynchronous copies of so much return though their stream does not move, larger ones do not (an H200's driver: 2 and
+// 4 MiB). What comes after such a copy may be what lets the stream go.
+constexpr std::size_t kKeptByTheDriver = std::size_t{4} << 20;
+
+// Rows cost either way more than linear memory, though not equally.
+constinit Crossover ways_to_device, ways_to_host, ways_of_rows_to_device, ways_of_rows_to_host;
+Crossover& crossover(const Copy& copy) noexcept {
+    const bool in_rows = copy.extent.rows > 1;
+    if (copy.direction == Copy::Direction::ToDevice) return in_rows ? ways_of_rows_to_device : ways_to_device;
+    return in_rows ? ways_of_rows_to_host : ways_to_host;
+}
+
+constinit BreakEven break_even;
+
+// Memory that the driver knows (pinned, registered, managed) needs no staging.
+bool is_pageable(const void* host) noexcept {
+    unsigned type = 0;
+    if (host == nullptr) return false;  // an error of the program's, which the driver tells it
+    return driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(host)) ==
+           CUDA_ERROR_INVALID_VALUE;
+}
+
+// From the first byte to the last.
+DeviceRange on_device(const Copy& copy) noexcept {
+    return {copy.device, (copy.extent.rows - 1) * copy.extent.device_pitch + copy.extent.width};
+}
+DeviceRange on_host(const Copy& copy) noexcept {
+    return {reinterpret_cast<std::uintptr_t>(copy.host),
+            (copy.extent.rows - 1) * copy.extent.host_pitch + copy.extent.width};
+}
+Touched touched(const Copy& copy) noexcept {
+    return copy.direction == Copy::Direction::ToDevice ? Touched{on_device(copy), on_host(copy)}
+                                                       : Touched{on_host(copy), on_device(copy)};
+}
+
+// A copy that the driver would refuse must not be made by half.
+bool in_one_allocation(const DeviceRange& range) noexcept {
+    CUdeviceptr base = 0;
+    std::size_t size = 0;
+    return driver.cuMemGetAddressRange_v2(&base, &size, range.begin) == CUDA_SUCCESS && range.begin >= base &&
+           range.begin - base <= size && range.bytes <= size - (range.begin - base);
+}
+
+// For what came before in the stream, and in those that it waits for: an event in the legacy stream comes after the
+// work of all blocking streams ("Stream synchronization behavior" of the driver manual); no word says so of
+// synchronizing it. An event of its own, since another thread's may be stuck behind a kernel that waits for this
+// thread.
+// NOT_READY: there is no event to be had.
+CUresult wait_for_earlier(CUstream stream) noexcept {
+    CUevent event = nullptr;
+    auto result = twice([&] { return driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING); });
+    if (result != CUDA_SUCCESS) return CUDA_ERROR_NOT_READY;
+    result = twice([&] { return driver.cuEventRecord(event, stream); });
+    if (result == CUDA_SUCCESS) result = twice([&] { return driver.cuEventSynchronize(event); });
+    twice([&] { return driver.cuEventDestroy_v2(event); });
+    return result;
+}
+
+CUresult transfer(staging::Lane& lane, const Copy& copy, CUstream stream) noexcept {
+    report::copy_staged(copy.extent.bytes());
+    auto* host = static_cast<std::byte*>(copy.host);
+    return copy.direction == Copy::Direction::ToDevice
+               ? staging::copy_to_device(lane, copy.device, host, copy.extent, stream, copy.returns == Return::Done)
+               : staging::copy_to_host(lane, host, copy.device, copy.extent, stream);
+}
+
+}  // namespace
+
+bool worth_asking(const staging::Extent& extent) noexcept {
+    return extent.bytes() >= Crossover::kSmallest && staging::helpers() != 0 && staging::takes(extent);
+}
+
+unsigned long long now() noexcept {
+    return static_cast<unsigned long long>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+void driver_took(const Copy& copy, unsigned long long nanoseconds) noexcept {
+    crossover(copy).took(copy.extent.bytes(), Crossover::Way::Driver, nanoseconds);
+}
+
+constinit UnderWay::Copies copies;
+
+Attempt attempt(const Copy& copy, const UnderWay& under_way) noexcept {
+    // While any stream is captured some calls are errors that the program must see.
+    if (in_flight.capturing_anywhere()) return {};
+    const auto& extent = copy.extent;
+    const auto bytes = extent.bytes();
+    auto& ways = crossover(copy);
+    const bool waits = copy.returns == Return::Done;
+    // Only a copy that waits tells how long it takes.
+    const bool measure = waits && under_way.alone() && ways.measuring(bytes);
+    const auto way = ways.choose(bytes, measure);
+    if (way == Crossover::Way::Driver && !measure) return {};
+    if (!is_pageable(copy.host) || !in_one_allocation(on_device(copy))) return {};
+    const auto may_be_pinned =
+        staging::asked_for() ? std::numeric_limits<std::size_t>::max() : break_even.earned_with(bytes);
+    if (may_be_pinned == 0) return {};
+    const auto stream = named(copy.stream, copy.flavour);
+    const CUcontext context = context_if_current(stream);
+    if (context == nullptr) return {};
+    const CaptureRelaxed relaxed;
+    std::optional<Claim> claim;
+    if (way == Crossover::Way::Staged) {
+        claim.emplace(stream, touched(copy));
+        // A capture may have begun until then.
+        if (!claim->held() || in_flight.capturing_anywhere()) return {};
+    }
+    // What came before in the stream has ended when such a copy returns, and when it begins. Now, so that only the copy
+    // is measured, and blocks can be made.
+    if (waits) {
+        const auto result = wait_for_earlier(stream);
+        if (result == CUDA_ERROR_NOT_READY) return {};
+        if (result != CUDA_SUCCESS) return {true, false, result};
+    }
+    if (way == Crossover::Way::Driver) return {false, measure, CUDA_SUCCESS};
+    // Pinning waits for the device, which may be waiting for this thread.
+    staging::Lane lane(context, bytes, may_be_pinned, [] { return in_flight.idle(); });
+    if (lane.size() < 2) return {};
+    if (!waits) {
+        if (bytes <= kKeptByTheDriver && !staging::has_room(lane, extent)) return {};
+        return {true, false, transfer(lane, copy, stream)};
+    }
+    const bool to_device = copy.direction == Copy::Direction::ToDevice;
+    const auto begin = measure ? now() : 0;
+    const auto result = transfer(lane, copy, to_device ? lane.to_device() : lane.to_host());
+    if (measure && under_way.alone() && !lane.growing() && result == CUDA_SUCCESS) ways.took(bytes, way, now() - begin);
+    return {true, false, result};
+}
+
+}  // namespace hpe::pageable::detail

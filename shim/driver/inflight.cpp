@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: MIT
+// One record per stream that ever had work; looked up by a cache per thread, then by a list.
+#include "shim/driver/inflight.h"
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <new>
+#include <vector>
+
+#include "shim/base/log.h"
+#include "shim/base/spin_lock.h"
+#include "shim/base/waiting.h"
+#include "shim/driver/driver.h"
+
+namespace hpe {
+
+constinit InFlight in_flight;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Record {
+    CUcontext context = nullptr;
+    std::atomic<CUstream> stream{nullptr};  // kGone once destroyed; kOwn
+    std::atomic<std::uint64_t> owner{0};    // whose own it is
+    std::atomic<bool> blocking{true};       // ordered with the legacy stream
+    LaunchCount enqueued;
+    std::atomic<std::uint64_t> finished{0};
+    Record* next = nullptr;
+
+    // Guards what follows and the event.
+    SpinLock lock;
+    CUevent event = nullptr;
+    std::uint64_t recorded = 0;  // the event covers this much of `enqueued`
+
+    bool outstanding() const noexcept { return finished.load(std::memory_order_acquire) < enqueued.sum(); }
+    void settle(std::uint64_t count) noexcept {
+        auto seen = finished.load(std::memory_order_relaxed);
+        while (seen < count && !finished.compare_exchange_weak(seen, count, std::memory_order_release)) {
+        }
+    }
+};
+
+const CUstream kGone = reinterpret_cast<CUstream>(~std::uintptr_t{0});
+// A thread's own default stream while something is captured. The legacy stream may take no event then, and no other
+// thread can name this one: each launch records the event.
+const CUstream kOwn = reinterpret_cast<CUstream>(~std::uintptr_t{1});
+bool can_be_asked(CUstream stream) noexcept { return stream != kGone && stream != kOwn; }
+
+constinit std::atomic<Record*> records{nullptr};
+constinit std::mutex records_mutex;                   // adding and reusing records
+constinit std::atomic<std::uint64_t> cache_epoch{1};  // moves when a record stops meaning what it meant
+
+struct Cache {
+    std::uint64_t epoch;
+    CUcontext context;
+    CUstream stream;
+    Record* record;
+};
+thread_local constinit Cache cache __attribute__((tls_model("initial-exec"))){0, nullptr, nullptr, nullptr};
+
+constinit std::atomic<std::uint64_t> owners{0};
+thread_local constinit std::uint64_t this_owner __attribute__((tls_model("initial-exec"))) = 0;
+
+// Default streams of all flavours are one record per context: an event on the legacy stream follows the blocking
+// streams of its context, which every thread's own default stream is, whichever thread asks (CUDA programming guide,
+// "Default stream"); a per-thread handle would mean the asking thread's.
+CUstream normal(CUstream stream) noexcept {
+    return stream == CU_STREAM_PER_THREAD || stream == nullptr ? CU_STREAM_LEGACY : stream;
+}
+
+struct Capture {
+    CUcontext context;
+    CUstream origin;
+};
+constinit std::mutex captures_mutex;
+std::vector<Capture>& captures() {
+    static auto* all = new std::vector<Capture>;
+    return *all;
+}
+
+// nullptr: it cannot be told.
+CUcontext context_of(CUstream stream) noexcept {
+    CUcontext context = nullptr;
+    const bool of_default = normal(stream) == CU_STREAM_LEGACY;
+    const auto asked =
+        twice([&] { return of_default ? driver.cuCtxGetCurrent(&context) : driver.cuStreamGetCtx(stream, &context); });
+    return asked == CUDA_SUCCESS ? context : nullptr;
+}
+
+Record* find(CUcontext context, CUstream stream) noexcept {
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+        if (r->stream.load(std::memory_order_acquire) == stream && r->context == context) return r;
+    }
+    return nullptr;
+}
+
+// One that cannot be asked and has nothing outstanding serves again. With records_mutex; nullptr: no memory.
+Record* new_record(CUcontext context, CUstream stream, bool blocking, std::uint64_t owner) noexcept {
+    const auto become = [&](Record& r) {
+        r.owner.store(owner, std::memory_order_relaxed);
+        r.blocking.store(blocking, std::memory_order_relaxed);
+        r.stream.store(stream, std::memory_order_release);
+    };
+    for (auto* r = records.load(std::memory_order_relaxed); r != nullptr; r = r->next) {
+        const auto free = [&] { return !can_be_asked(r->stream.load(std::memory_order_relaxed)) && !r->outstanding(); };
+        if (r->context != context || !free()) continue;
+        const std::unique_lock lock(r->lock, std::try_to_lock);
+        if (!lock.owns_lock() || !free()) continue;  // its owner is just using it
+        become(*r);
+        return r;
+    }
+    auto* record = new (std::nothrow) Record;
+    if (record == nullptr) return nullptr;
+    record->context = context;
+    become(*record);
+    record->next = records.load(std::memory_order_relaxed);
+    records.store(record, std::memory_order_release);
+    return record;
+}
+
+Record* record_for(CUstream given) noexcept {
+    const auto stream = normal(given);
+    CUcontext context = nullptr;
+    if (stream == CU_STREAM_LEGACY && twice([&] { return driver.cuCtxGetCurrent(&context); }) != CUDA_SUCCESS) {
+        return nullptr;
+    }
+    const auto epoch = cache_epoch.load(std::memory_order_acquire);
+    if (cache.epoch == epoch && cache.stream == stream && (stream != CU_STREAM_LEGACY || cache.context == context)) {
+        return cache.record;
+    }
+    if (stream != CU_STREAM_LEGACY && twice([&] { return driver.cuStreamGetCtx(stream, &context); }) != CUDA_SUCCESS) {
+        return nullptr;
+    }
+    if (context == nullptr) return nullptr;
+    Record* record = find(context, stream);
+    if (record == nullptr) {
+        const bool blocking = is_blocking(stream);
+        std::scoped_lock lock(records_mutex);
+        record = find(context, stream);
+        if (record == nullptr) record = new_record(context, stream, blocking, 0);
+        if (record == nullptr) return nullptr;
+    }
+    cache = {epoch, context, stream, record};
+    return record;
+}
+
+// The record is locked, its context current.
+CUresult record_event(Record& r, CUstream stream) noexcept {
+    if (r.event == nullptr) {
+        const auto made = twice([&] { return driver.cuEventCreate(&r.event, CU_EVENT_DISABLE_TIMING); });
+        if (made != CUDA_SUCCESS) {
+            r.event = nullptr;
+            return made;
+        }
+    }
+    return twice([&] { return driver.cuEventRecord(r.event, stream); });
+}
+
+// Records the event so that it covers everything enqueued by now. The record is locked, its context current.
+CUresult cover(Record& r) noexcept {
+    const auto stream = r.stream.load(std::memory_order_acquire);
+    const auto target = r.enqueued.sum();
+    if (r.recorded >= target || !can_be_asked(stream)) return CUDA_SUCCESS;
+    if (in_flight.capturing_anywhere()) {
+        // A captured stream would take the event into the graph; for the legacy stream the driver says so by an error.
+        auto status = CU_STREAM_CAPTURE_STATUS_NONE;
+        if (twice([&] { return driver.cuStreamIsCapturing(stream, &status); }) != CUDA_SUCCESS ||
+            status != CU_STREAM_CAPTURE_STATUS_NONE) {
+            return CUDA_SUCCESS;
+        }
+    }
+    const auto result = record_event(r, stream);
+    if (result == CUDA_SUCCESS) r.recorded = target;
+    return result;
+}
+
+// The same for a stream that cannot be asked later: without an event its work is waited for now.
+void cover_or_wait(Record& r) noexcept {
+    const auto target = r.enqueued.sum();
+    if (cover(r) == CUDA_SUCCESS) return;
+    const auto stream = r.stream.load(std::memory_order_acquire);
+    if (twice([&] { return driver.cuStreamSynchronize(stream); }) == CUDA_SUCCESS) r.settle(target);
+}
+
+// What this thread put into its own default stream, counted with an event behind it. False: none could be had.
+bool enqueued_in_own(unsigned slot) noexcept {
+    CUcontext context = context_of(CU_STREAM_PER_THREAD);
+    if (context == nullptr) return false;
+    if (this_owner == 0) this_owner = owners.fetch_add(1, std::memory_order_relaxed) + 1;
+    const auto is_own = [&](const Record& r) {
+        return r.stream.load(std::memory_order_acquire) == kOwn &&
+               r.owner.load(std::memory_order_relaxed) == this_owner && r.context == context;
+    };
+    for (;;) {
+        auto* r = records.load(std::memory_order_acquire);
+        while (r != nullptr && !is_own(*r)) r = r->next;
+        if (r == nullptr) {
+            const std::scoped_lock lock(records_mutex);
+            r = new_record(context, kOwn, true, this_owner);
+            if (r == nullptr) return false;
+        }
+        const std::scoped_lock lock(r->lock);
+        if (!is_own(*r)) continue;  // it had nothing outstanding, and serves another stream
+        const CaptureRelaxed relaxed;
+        if (record_event(*r, CU_STREAM_PER_THREAD) != CUDA_SUCCESS) return false;
+        r->enqueued.add(slot);
+        r->recorded = r->enqueued.sum();
+        return true;
+    }
+}
+
+// CUDA_ERROR_NOT_READY: not by then.
+CUresult wait_for_event(CUevent event, Clock::time_point end) noexcept {
+    if (end == Clock::time_point::max()) return driver.cuEventSynchronize(event);
+    constexpr std::chrono::microseconds kNap{20};
+    for (;;) {
+        const auto result = driver.cuEventQuery(event);
+        if (result != CUDA_ERROR_NOT_READY || Clock::now() >= end) return result;
+        nap(kNap);
+    }
+}
+
+CUresult wait_for(Record& r, Clock::time_point end) noexcept {
+    std::unique_lock lock(r.lock);
+    if (!r.outstanding()) return CUDA_SUCCESS;
+    ContextScope scope(r.context);
+    // Says nothing of the work; only a wait can tell that the context is lost.
+    if (scope.result() != CUDA_SUCCESS) return CUDA_ERROR_UNKNOWN;
+    CaptureRelaxed relaxed;
+    auto result = cover(r);
+    const auto covered = r.recorded;
+    if (result == CUDA_SUCCESS && r.event != nullptr && covered > r.finished.load(std::memory_order_relaxed)) {
+        // Whoever else wants the record must not wait for the device, which may be waiting for that thread. The event
+        // may be recorded again meanwhile: then it covers more.
+        const auto event = r.event;
+        lock.unlock();
+        result = twice([&] { return wait_for_event(event, end); });
+        if (result == CUDA_ERROR_NOT_READY) return result;
+        lock.lock();
+        if (!r.outstanding()) return CUDA_SUCCESS;  // its context went, or somebody else saw the end
+    }
+    if (result == CUDA_SUCCESS) {
+        r.settle(covered);
+        return result;
+    }
+    // The event could not be had, or not be waited for. The stream itself can still be asked, and for one that is gone
+    // its context: believed is only what both say, since an error here may pass for a context that is lost.
+    const auto stream = r.stream.load(std::memory_order_acquire);
+    const auto target = r.enqueued.sum();
+    result =
+        twice([&] { return can_be_asked(stream) ? driver.cuStreamSynchronize(stream) : driver.cuCtxSynchronize(); });
+    if (result == CUDA_SUCCESS) r.settle(target);
+    return result;
+}
+
+}  // namespace
+
+bool is_blocking(CUstream stream) noexcept {
+    if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return true;
+    auto status = CU_STREAM_CAPTURE_STATUS_NONE;
+    // Of a captured stream the next question would end the capture.
+    if (in_flight.capturing_anywhere() &&
+        (driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE)) {
+        return true;
+    }
+    unsigned flags = 0;
+    return driver.cuStreamGetFlags(stream, &flags) != CUDA_SUCCESS || (flags & CU_STREAM_NON_BLOCKING) == 0;
+}
+
+CUcontext context_if_current(CUstream stream) noexcept {
+    CUcontext current = nullptr, streams = nullptr;
+    if (driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current == nullptr) return nullptr;
+    if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return current;
+    return driver.cuStreamGetCtx(stream, &streams) == CUDA_SUCCESS && streams == current ? current : nullptr;
+}
+
+void InFlight::enqueued(CUstream stream, Flavour flavour, unsigned slot) noexcept {
+    const bool own = named(stream, flavour) == CU_STREAM_PER_THREAD;
+    const auto beside_capture = [&] { return own && capturing_anywhere() && enqueued_in_own(slot); };
+    if (beside_capture()) return;
+    Record* r = record_for(stream);
+    (r != nullptr ? r->enqueued : unrecorded_).add(slot);
+    // Again, for a capture that began meanwhile and did not wait until this was counted (begin_capture).
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (own && capturing_anywhere()) r = beside_capture() ? r : nullptr;
+    if (r != nullptr) return;
+    // Nothing would wait for this work later.
+    twice([&] { return driver.cuStreamSynchronize(named(stream, flavour)); });
+}
+
+std::uint64_t InFlight::work() const noexcept {
+    auto sum = 1 + unrecorded_.sum();  // never 0: no object is born then
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+        sum += r->enqueued.sum();
+    }
+    return sum;
+}
+
+CUresult InFlight::wait_until(Clock::time_point end) noexcept {
+    auto first = CUDA_SUCCESS;
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+        if (!r->outstanding()) continue;
+        const auto result = wait_for(*r, end);
+        // Above all errors: of what is still under way nothing else may be said.
+        if (first == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) first = result;
+        if (result == CUDA_ERROR_NOT_READY) break;
+    }
+    return first;
+}
+
+bool InFlight::idle() noexcept {
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+        if (!r->outstanding()) continue;
+        // Who holds it may be waiting for the device, which may be waiting for this thread.
+        const std::unique_lock lock(r->lock, std::try_to_lock);
+        if (!lock.owns_lock()) return false;
+        ContextScope scope(r->context);
+        CaptureRelaxed relaxed;
+        const auto target = r->enqueued.sum();
+        if (scope.result() != CUDA_SUCCESS || cover(*r) != CUDA_SUCCESS || r->recorded < target ||
+            driver.cuEventQuery(r->event) != CUDA_SUCCESS) {
+            return false;
+        }
+        r->settle(target);
+    }
+    return true;
+}
+
+bool InFlight::idle_after_wait() noexcept {
+    constexpr std::chrono::microseconds kPatience{20};
+    for (const auto end = Clock::now() + kPatience; !idle();) {
+        if (Clock::now() >= end) return false;
+    }
+    return true;
+}
+
+bool InFlight::idle_but(const void* stream) const noexcept {
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+        if (r != stream && r->outstanding()) return false;
+    }
+    return true;
+}
+
+bool InFlight::blocks_legacy(CUstream stream, CUcontext context) const noexcept {
+    if (normal(stream) == CU_STREAM_LEGACY) return true;
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+        if (r->stream.load(std::memory_order_acquire) == stream) return r->context == context && r->blocking;
+    }
+    return true;
+}
+
+InFlight::Mark InFlight::mark(CUstream stream, Flavour flavour) noexcept {
+    // The legacy record also stands for every thread's own default stream: waiting for one of those ends nothing else.
+    const bool own = stream == CU_STREAM_PER_THREAD || (stream == nullptr && flavour == Flavour::PerThread);
+    Record* r = own ? nullptr : record_for(stream);
+    return {r, r == nullptr ? 0 : r->enqueued.sum()};
+}
+
+void InFlight::finished(const Mark& mark) noexcept {
+    if (mark.record != nullptr) static_cast<Record*>(mark.record)->settle(mark.count);
+}
+
+unsigned InFlight::mark_context(Mark* marks) noexcept {
+    CUcontext context = nullptr;
+    if (twice([&] { return driver.cuCtxGetCurrent(&context); }) != CUDA_SUCCESS || context == nullptr) return 0;
+    unsigned count = 0;
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr && count < kMaxMarks; r = r->next) {
+        if (r->context == context) marks[count++] = {r, r->enqueued.sum()};
+    }
+    return count;
+}
+
+void InFlight::snapshot(CUstream stream, Flavour) noexcept {
+    Record* r = record_for(stream);
+    if (r == nullptr || !r->outstanding()) return;
+    std::scoped_lock lock(r->lock);
+    ContextScope scope(r->context);
+    CaptureRelaxed relaxed;
+    if (scope.result() == CUDA_SUCCESS) cover_or_wait(*r);
+}
+
+void InFlight::snapshot_all() noexcept {
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+        if (!r->outstanding()) continue;
+        std::scoped_lock lock(r->lock);
+        ContextScope scope(r->context);
+        CaptureRelaxed relaxed;
+        if (scope.result() == CUDA_SUCCESS) cover_or_wait(*r);
+    }
+}
+
+void InFlight::destroyed(CUstream stream) noexcept {
+    CUcontext context = nullptr;
+    if (twice([&] { return driver.cuStreamGetCtx(stream, &context); }) != CUDA_SUCCESS) return;
+    Record* r = find(context, stream);
+    if (r == nullptr) return;
+    snapshot(stream, Flavour::Legacy);
+    {
+        std::scoped_lock lock(r->lock);
+        r->stream.store(kGone, std::memory_order_release);
+    }
+    cache_epoch.fetch_add(1, std::memory_order_release);
+}
+
+void InFlight::forget(CUcontext context) noexcept {
+    {
+        const std::scoped_lock lock(captures_mutex);
+        const auto gone = std::erase_if(captures(), [&](const Capture& c) { return c.context == context; });
+        captures_.fetch_sub(static_cast<int>(gone), std::memory_order_relaxed);
+    }
+    std::scoped_lock lock(records_mutex);
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+        if (r->context != context) continue;
+        std::scoped_lock hold(r->lock);
+        r->stream.store(kGone, std::memory_order_release);
+        r->settle(r->enqueued.sum());
+        r->event = nullptr;  // went with the context
+        r->recorded = r->enqueued.sum();
+    }
+    cache_epoch.fetch_add(1, std::memory_order_release);
+}
+
+void InFlight::capture_began(CUstream origin, Flavour flavour) noexcept {
+    captures_.fetch_add(1, std::memory_order_relaxed);
+    const std::scoped_lock lock(captures_mutex);
+    captures().push_back({context_of(named(origin, flavour)), named(origin, flavour)});
+}
+
+void InFlight::capture_ended(CUstream origin, Flavour flavour) noexcept {
+    const auto stream = named(origin, flavour);
+    // Default streams of several contexts have one name. Another stream may be gone, and the driver is not to be asked.
+    const auto context = normal(stream) == CU_STREAM_LEGACY ? context_of(stream) : nullptr;
+    const auto same = [&](const Capture& c) {
+        return c.origin == stream && (context == nullptr || c.context == nullptr || c.context == context);
+    };
+    const std::scoped_lock lock(captures_mutex);
+    auto& all = captures();
+    const auto found = std::find_if(all.begin(), all.end(), same);
+    if (found == all.end()) return;
+    all.erase(found);
+    captures_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+bool InFlight::captured(CUstream stream, Flavour flavour) const noexcept {
+    auto status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return twice([&] { return driver.cuStreamIsCapturing(named(stream, flavour), &status); }) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+CaptureRelaxed::CaptureRelaxed() noexcept {
+    exchanged_ = twice([&] { return driver.cuThreadExchangeStreamCaptureMode(&mode_); }) == CUDA_SUCCESS;
+}
+
+CaptureRelaxed::~CaptureRelaxed() {
+    if (exchanged_) twice([&] { return driver.cuThreadExchangeStreamCaptureMode(&mode_); });
+}
+
+}  // namespace hpe

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT
+// Segments of shared memory, cut into page-granular ranges; pinning by chunk.
+#include "shim/memory/arena.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "shim/base/errno_kept.h"
+#include "shim/base/kernel.h"
+#include "shim/base/machine.h"
+#include "shim/driver/driver.h"
+#include "shim/memory/pinned.h"
+
+namespace hpe {
+
+namespace {
+
+constexpr std::size_t kSegment = std::size_t{1} << 30;
+constexpr std::size_t kMaxSegments = 4096;
+
+// A chunk's way to being pinned. Used once: most chunks of a program that touches sparsely stay there.
+enum class Pin : std::uint8_t { Unused, UsedOnce, Busy, Pinned, Refused };
+enum class Pages : std::uint8_t { Small, Asked, Huge };
+struct Chunk {
+    std::atomic<Pin> pin{Pin::Unused};
+    std::atomic<Pages> pages{Pages::Small};
+    std::atomic<void*> context{nullptr};
+};
+
+struct Segment {
+    std::atomic<std::byte*> view{nullptr};
+    std::size_t size = 0;
+    std::byte* closed = nullptr;
+    Chunk* chunks = nullptr;
+};
+
+// Read without a lock by closed() and pin(): entries appear in order and never go.
+std::array<Segment, kMaxSegments> segments;
+constinit std::atomic<std::size_t> segment_count{0};
+
+std::mutex mutex;
+std::size_t idle_touched = 0;  // bytes in free ranges that may still own pages
+constinit std::atomic<bool> huge_pages_to_be_had{true};
+
+std::map<std::byte*, std::size_t>& free_ranges() {
+    static auto* ranges = new std::map<std::byte*, std::size_t>;
+    return *ranges;
+}
+
+Segment* segment_of(const std::byte* view) noexcept {
+    const auto count = segment_count.load(std::memory_order_acquire);
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto* begin = segments[i].view.load(std::memory_order_relaxed);
+        if (view >= begin && view < begin + segments[i].size) return &segments[i];
+    }
+    return nullptr;
+}
+
+std::size_t chunk_of(const Segment& segment, const std::byte* view) noexcept {
+    return static_cast<std::size_t>(view - segment.view.load(std::memory_order_relaxed)) / Arena::kChunk;
+}
+
+std::size_t idle_bound() noexcept { return machine::physical_memory() / 8; }
+
+// Shared memory that begins on a huge page, in memory and in itself. The kernel promises only a page: one chunk more is
+// reserved, and what is left over given back.
+std::byte* map_aligned(std::size_t size) noexcept {
+    const auto reserved = size + Arena::kChunk;
+    auto* raw = static_cast<std::byte*>(
+        kernel::mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE));
+    if (raw == MAP_FAILED) return nullptr;
+    const auto before = (Arena::kChunk - reinterpret_cast<std::uintptr_t>(raw) % Arena::kChunk) % Arena::kChunk;
+    auto* const view = raw + before;
+    if (kernel::mmap(view, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED) ==
+        MAP_FAILED) {
+        kernel::munmap(raw, reserved);
+        return nullptr;
+    }
+    if (before != 0) kernel::munmap(raw, before);
+    kernel::munmap(view + size, reserved - before - size);
+    return view;
+}
+
+bool add_segment(std::size_t at_least) {
+    const auto index = segment_count.load(std::memory_order_relaxed);
+    if (index == kMaxSegments) return false;
+    const auto size = std::max(kSegment, (at_least + Arena::kChunk - 1) / Arena::kChunk * Arena::kChunk);
+    auto* const view = map_aligned(size);
+    if (view == nullptr) return false;
+    // Inherited by every mapping made from it: a forked child has no device and must not write our copies.
+    const bool kept_from_children = kernel::madvise(view, size, MADV_DONTFORK) == 0;
+    // A length of 0 duplicates a shared mapping instead of moving it (mremap(2)).
+    auto* closed =
+        static_cast<std::byte*>(kept_from_children ? kernel::mremap(view, 0, size, MREMAP_MAYMOVE) : MAP_FAILED);
+    if (closed == MAP_FAILED || kernel::mprotect(closed, size, PROT_NONE) != 0) {
+        if (closed != MAP_FAILED) kernel::munmap(closed, size);
+        kernel::munmap(view, size);
+        return false;
+    }
+    auto& segment = segments[index];
+    segment.chunks = new Chunk[size / Arena::kChunk];
+    segment.size = size;
+    segment.closed = closed;
+    segment.view.store(view, std::memory_order_relaxed);
+    segment_count.store(index + 1, std::memory_order_release);
+    free_ranges().emplace(view, size);
+    return true;
+}
+
+// Where in a free range an allocation of `size` may start, or nullptr.
+std::byte* place_in(std::byte* begin, std::size_t length, std::size_t size) noexcept {
+    const auto address = reinterpret_cast<std::uintptr_t>(begin);
+    const auto in_chunk = address % Arena::kChunk;
+    const bool align = in_chunk != 0 && (size >= Arena::kChunk || in_chunk + size > Arena::kChunk);
+    auto* start = align ? begin + (Arena::kChunk - in_chunk) : begin;
+    return static_cast<std::size_t>(start - begin) + size <= length ? start : nullptr;
+}
+
+// Before the chunk is pinned: pinned pages stay what they are.
+void make_huge(Chunk& chunk, std::byte* at) noexcept {
+    if (chunk.pages.load(std::memory_order_relaxed) != Pages::Small ||
+        !huge_pages_to_be_had.load(std::memory_order_relaxed) ||
+        chunk.pages.exchange(Pages::Asked, std::memory_order_relaxed) != Pages::Small) {
+        return;
+    }
+    const ErrnoKept kept;
+    constexpr std::size_t kPage = 4096;
+    kernel::madvise(at, kPage, MADV_POPULATE_READ);  // the kernel wants one to begin with
+    if (kernel::madvise(at, Arena::kChunk, MADV_COLLAPSE) == 0) {
+        chunk.pages.store(Pages::Huge, std::memory_order_relaxed);
+    } else if (errno != EAGAIN) {
+        // Not with this kernel or for this process, or memory is short or in pieces: to look for more would cost time.
+        huge_pages_to_be_had.store(false, std::memory_order_relaxed);
+    }
+}
+
+void unpin(Chunk& chunk, std::byte* view) noexcept {
+    if (chunk.pin.load(std::memory_order_acquire) == Pin::Pinned) {
+        ContextScope scope(chunk.context.load(std::memory_order_relaxed));
+        if (scope.result() == CUDA_SUCCESS) driver.cuMemHostUnregister(view);
+        pinned::give_back(Arena::kChunk);
+    }
+    chunk.pin.store(Pin::Unused, std::memory_order_release);
+}
+
+// Gives the pages of a free range back to the kernel; whole chunks only, since a pinned chunk goes as one.
+void trim(std::byte* view, std::size_t size) noexcept {
+    Segment* segment = segment_of(view);
+    const auto begin = static_cast<std::size_t>(view - segment->view.load(std::memory_order_relaxed));
+    const auto first = (begin + Arena::kChunk - 1) / Arena::kChunk;
+    const auto last = (begin + size) / Arena::kChunk;
+    for (auto i = first; i < last; ++i) {
+        auto* at = segment->view.load(std::memory_order_relaxed) + i * Arena::kChunk;
+        unpin(segment->chunks[i], at);
+        kernel::madvise(at, Arena::kChunk, MADV_REMOVE);
+        segment->chunks[i].pages.store(Pages::Small, std::memory_order_relaxed);
+    }
+}
+
+}  // namespace
+
+std::byte* Arena::take(std::size_t size) {
+    std::scoped_lock lock(mutex);
+    auto& ranges = free_ranges();
+    for (int attempt = 0; attempt < 2; ++attempt) {
+        for (auto it = ranges.begin(); it != ranges.end(); ++it) {
+            auto* const begin = it->first;
+            const auto length = it->second;
+            auto* const start = place_in(begin, length, size);
+            if (start == nullptr) continue;
+            ranges.erase(it);
+            if (start != begin) ranges.emplace(begin, static_cast<std::size_t>(start - begin));
+            auto* const end = begin + length;
+            if (start + size != end) ranges.emplace(start + size, static_cast<std::size_t>(end - (start + size)));
+            idle_touched -= std::min(idle_touched, size);
+            return start;
+        }
+        if (!add_segment(size) && !add_segment(size)) break;
+    }
+    return nullptr;
+}
+
+void Arena::give_back(std::byte* view, std::size_t size) {
+    std::scoped_lock lock(mutex);
+    if (idle_touched + size > idle_bound()) {
+        trim(view, size);
+    } else {
+        idle_touched += size;
+    }
+    // Neighbouring ranges of one segment become one again.
+    auto& ranges = free_ranges();
+    auto after = ranges.lower_bound(view);
+    if (after != ranges.end() && view + size == after->first && segment_of(view) == segment_of(after->first)) {
+        size += after->second;
+        after = ranges.erase(after);
+    }
+    if (after != ranges.begin()) {
+        auto before = std::prev(after);
+        if (before->first + before->second == view && segment_of(before->first) == segment_of(view)) {
+            before->second += size;
+            return;
+        }
+    }
+    ranges.emplace(view, size);
+}
+
+std::byte* Arena::closed(std::byte* view) noexcept {
+    const Segment* segment = segment_of(view);
+    return segment->closed + (view - segment->view.load(std::memory_order_relaxed));
+}
+
+void Arena::use_huge_pages(std::byte* view, std::size_t size) noexcept {
+    Segment* segment = segment_of(view);
+    auto* const base = segment->view.load(std::memory_order_relaxed);
+    const auto begin = static_cast<std::size_t>(view - base);
+    for (auto i = (begin + kChunk - 1) / kChunk; i < (begin + size) / kChunk; ++i) {
+        make_huge(segment->chunks[i], base + i * kChunk);
+    }
+}
+
+bool Arena::huge(const std::byte* view) noexcept {
+    const Segment* segment = segment_of(view);
+    return segment->chunks[chunk_of(*segment, view)].pages.load(std::memory_order_relaxed) == Pages::Huge;
+}
+
+bool Arena::used(const std::byte* view) noexcept {
+    const Segment* segment = segment_of(view);
+    return segment->chunks[chunk_of(*segment, view)].pin.load(std::memory_order_relaxed) != Pin::Unused;
+}
+
+bool Arena::pinned(std::byte* view, Pinning pinning) noexcept {
+    Segment* segment = segment_of(view);
+    auto* const base = segment->view.load(std::memory_order_relaxed);
+    const auto index = chunk_of(*segment, view);
+    Chunk& chunk = segment->chunks[index];
+    auto pin = chunk.pin.load(std::memory_order_acquire);
+    if (pin == Pin::Pinned || pinning == Pinning::Never) return pin == Pin::Pinned;
+    if (pin == Pin::Unused) {
+        if (pinning == Pinning::Use) {
+            chunk.pin.compare_exchange_strong(pin, Pin::UsedOnce, std::memory_order_relaxed);
+        }
+        return false;
+    }
+    if (pin != Pin::UsedOnce || !chunk.pin.compare_exchange_strong(pin, Pin::Busy, std::memory_order_acquire)) {
+        return false;
+    }
+    bool done = pinned::take(kChunk);
+    if (done) {
+        CUcontext context = nullptr;
+        driver.cuCtxGetCurrent(&context);
+        make_huge(chunk, base + index * kChunk);
+        chunk.context.store(context, std::memory_order_relaxed);
+        done = driver.cuMemHostRegister_v2(base + index * kChunk, kChunk, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
+        if (!done) pinned::give_back(kChunk);
+    }
+    chunk.pin.store(done ? Pin::Pinned : Pin::Refused, std::memory_order_release);
+    return done;
+}
+
+void Arena::forget_pins(void* context) noexcept {
+    const auto count = segment_count.load(std::memory_order_acquire);
+    for (std::size_t s = 0; s < count; ++s) {
+        for (std::size_t i = 0; i < segments[s].size / kChunk; ++i) {
+            Chunk& chunk = segments[s].chunks[i];
+            if (chunk.pin.load(std::memory_order_acquire) == Pin::Pinned &&
+                chunk.context.load(std::memory_order_relaxed) == context) {
+                pinned::give_back(kChunk);
+                chunk.pin.store(Pin::Unused, std::memory_order_release);
+            }
+        }
+    }
+}
+
+}  // namespace hpe

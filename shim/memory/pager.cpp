@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// mmap, mremap and mprotect at device addresses.
+#include "shim/memory/pager.h"
+
+#include "shim/base/kernel.h"
+
+namespace hpe::pager {
+
+namespace {
+
+template <class Step>
+bool twice(Step&& step) noexcept {
+    return step() || step();
+}
+
+// Atomic for other threads: at no moment is the range accessible, if `source` is not, or free.
+bool duplicate(std::uintptr_t address, std::size_t size, std::byte* source) noexcept {
+    auto* const target = reinterpret_cast<void*>(address);
+    return twice([&] { return kernel::mremap(source, 0, size, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target; });
+}
+
+}  // namespace
+
+bool map_shadow(std::uintptr_t address, std::size_t size, std::byte* closed) noexcept {
+    return duplicate(address, size, closed);
+}
+
+bool map_shadow_open(std::uintptr_t address, std::size_t size, std::byte* view) noexcept {
+    return duplicate(address, size, view);
+}
+
+bool close_shadow(std::uintptr_t address, std::size_t size, std::byte* closed) noexcept {
+    return protect(address, size, State::Invalid) || duplicate(address, size, closed);
+}
+
+bool unmap_shadow(std::uintptr_t address, std::size_t size) noexcept {
+    auto* const target = reinterpret_cast<void*>(address);
+    return twice([&] {
+        return kernel::mmap(target, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED) == target;
+    });
+}
+
+bool protect(std::uintptr_t address, std::size_t size, State state) noexcept {
+    int protection = PROT_NONE;
+    if (state == State::ReadOnly) protection = PROT_READ;
+    if (state == State::Dirty) protection = PROT_READ | PROT_WRITE;
+    return twice([&] { return kernel::mprotect(reinterpret_cast<void*>(address), size, protection) == 0; });
+}
+
+}  // namespace hpe::pager

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: MIT
+// Pairs of events, their references and what they may cost.
+#include "shim/observe/kernel_times.h"
+
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "shim/base/active.h"
+#include "shim/base/errno_kept.h"
+#include "shim/base/spin_lock.h"
+#include "shim/base/thread.h"
+#include "shim/driver/driver.h"
+#include "shim/observe/trace.h"
+
+namespace hpe::kernel_times {
+
+// An event on a stream of libhpe's own, and when it was on the host's clock.
+struct Reference {
+    CUevent event = nullptr;
+    std::uint64_t host = 0;  // nanoseconds; 0: none yet
+    unsigned used = 0;       // by pairs that are out
+};
+
+struct Pair {
+    CUevent begin = nullptr, end = nullptr;
+    Reference* reference = nullptr;
+    const char* name = nullptr;
+    std::uint64_t issued = 0;  // host time
+    std::uint64_t stream = 0;
+    std::uint32_t thread = 0;
+    enum class Stage : std::uint8_t { Free, Issuing, Running } stage = Stage::Free;
+};
+
+struct Context {
+    std::atomic<CUcontext> handle{nullptr};
+    SpinLock lock;  // guards what follows
+    bool closed = false;
+    CUstream own = nullptr;
+    std::array<Reference, 2> references{};
+    unsigned newest = 0;
+    std::uint64_t next_reference = 0;  // host time
+    std::array<Pair, 256> pairs{};
+    unsigned made = 0;  // of them
+    std::atomic<unsigned> running{0};
+};
+
+namespace {
+
+constexpr std::size_t kMaxContexts = 64;
+constinit std::array<std::atomic<Context*>, kMaxContexts> contexts{};
+constinit std::atomic<bool> over{false};  // the process ends: the driver may be gone
+constinit std::atomic<std::uint64_t> in_vain{0};
+
+// --- what it may cost ------------------------------------------------------------------------------------------------
+
+constexpr std::uint64_t kShare = 300;
+constexpr std::uint64_t kCredit = 2'000'000;  // ns: what a process's start varies by, anyway
+// Two events hold a stream up by about as much; it cannot be seen from here.
+constexpr std::uint64_t kDevicePart = 3'000;
+constexpr std::uint64_t kReferenceLife = 4'000'000'000;  // the driver gives float milliseconds: 0.25 us after 4 s
+
+// The first launch finds the credit there: as if the time that it takes to earn had passed already.
+void open_account(std::uint64_t now) noexcept {
+    auto none = affordable_from.load(std::memory_order_relaxed);
+    if (none != 0) return;
+    const auto earlier = std::min(now - 1, trace::ticks_in(kCredit * kShare));
+    affordable_from.compare_exchange_strong(none, now - earlier, std::memory_order_relaxed);
+}
+void pay(std::uint64_t ticks) noexcept { affordable_from.fetch_add(ticks * kShare, std::memory_order_relaxed); }
+bool affordable(std::uint64_t now) noexcept { return now >= affordable_from.load(std::memory_order_relaxed); }
+
+enum class By { Host, HostAndDevice };
+
+// Counts the time until its end; errno stays as it was.
+class Bill {
+public:
+    explicit Bill(By payer) noexcept : payer_(payer) {}
+    ~Bill() {
+        static const auto device_part = trace::ticks_in(kDevicePart);
+        const auto took = ticks::look() - begin_;
+        pay(payer_ == By::Host ? took : took + device_part);
+    }
+    Bill(const Bill&) = delete;
+    Bill& operator=(const Bill&) = delete;
+
+private:
+    const ErrnoKept kept_;
+    const std::uint64_t begin_ = ticks::look();
+    const By payer_;
+};
+
+// Driver calls that are paid for, and pass our doors where libcuda calls itself.
+struct Paid {
+    explicit Paid(By payer = By::Host) noexcept : bill(payer) {}
+    Inside inside;
+    Bill bill;
+    CaptureRelaxed relaxed;
+};
+
+// --- contexts --------------------------------------------------------------------------------------------------------
+
+void at_exit() noexcept;
+
+Context* find(CUcontext handle) noexcept {
+    for (auto& place : contexts) {
+        Context* const context = place.load(std::memory_order_acquire);
+        if (context == nullptr) return nullptr;
+        if (context->handle.load(std::memory_order_relaxed) == handle) return context;
+    }
+    return nullptr;
+}
+
+Context* find_or_make(CUcontext handle) noexcept {
+    if (Context* known = find(handle)) return known;
+    static constinit SpinLock making;
+    std::scoped_lock lock(making);
+    if (Context* known = find(handle)) return known;
+    for (auto& place : contexts) {
+        if (place.load(std::memory_order_relaxed) != nullptr) continue;
+        auto* context = new (std::nothrow) Context;
+        if (context == nullptr) return nullptr;
+        context->handle.store(handle, std::memory_order_relaxed);
+        // Now, with a context made, so that it runs before the driver's own handlers.
+        if (&place == contexts.data()) std::atexit(at_exit);
+        place.store(context, std::memory_order_release);
+        return context;
+    }
+    return nullptr;
+}
+
+// False: the call failed. A lost context is left alone from here on. The context is locked.
+bool good(Context& context, CUresult result) noexcept {
+    if (lost_context(result)) context.closed = true;
+    return result == CUDA_SUCCESS;
+}
+
+CUresult new_event(CUevent& event) noexcept {
+    if (event != nullptr) return CUDA_SUCCESS;
+    const auto result = driver.cuEventCreate(&event, CU_EVENT_DEFAULT);
+    if (result != CUDA_SUCCESS) event = nullptr;
+    return result;
+}
+
+// Records the reference's event where nothing of the program's is waited for, and looks when it has passed. The device
+// may be unable to come to it at once, whatever keeps it: then there is none. The context is locked and current.
+bool measure(Context& context, Reference& reference) noexcept {
+    constexpr std::uint64_t patience = 1'000'000, close = 20'000;
+    constexpr int tries = 3;
+    if (context.own == nullptr &&
+        !good(context, driver.cuStreamCreateWithPriority(&context.own, CU_STREAM_NON_BLOCKING, 0))) {
+        context.own = nullptr;
+        return false;
+    }
+    if (!good(context, new_event(reference.event))) return false;
+    // The event passes between two looks at the clock: the narrower they stand, the better is it known when.
+    for (int i = 0; i < tries; ++i) {
+        const auto before = ticks::nanoseconds();
+        if (!good(context, driver.cuEventRecord(reference.event, context.own))) return false;
+        auto after = before;
+        for (;;) {
+            const auto said = driver.cuEventQuery(reference.event);
+            after = ticks::nanoseconds();
+            if (said == CUDA_SUCCESS) break;
+            if (said != CUDA_ERROR_NOT_READY) return good(context, said);
+            if (after - before > patience) return false;
+            if (after - before > patience / 20) sched_yield();
+        }
+        reference.host = before + (after - before) / 2;
+        if (after - before < close) break;
+    }
+    return true;
+}
+
+// The reference to measure from, or nullptr. The context is locked and current.
+Reference* reference_of(Context& context, std::uint64_t now) noexcept {
+    auto& newest = context.references[context.newest];
+    if (now < context.next_reference) return newest.host != 0 ? &newest : nullptr;
+    const auto other = newest.host == 0 ? context.newest : 1 - context.newest;
+    auto& fresh = context.references[other];
+    if (fresh.used != 0) return newest.host != 0 ? &newest : nullptr;
+    fresh.host = 0;
+    if (!measure(context, fresh)) {
+        fresh.host = 0;
+        context.next_reference = now + kReferenceLife / 1000;
+        return newest.host != 0 ? &newest : nullptr;
+    }
+    context.newest = other;
+    context.next_reference = now + kReferenceLife;
+    return &fresh;
+}
+
+// --- pairs -----------------------------------------------------------------------------------------------------------
+
+// A name of its own, which lives for ever. The driver's goes with the module.
+const char* name_of(CUfunction function) noexcept try {
+    constexpr std::size_t most = 4096;
+    constexpr const char* unknown = "kernel";
+    // Since CUDA 12.3. A launch takes the one or the other.
+    static const auto of_function =
+        reinterpret_cast<decltype(&::cuFuncGetName)>(real_dlsym(libcuda(), "cuFuncGetName"));
+    static const auto of_kernel =
+        reinterpret_cast<decltype(&::cuKernelGetName)>(real_dlsym(libcuda(), "cuKernelGetName"));
+    const char* text = nullptr;
+    if (function == nullptr) return "graph";
+    if ((of_function == nullptr || of_function(&text, function) != CUDA_SUCCESS) &&
+        (of_kernel == nullptr || of_kernel(&text, reinterpret_cast<CUkernel>(function)) != CUDA_SUCCESS)) {
+        return unknown;
+    }
+    if (text == nullptr) return unknown;
+    static constinit std::mutex mutex;
+    static auto& names = *new std::set<std::string, std::less<>>;
+    std::scoped_lock lock(mutex);
+    if (const auto known = names.find(text); known != names.end()) return known->c_str();
+    return names.size() < most ? names.emplace(text).first->c_str() : unknown;
+} catch (const std::bad_alloc&) {
+    return "kernel";
+}
+
+void give_back(Pair& pair) noexcept {
+    --pair.reference->used;
+    pair.reference = nullptr;
+    pair.stage = Pair::Stage::Free;
+}
+
+void record(const Context& context, const Pair& pair, float from_reference, float length) noexcept {
+    const auto nanoseconds = [](float milliseconds) { return static_cast<std::int64_t>(milliseconds * 1e6); };
+    const auto now = ticks::nanoseconds();
+    const auto took = static_cast<std::uint64_t>(std::max<std::int64_t>(nanoseconds(length), 0));
+    const auto mapped = static_cast<std::int64_t>(pair.reference->host) + nanoseconds(from_reference);
+    // Not before its launch and not after now, where the clocks' error would have it.
+    const auto begin =
+        std::min(now, static_cast<std::uint64_t>(std::max(mapped, static_cast<std::int64_t>(pair.issued))));
+    trace::add({.begin = begin,
+                .end = std::min(begin + took, now),
+                .name = pair.name,
+                .place = reinterpret_cast<std::uintptr_t>(context.handle.load(std::memory_order_relaxed)),
+                .stream = pair.stream,
+                .number = pair.thread,
+                .kind = trace::Kind::Kernel});
+}
+
+// Asks every running pair. The context is locked and current.
+void collect_from(Context& context) noexcept {
+    for (unsigned i = 0; i < context.made && !context.closed; ++i) {
+        Pair& pair = context.pairs[i];
+        if (pair.stage != Pair::Stage::Running) continue;
+        auto said = driver.cuEventQuery(pair.end);
+        if (said == CUDA_ERROR_NOT_READY) continue;
+        float from_reference = 0, length = 0;
+        if (said == CUDA_SUCCESS) said = driver.cuEventElapsedTime(&from_reference, pair.reference->event, pair.begin);
+        if (said == CUDA_SUCCESS) said = driver.cuEventElapsedTime(&length, pair.begin, pair.end);
+        if (good(context, said)) {
+            record(context, pair, from_reference, length);
+        } else {
+            in_vain.fetch_add(1, std::memory_order_relaxed);
+        }
+        give_back(pair);
+        context.running.fetch_sub(1, std::memory_order_relaxed);
+    }
+}
+
+// The same from wherever the program is.
+void collect_all() noexcept {
+    for (auto& place : contexts) {
+        Context* const context = place.load(std::memory_order_acquire);
+        if (context == nullptr) return;
+        if (context->running.load(std::memory_order_relaxed) == 0) continue;
+        const std::unique_lock lock(context->lock, std::try_to_lock);
+        if (!lock.owns_lock() || context->closed) continue;
+        const ContextScope scope(context->handle.load(std::memory_order_relaxed));
+        if (good(*context, scope.result())) collect_from(*context);
+    }
+}
+
+// A pair to be used, or nullptr. The context is locked and current.
+Pair* take(Context& context) noexcept {
+    const auto free = [&]() -> Pair* {
+        const auto end = context.pairs.begin() + context.made;
+        const auto found =
+            std::find_if(context.pairs.begin(), end, [](const Pair& p) { return p.stage == Pair::Stage::Free; });
+        return found != end ? &*found : nullptr;
+    };
+    if (Pair* pair = free()) return pair;
+    if (context.made < context.pairs.size()) {
+        Pair& pair = context.pairs[context.made];
+        if (!good(context, new_event(pair.begin)) || !good(context, new_event(pair.end))) return nullptr;
+        ++context.made;
+        return &pair;
+    }
+    collect_from(context);
+    return free();
+}
+
+void at_exit() noexcept {
+    // In a callback the driver must not be called; and it may be holding a lock that this very call interrupted.
+    if (process::active.load(std::memory_order_relaxed) && trace::on() && this_thread.in_callback == 0 &&
+        this_thread.inside == 0 && this_thread.traced == 0 && !in_flight.capturing_anywhere()) {
+        const Paid paid;
+        collect_all();
+    }
+    over.store(true, std::memory_order_relaxed);
+}
+
+CUcontext context_of(CUstream stream) noexcept {
+    CUcontext current = nullptr, streams = nullptr;
+    if (driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS) return nullptr;
+    if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return current;
+    return driver.cuStreamGetCtx(stream, &streams) == CUDA_SUCCESS && streams == current ? current : nullptr;
+}
+
+}  // namespace
+
+void Launch::begin(CUstream stream, Flavour flavour, CUfunction function, std::uint64_t now) noexcept {
+    // While any stream is captured some calls are errors, and this stream may be the one.
+    if (over.load(std::memory_order_relaxed) || this_thread.in_callback != 0 || in_flight.capturing_anywhere()) return;
+    open_account(now);
+    const Paid paid(By::HostAndDevice);
+    if (stream == nullptr) stream = flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+    stream_ = stream;
+    const auto handle = context_of(stream);
+    context_ = handle != nullptr ? find_or_make(handle) : nullptr;
+    if (context_ != nullptr) {
+        std::scoped_lock lock(context_->lock);
+        if (!context_->closed) {
+            auto* const reference = reference_of(*context_, ticks::nanoseconds());
+            pair_ = reference != nullptr ? take(*context_) : nullptr;
+            if (pair_ != nullptr) {
+                pair_->stage = Pair::Stage::Issuing;
+                pair_->reference = reference;
+                ++reference->used;
+            }
+        }
+    }
+    if (pair_ == nullptr) return;
+    const bool own = stream == CU_STREAM_PER_THREAD;
+    pair_->stream = own || stream == CU_STREAM_LEGACY ? kDefaultStream : reinterpret_cast<std::uintptr_t>(stream);
+    pair_->thread = own ? static_cast<std::uint32_t>(syscall(SYS_gettid)) : 0;
+    pair_->name = name_of(function);
+    // Outside the lock: a stream that is full keeps its callers waiting.
+    const auto recorded = driver.cuEventRecord(pair_->begin, stream_);
+    pair_->issued = ticks::nanoseconds();
+    if (recorded == CUDA_SUCCESS) return;
+    std::scoped_lock lock(context_->lock);
+    good(*context_, recorded);
+    give_back(*pair_);
+    pair_ = nullptr;
+}
+
+void Launch::end(CUresult result) noexcept {
+    const Paid paid;
+    if (result == CUDA_SUCCESS) result = driver.cuEventRecord(pair_->end, stream_);
+    std::scoped_lock lock(context_->lock);
+    if (pair_->stage != Pair::Stage::Issuing) return;  // its context went meanwhile
+    if (good(*context_, result)) {
+        pair_->stage = Pair::Stage::Running;
+        context_->running.fetch_add(1, std::memory_order_relaxed);
+    } else {
+        give_back(*pair_);
+        in_vain.fetch_add(1, std::memory_order_relaxed);
+    }
+}
+
+void collect() noexcept {
+    if (over.load(std::memory_order_relaxed) || this_thread.in_callback != 0 || in_flight.capturing_anywhere()) return;
+    const bool some = std::any_of(contexts.begin(), contexts.end(), [](const auto& place) {
+        const Context* context = place.load(std::memory_order_acquire);
+        return context != nullptr && context->running.load(std::memory_order_relaxed) != 0;
+    });
+    if (!some || !affordable(ticks::look())) return;
+    const Paid paid;
+    collect_all();
+}
+
+void ending(CUcontext handle) noexcept {
+    Context* const context = trace::on() ? find(handle) : nullptr;
+    if (context == nullptr) return;
+    collect();
+    std::scoped_lock lock(context->lock);
+    context->closed = true;
+}
+
+void stayed(CUcontext handle) noexcept {
+    Context* const context = trace::on() ? find(handle) : nullptr;
+    if (context == nullptr) return;
+    std::scoped_lock lock(context->lock);
+    context->closed = false;
+}
+
+void forget(CUcontext handle) noexcept {
+    Context* const context = find(handle);
+    if (context == nullptr) return;
+    std::scoped_lock lock(context->lock);
+    // The place stays with the handle: a primary context comes back under the same one.
+    context->own = nullptr;
+    context->references = {};
+    context->next_reference = 0;
+    context->pairs = {};
+    context->made = 0;
+    in_vain.fetch_add(context->running.exchange(0), std::memory_order_relaxed);
+    context->closed = false;
+}
+
+std::uint64_t lost() noexcept { return in_vain.load(std::memory_order_relaxed); }
+
+}  // namespace hpe::kernel_times

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+// Names, bytes and strings of what is written at exit.
+#include "shim/observe/output.h"
+
+#include <cxxabi.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <iterator>
+
+#include "shim/base/log.h"
+#include "shim/base/quiet_write.h"
+
+namespace hpe {
+
+namespace {
+
+// Bytes of the character that the text begins with; 0 where that is none in UTF-8 (Unicode Standard, table 3-7: what is
+// longer than it need be, surrogates and what lies beyond U+10FFFF show in the second byte).
+std::size_t length_of_character(std::string_view text) noexcept {
+    const auto within = [&](std::size_t at, unsigned low, unsigned high) {
+        const auto byte = at < text.size() ? static_cast<unsigned char>(text[at]) : 0u;
+        return low <= byte && byte <= high;
+    };
+    const auto lead = static_cast<unsigned char>(text.front());
+    if (lead < 0x80) return 1;
+    if (lead < 0xC2 || lead > 0xF4) return 0;
+    const std::size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    const unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    const unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    if (!within(1, low, high)) return 0;
+    for (std::size_t at = 2; at < length; ++at) {
+        if (!within(at, 0x80, 0xBF)) return 0;
+    }
+    return length;
+}
+
+}  // namespace
+
+std::string path_of_output(std::string destination) {
+    const auto process = std::to_string(getpid());
+    for (std::size_t at = 0; (at = destination.find("%p", at)) != std::string::npos; at += process.size()) {
+        destination.replace(at, 2, process);
+    }
+    return destination;
+}
+
+int open_output(const std::string& path) noexcept {
+    return open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+}
+
+bool write_all(int fd, std::string_view text) noexcept {
+    while (!text.empty()) {
+        const iovec rest{const_cast<char*>(text.data()), text.size()};
+        const auto n = quiet_writev(fd, &rest, 1);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        text.remove_prefix(static_cast<std::size_t>(n));
+    }
+    return true;
+}
+
+void append_json_text(std::string& out, std::string_view text) {
+    if (text.empty()) {
+        out += "null";
+        return;
+    }
+    out += '"';
+    while (!text.empty()) {
+        const auto length = length_of_character(text);
+        const char c = text.front();
+        if (length == 0) {
+            out += "\\ufffd";
+        } else if (static_cast<unsigned char>(c) < 0x20) {
+            fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
+        } else {
+            if (c == '"' || c == '\\') out += '\\';
+            out += text.substr(0, length);
+        }
+        text.remove_prefix(length != 0 ? length : 1);
+    }
+    out += '"';
+}
+
+std::string demangled(const char* symbol) {
+    int status = 0;
+    char* text = abi::__cxa_demangle(symbol, nullptr, nullptr, &status);
+    std::string name = status == 0 && text != nullptr ? text : symbol;
+    std::free(text);
+    return name;
+}
+
+}  // namespace hpe

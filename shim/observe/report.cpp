@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT
+// Collecting and writing the report. The JSON keys are documented in README.md.
+#include "shim/observe/report.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "shim/base/log.h"
+#include "shim/observe/call_sites.h"
+#include "shim/observe/output.h"
+
+namespace hpe::report {
+
+namespace {
+
+struct Counts {
+    std::uint64_t to_host_bytes = 0, to_host_transfers = 0, to_device_bytes = 0, to_device_transfers = 0;
+    std::uint64_t read_faults = 0, write_faults = 0, evictions = 0;
+    std::uint64_t ahead_used_bytes = 0, ahead_wasted_bytes = 0;
+
+    void add(const Counts& more) {
+        to_host_bytes += more.to_host_bytes;
+        to_host_transfers += more.to_host_transfers;
+        to_device_bytes += more.to_device_bytes;
+        to_device_transfers += more.to_device_transfers;
+        read_faults += more.read_faults;
+        write_faults += more.write_faults;
+        evictions += more.evictions;
+        ahead_used_bytes += more.ahead_used_bytes;
+        ahead_wasted_bytes += more.ahead_wasted_bytes;
+    }
+    bool any() const { return (to_host_transfers | to_device_transfers | read_faults | write_faults) != 0; }
+};
+
+struct Line {
+    std::uint32_t id;
+    std::uintptr_t base;
+    std::size_t bytes;
+    Counts counts;
+};
+
+// A program may allocate millions of objects: the first so many that moved anything are listed, all are in the total.
+// So many call sites are listed, too.
+constexpr std::size_t kListed = 1000;
+
+constinit std::mutex mutex;
+constinit std::atomic<std::uint32_t> added{0};
+constinit std::atomic<std::uint64_t> staged_copies{0}, staged_bytes{0};
+struct State {
+    std::string destination, protocol;
+    std::vector<Line> lines;
+    Counts total;
+    std::uint64_t omitted = 0;
+    bool written = false;
+};
+State& state() {
+    static auto* instance = new State;
+    return *instance;
+}
+
+Counts read(const Traffic& t) {
+    return {t.to_host_bytes.load(),       t.to_host_transfers.load(), t.to_device_bytes.load(),
+            t.to_device_transfers.load(), t.read_faults.load(),       t.write_faults.load(),
+            t.evictions.load(),           t.ahead_used_bytes.load(),  t.ahead_wasted_bytes.load()};
+}
+
+// Of an object that still lives. What is on its way to the host now, or has arrived, nobody will have asked for.
+Counts read_at_end(Object& object) {
+    auto counts = read(object.traffic);
+    const auto blocks = object.shadowed.load(std::memory_order_acquire) ? object.blocks() : 0;
+    for (std::uint32_t i = 0; i < blocks; ++i) {
+        if (object.block(i).expected()) counts.ahead_wasted_bytes += object.bytes_of(i);
+    }
+    return counts;
+}
+
+void collect(State& s, const Line& line) {
+    s.total.add(line.counts);
+    if (!line.counts.any()) return;
+    if (s.lines.size() < kListed) {
+        s.lines.push_back(line);
+    } else {
+        ++s.omitted;
+    }
+}
+
+void append_json(std::string& out, const Counts& c) {
+    fmt::format_to(std::back_inserter(out),
+                   "\"bytes_to_host\": {}, \"transfers_to_host\": {}, \"bytes_to_device\": {}, "
+                   "\"transfers_to_device\": {}, \"read_faults\": {}, \"write_faults\": {}, \"evictions\": {}, "
+                   "\"bytes_ahead_used\": {}, \"bytes_ahead_wasted\": {}",
+                   c.to_host_bytes, c.to_host_transfers, c.to_device_bytes, c.to_device_transfers, c.read_faults,
+                   c.write_faults, c.evictions, c.ahead_used_bytes, c.ahead_wasted_bytes);
+}
+
+void append_json(std::string& out, const call_sites::Most& most) {
+    out += "  \"call_sites\": [";
+    const char* separator = "\n";
+    for (const auto& site : most.sites) {
+        fmt::format_to(std::back_inserter(out),
+                       "{}    {{\"address\": \"{:#x}\", \"offset\": \"{:#x}\", \"faults\": {}, \"bytes_to_host\": {}, "
+                       "\"module\": ",
+                       separator, site.address, site.offset, site.faults, site.bytes_to_host);
+        append_json_text(out, site.module);
+        out += ", \"symbol\": ";
+        append_json_text(out, site.symbol);
+        out += "}";
+        separator = ",\n";
+    }
+    fmt::format_to(std::back_inserter(out), "\n  ],\n  \"faults_elsewhere\": {},\n", most.faults_elsewhere);
+}
+
+std::string as_json(const State& s, std::uint32_t objects) {
+    std::string out =
+        fmt::format("{{\n  \"protocol\": \"{}\",\n  \"process\": {},\n  \"objects\": {},\n  \"total\": {{", s.protocol,
+                    getpid(), objects);
+    append_json(out, s.total);
+    fmt::format_to(std::back_inserter(out), "}},\n  \"staged_copies\": {}, \"staged_bytes\": {},\n",
+                   staged_copies.load(), staged_bytes.load());
+    append_json(out, call_sites::most(kListed));
+    out += "  \"per_object\": [";
+    const char* separator = "\n";
+    for (const auto& line : s.lines) {
+        fmt::format_to(std::back_inserter(out), "{}    {{\"id\": {}, \"address\": \"{:#x}\", \"bytes\": {}, ",
+                       separator, line.id, line.base, line.bytes);
+        append_json(out, line.counts);
+        out += "}";
+        separator = ",\n";
+    }
+    fmt::format_to(std::back_inserter(out), "\n  ],\n  \"objects_omitted\": {}\n}}\n", s.omitted);
+    return out;
+}
+
+std::string size_text(std::uint64_t bytes) {
+    if (bytes < 10'000) return fmt::format("{} B", bytes);
+    if (bytes < 10'000'000) return fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024);
+    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024 * 1024));
+}
+
+std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+std::string as_text(const State& s, std::uint32_t objects) {
+    std::string out =
+        fmt::format("hpe: report of process {}: protocol {}, {} objects\n", getpid(), s.protocol, objects);
+    fmt::format_to(std::back_inserter(out), "hpe: {:>8} {:>12} {:>12} {:>6} {:>12} {:>6} {:>8} {:>8} {:>8}\n", "object",
+                   "size", "to host", "calls", "to device", "calls", "rd fault", "wr fault", "evicted");
+    const auto row = [&](const std::string& name, const std::string& size, const Counts& c) {
+        fmt::format_to(std::back_inserter(out), "hpe: {:>8} {:>12} {:>12} {:>6} {:>12} {:>6} {:>8} {:>8} {:>8}\n", name,
+                       size, size_text(c.to_host_bytes), c.to_host_transfers, size_text(c.to_device_bytes),
+                       c.to_device_transfers, c.read_faults, c.write_faults, c.evictions);
+    };
+    constexpr std::size_t rows = 20;
+    for (std::size_t i = 0; i < s.lines.size() && i < rows; ++i) {
+        row(fmt::format("{}", s.lines[i].id), size_text(s.lines[i].bytes), s.lines[i].counts);
+    }
+    const auto more = s.omitted + (s.lines.size() > rows ? s.lines.size() - rows : 0);
+    if (more != 0)
+        fmt::format_to(std::back_inserter(out), "hpe: {:>8} more objects; HPE_REPORT=file.json lists them\n", more);
+    row("total", "", s.total);
+    if ((s.total.ahead_used_bytes | s.total.ahead_wasted_bytes) != 0) {
+        fmt::format_to(std::back_inserter(out), "hpe: fetched ahead: {} used, {} wasted\n",
+                       size_text(s.total.ahead_used_bytes), size_text(s.total.ahead_wasted_bytes));
+    }
+    if (const auto copies = staged_copies.load(); copies != 0) {
+        fmt::format_to(std::back_inserter(out), "hpe: {} of the program's own copies, {}, went through pinned memory\n",
+                       copies, size_text(staged_bytes.load()));
+    }
+    constexpr std::size_t sites = 3;
+    for (const auto& site : call_sites::most(sites).sites) {
+        const auto place = site.module.empty() ? fmt::format("{:#x}", site.address)
+                                               : fmt::format("{}+{:#x}", file_name(site.module), site.offset);
+        fmt::format_to(std::back_inserter(out), "hpe: {} faults brought {} to the host: {}{}\n", site.faults,
+                       size_text(site.bytes_to_host), place, site.symbol.empty() ? "" : " (" + site.symbol + ")");
+    }
+    return out;
+}
+
+}  // namespace
+
+void copy_staged(std::size_t bytes) noexcept {
+    staged_copies.fetch_add(1, std::memory_order_relaxed);
+    staged_bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+std::uint32_t object_added() { return added.fetch_add(1, std::memory_order_relaxed) + 1; }
+
+void object_removed(const Object& object) {
+    std::scoped_lock lock(mutex);
+    auto& s = state();
+    if (!s.destination.empty())
+        collect(s, {object.report_id, object.base, object.requested_size, read(object.traffic)});
+}
+
+void configure(const std::string& destination, std::string protocol) {
+    std::scoped_lock lock(mutex);
+    state().destination = destination;
+    state().protocol = std::move(protocol);
+    if (!destination.empty()) call_sites::enable();
+}
+
+void write(std::vector<Object*> (*live_objects)()) noexcept {
+    std::scoped_lock lock(mutex);
+    auto& s = state();
+    if (s.destination.empty() || s.written) return;
+    s.written = true;
+    for (Object* object : live_objects()) {
+        collect(s, {object->report_id, object->base, object->requested_size, read_at_end(*object)});
+    }
+    std::sort(s.lines.begin(), s.lines.end(), [](const Line& a, const Line& b) { return a.id < b.id; });
+    const auto objects = added.load();
+    if (s.destination == "-") {
+        write_all(STDERR_FILENO, as_text(s, objects));
+        return;
+    }
+    const auto path = path_of_output(s.destination);
+    const int fd = open_output(path);
+    const bool json = path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0;
+    if (fd < 0 || !write_all(fd, json ? as_json(s, objects) : as_text(s, objects))) {
+        log::error("cannot write the report to {}: {}", path, std::strerror(errno));
+    }
+    if (fd >= 0) close(fd);
+}
+
+}  // namespace hpe::report

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// What moved, per object and in total, written at exit (HPE_REPORT). Outside the fault path; any thread.
+// Counts and bytes. Objects are borrowed for the call. Errors: a report that cannot be written is said in one line.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "protocols/object.h"
+
+namespace hpe::report {
+
+// Objects are numbered in order of allocation. Costs a counter when no report was asked for.
+std::uint32_t object_added();
+// A copy of the program's own went through staging. Bytes.
+void copy_staged(std::size_t bytes) noexcept;
+void object_removed(const Object& object);
+
+// "" : none; "-": text on stderr; otherwise a path, JSON if it ends in .json, "%p" replaced by the process id.
+void configure(const std::string& destination, std::string protocol);
+// Writes the report, once. Objects that still live are counted as they stand.
+void write(std::vector<Object*> (*live_objects)()) noexcept;
+
+}  // namespace hpe::report

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+// What happened when (HPE_TRACE), in memory until the timeline is written at exit. Each thread writes into chunks of
+// its own, which stay when it ends. Off, every place that records costs one load and a branch.
+//
+// Threads: any, also in the fault path: no allocation but mmap, no lock; errno is kept. A record made in a signal
+// handler that came upon another one being made is dropped, as is what exceeds kMostBytes; dropped ones are counted.
+// Names must live for ever. Times are ticks (ticks.h); the writer makes nanoseconds of CLOCK_MONOTONIC of them, which
+// is one clock for all processes of a machine. Errors: none but what is dropped; a file that cannot be written is said
+// in one line.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "shim/base/ticks.h"
+
+namespace hpe::trace {
+
+// What is kept of one process: some 600,000 records.
+constexpr std::size_t kMostBytes = std::size_t{32} << 20;
+
+enum class Kind : std::uint8_t {
+    Call,     // of the program; bytes, number: its result, flag: a launch whose kernel has no times
+    Fault,    // a CPU access that trapped; address, bytes fetched, number: the object, flag: a write
+    Wait,     // for the device
+    Fetch,    // of blocks; bytes, number: the object
+    Flush,    // likewise
+    Staging,  // a copy through pinned blocks; bytes
+    Setup,    // what libhpe makes once and keeps: helper threads, pinned blocks; bytes
+    Copy,     // by the CPU: a thread's share of a staged copy; bytes
+    Stream,   // transfers in a stream of the engine's; context, bytes, number: how many, flag: to the host
+    Kernel,   // context, stream, number: the thread whose own stream it is; times in nanoseconds
+    Point,    // begin: ticks, end: the nanoseconds that they are; for the writer
+};
+constexpr std::size_t kKinds = 10;  // that are shown
+
+struct Record {
+    std::uint64_t begin = 0, end = 0;
+    const char* name = nullptr;
+    std::uint64_t bytes = 0;
+    std::uint64_t place = 0;   // an address, or a context
+    std::uint64_t stream = 0;  // handle
+    std::uint32_t number = 0;
+    Kind kind = Kind::Call;
+    bool flag = false;
+    bool failed = false;  // the bytes did not move
+};
+
+inline constinit std::atomic<bool> enabled{false};
+inline bool on() noexcept { return enabled.load(std::memory_order_relaxed); }
+
+// Keeps a copy of the record, as the calling thread's.
+[[gnu::hot]] void add(const Record& record) noexcept;
+[[gnu::hot]] void add_until_now(Record record) noexcept;
+
+// From its construction to its end, on the calling thread. Its parts stay in registers, and cost nothing, while nothing
+// is recorded.
+class Span {
+public:
+    Span(Kind kind, const char* name, std::size_t bytes = 0, std::uint32_t number = 0) noexcept
+        : begin_(on() ? ticks::look() : 0), bytes_(bytes), name_(name), number_(number), kind_(kind) {}
+    ~Span() {
+        if (begin_ != 0) [[unlikely]] {
+            add_until_now(
+                {.begin = begin_, .name = name_, .bytes = bytes_, .number = number_, .kind = kind_, .failed = failed_});
+        }
+    }
+    Span(const Span&) = delete;
+    Span& operator=(const Span&) = delete;
+
+protected:
+    bool failed_ = false;
+    std::uint64_t begin_;  // 0: not recorded
+    std::size_t bytes_;
+
+private:
+    const char* const name_;
+    const std::uint32_t number_;
+    const Kind kind_;
+};
+
+// What a thread copies, part by part.
+class Share : public Span {
+public:
+    Share() noexcept : Span(Kind::Copy, "copy") {}
+    ~Share() {
+        if (bytes_ == 0) begin_ = 0;
+    }
+    void add(std::size_t bytes) noexcept { bytes_ += bytes; }
+};
+
+// Bytes that move: they have if it is told so before the end.
+class Transfer : public Span {
+public:
+    Transfer(Kind kind, const char* name, std::size_t bytes, std::uint32_t number = 0) noexcept
+        : Span(kind, name, bytes, number) {
+        failed_ = true;
+    }
+    void done() noexcept { failed_ = false; }
+};
+
+// An access that trapped. Only one that was served is kept: another is repeated, and traps again.
+class Fault {
+public:
+    Fault(std::uintptr_t address, bool is_write) noexcept
+        : begin_(on() ? ticks::look() : 0), address_(address), is_write_(is_write) {}
+    void served(std::uint32_t object, std::size_t fetched) noexcept {
+        object_ = object;
+        fetched_ = fetched;
+        served_ = true;
+    }
+    ~Fault() {
+        if (begin_ != 0 && served_) [[unlikely]] {
+            add_until_now({.begin = begin_,
+                           .name = is_write_ ? "write fault" : "read fault",
+                           .bytes = fetched_,
+                           .place = address_,
+                           .number = object_,
+                           .kind = Kind::Fault,
+                           .flag = is_write_});
+        }
+    }
+    Fault(const Fault&) = delete;
+    Fault& operator=(const Fault&) = delete;
+
+private:
+    const std::uint64_t begin_;
+    const std::uintptr_t address_;
+    std::size_t fetched_ = 0;
+    std::uint32_t object_ = 0;
+    const bool is_write_;
+    bool served_ = false;
+};
+
+// Transfers in a stream of the engine's, from the first one's issue until all are known to have ended. The caller's
+// lock guards it.
+class InStream {
+public:
+    explicit constexpr InStream(bool to_host) noexcept : to_host_(to_host) {}
+    void sent(std::size_t bytes) noexcept {
+        if (!on()) [[likely]] {
+            return;
+        }
+        if (count_++ == 0) begin_ = ticks::look();
+        bytes_ += bytes;
+    }
+    void ended(const void* context) noexcept {
+        if (count_ != 0) [[unlikely]] {
+            add_until_now({.begin = begin_,
+                           .name = to_host_ ? "to host" : "to device",
+                           .bytes = bytes_,
+                           .place = reinterpret_cast<std::uintptr_t>(context),
+                           .number = count_,
+                           .kind = Kind::Stream,
+                           .flag = to_host_});
+            forget();
+        }
+    }
+    void forget() noexcept { begin_ = bytes_ = count_ = 0; }
+
+private:
+    std::uint64_t begin_ = 0;
+    std::size_t bytes_ = 0;
+    std::uint32_t count_ = 0;
+    const bool to_host_;
+};
+
+// "": none. Otherwise a path, "%p" replaced by the process id. Once, before anything is to be recorded: chooses the
+// clock.
+void configure(const std::string& destination);
+// So many nanoseconds in ticks, as they have been since configure().
+std::uint64_t ticks_in(std::uint64_t nanoseconds) noexcept;
+// Ends recording and writes the timeline, once. Outside the fault path.
+void write() noexcept;
+// In a forked child: what the parent recorded is its own. One that is `inert` has no device: it records nothing.
+void in_child(bool inert) noexcept;
+
+// What was kept so far, for the writer, in no order: the record, and its thread's id and name. Of records made
+// meanwhile some may be missed.
+using Each = void (*)(void* argument, const Record& record, int thread, const char* name);
+void for_each(Each each, void* argument);
+std::uint64_t dropped() noexcept;
+
+}  // namespace hpe::trace

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+// First use, fork, exit.
+#include "shim/process/process.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+
+#include "shim/base/helper.h"
+#include "shim/base/log.h"
+#include "shim/base/thread.h"
+#include "shim/base/waiting.h"
+#include "shim/coherence/coherence.h"
+#include "shim/coherence/live_objects.h"
+#include "shim/memory/pinned.h"
+#include "shim/observe/report.h"
+#include "shim/observe/trace.h"
+#include "shim/process/options.h"
+#include "shim/process/signals.h"
+#include "shim/transfer/read_ahead.h"
+#include "shim/transfer/staging.h"
+
+namespace hpe::process {
+
+namespace {
+
+enum class Phase : int { Unknown, Reading, On, Off };
+constinit std::atomic<Phase> phase{Phase::Unknown};
+constinit std::atomic<bool> started{false};
+constinit std::atomic<void (*)()> say_at_exit{nullptr};
+
+void finish() {
+    if (!active.load(std::memory_order_relaxed)) return;
+    report::write(live_objects::all);
+    trace::write();
+    if (auto* say = say_at_exit.load(std::memory_order_acquire)) say();
+}
+
+void in_child() {
+    signals::forget();
+    trace::in_child(started.load(std::memory_order_relaxed));
+    if (!started.load(std::memory_order_relaxed)) return;
+    active.store(false, std::memory_order_relaxed);
+    this_thread.settled = this_thread.quick = false;
+    helper::forget();
+}
+
+bool read_options() {
+    Options options;
+    std::string problem;
+    if (!parse_options(options, problem)) {
+        log::write_line(problem);
+        // Not exit(): this may be inside a lock of the CUDA runtime, whose own exit handlers would wait for it.
+        std::fflush(nullptr);
+        _exit(2);
+    }
+    log::threshold.store(options.log, std::memory_order_relaxed);
+    if (options.protocol == "off") return false;
+    coherence().configure(make_protocol(options.protocol, options.rolling_size), options.block_size);
+    read_ahead::configure(options.read_ahead);
+    pinned::configure(options.pinned_limit);
+    staging::configure(options.staging_threads, options.staging_block);
+    report::configure(options.report, options.protocol);
+    trace::configure(options.trace);
+    pthread_atfork(nullptr, nullptr, in_child);
+    std::atexit(finish);
+    return true;
+}
+
+}  // namespace
+
+bool first_use() noexcept {
+    for (;;) {
+        auto seen = phase.load(std::memory_order_acquire);
+        if (seen == Phase::On) return true;
+        if (seen == Phase::Off) return false;
+        if (seen == Phase::Unknown && phase.compare_exchange_strong(seen, Phase::Reading)) break;
+        wait_while(phase, Phase::Reading);
+    }
+    const bool on = read_options();
+    if (on) active.store(true, std::memory_order_release);
+    phase.store(on ? Phase::On : Phase::Off, std::memory_order_seq_cst);  // before notify_all() looks for sleepers
+    phase.notify_all();
+    return on;
+}
+
+bool undecided() noexcept { return phase.load(std::memory_order_acquire) == Phase::Unknown; }
+
+void cuda_started() noexcept { started.store(true, std::memory_order_relaxed); }
+
+void objects_exist(signals::Handler* on_fault) noexcept {
+    static std::once_flag once;
+    std::call_once(once, [on_fault] {
+        if (!helper::start() && !helper::start()) {
+            log::warn("no helper thread (pthread_create failed): host callbacks cannot touch objects");
+        }
+        signals::install(on_fault);
+    });
+    if (!this_thread.settled) signals::settle_thread();
+}
+
+void at_exit(void (*say)()) noexcept { say_at_exit.store(say, std::memory_order_release); }
+
+}  // namespace hpe::process

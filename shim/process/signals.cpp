@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: MIT
+// The program's SIGSEGV disposition, the masks it thinks it has, and delivery of foreign faults.
+#include "shim/process/signals.h"
+
+#include <dlfcn.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <mutex>
+
+#include "shim/base/log.h"
+#include "shim/base/spin_lock.h"
+#include "shim/base/thread.h"
+#include "shim/driver/driver.h"
+#include "shim/observe/trace.h"
+
+namespace hpe::signals {
+
+namespace {
+
+// Blocked in the kernel for a program that blocks SIGSEGV. Linux never sends it (signal(7)).
+constexpr int kStandIn = SIGSTKFLT;
+
+using Sigaction = int(int, const struct sigaction*, struct sigaction*);
+
+// glibc sets it in every action (SA_RESTORER of asm/signal.h), and programs read it back.
+constexpr int kRestorer = 0x04000000;
+
+constinit std::atomic<bool> on{false};
+constinit Handler* ours_on_top = nullptr;  // constant once `on` is true
+// Guarded by `guard`, which is only ever taken with all signals blocked.
+constinit SpinLock guard;
+constinit struct sigaction program_action = {};
+constinit std::atomic<pid_t> owner{0};  // the process whose disposition that is
+int real_sigaction(int signal, const struct sigaction* action, struct sigaction* old) noexcept {
+    static constinit std::atomic<Sigaction*> found{nullptr};
+    auto* real = found.load(std::memory_order_relaxed);
+    if (real == nullptr) {
+        real = reinterpret_cast<Sigaction*>(real_dlsym(RTLD_NEXT, "sigaction"));
+        found.store(real, std::memory_order_relaxed);
+    }
+    return real(signal, action, old);
+}
+
+// Ours takes the flags that decide on which stack it runs and whether system calls restart from the program's: for a
+// foreign SIGSEGV nothing is to be noticed.
+int put_ours_on_top() noexcept {
+    struct sigaction ours {};
+    ours.sa_sigaction = ours_on_top;
+    ours.sa_flags = SA_SIGINFO | (program_action.sa_flags & (SA_ONSTACK | SA_RESTART));
+    sigfillset(&ours.sa_mask);
+    sigdelset(&ours.sa_mask, kStandIn);  // threads that the driver makes meanwhile inherit what the program said
+    return real_sigaction(SIGSEGV, &ours, nullptr);
+}
+
+bool has(const sigset_t& set, int signal) noexcept { return sigismember(&set, signal) == 1; }
+
+// From what the kernel holds to what the program shall see, and back.
+void show(sigset_t& mask) noexcept {
+    if (!has(mask, kStandIn)) return;
+    sigaddset(&mask, SIGSEGV);
+    // Nobody blocks the stand-in for its own sake: it is the program's if "all signals" was meant.
+    if (!has(mask, SIGPWR)) sigdelset(&mask, kStandIn);
+}
+void hide(sigset_t& mask) noexcept {
+    const bool blocks = has(mask, SIGSEGV);
+    sigdelset(&mask, SIGSEGV);
+    sigdelset(&mask, kStandIn);
+    if (blocks) sigaddset(&mask, kStandIn);
+}
+
+int change_segv(const struct sigaction* action, struct sigaction& before) noexcept {
+    SignalsBlocked blocked;
+    std::scoped_lock lock(guard);
+    before = program_action;
+    // The child of a vfork has our memory, but dispositions of its own.
+    if (owner.load(std::memory_order_relaxed) != getpid()) {
+        struct sigaction its {};
+        if (real_sigaction(SIGSEGV, action, &its) != 0) return -1;
+        if (its.sa_sigaction != ours_on_top) before = its;
+        return 0;
+    }
+    if (action == nullptr) return 0;
+    // As the kernel and glibc would keep it.
+    program_action = *action;
+    program_action.sa_flags |= kRestorer;
+    sigdelset(&program_action.sa_mask, SIGKILL);
+    sigdelset(&program_action.sa_mask, SIGSTOP);
+    if (put_ours_on_top() == 0) return 0;
+    program_action = before;
+    return -1;
+}
+
+int change_other(int signal, struct sigaction* action, struct sigaction& before) noexcept {
+    if (action != nullptr) hide(action->sa_mask);
+    const int result = real_sigaction(signal, action, &before);
+    if (result == 0) show(before.sa_mask);
+    return result;
+}
+
+// A SIGSEGV that somebody sent while the program blocks it stays pending under the stand-in's number, with its siginfo.
+constexpr int kPostponed = 0x687065;  // si_errno, which the kernel leaves alone
+constinit struct sigaction stand_in_action = {};
+constinit std::atomic<bool> stand_in_caught{false};
+
+void on_stand_in(int signal, siginfo_t* info, void* context);
+
+void postpone(siginfo_t* info) noexcept {
+    std::scoped_lock lock(guard);
+    if (!stand_in_caught.load(std::memory_order_relaxed)) {
+        struct sigaction ours {};
+        ours.sa_sigaction = on_stand_in;
+        ours.sa_flags = SA_SIGINFO | (program_action.sa_flags & (SA_ONSTACK | SA_RESTART));
+        sigfillset(&ours.sa_mask);
+        sigdelset(&ours.sa_mask, SIGSEGV);
+        real_sigaction(kStandIn, &ours, &stand_in_action);
+        stand_in_caught.store(true, std::memory_order_relaxed);
+    }
+    info->si_errno = kPostponed;
+    if (info->si_code == SI_TKILL) {
+        syscall(SYS_rt_tgsigqueueinfo, getpid(), syscall(SYS_gettid), kStandIn, info);
+    } else {
+        syscall(SYS_rt_sigqueueinfo, getpid(), kStandIn, info);
+    }
+}
+
+[[noreturn]] void die_of(int signal) noexcept {
+    struct sigaction plain {};
+    plain.sa_handler = SIG_DFL;
+    real_sigaction(signal, &plain, nullptr);
+    sigset_t mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, signal);
+    SignalsBlocked::real_sigmask(SIG_UNBLOCK, &mask, nullptr);
+    syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), signal);
+    _exit(128 + signal);
+}
+
+}  // namespace
+
+namespace {
+
+void on_stand_in(int signal, siginfo_t* info, void* context) {
+    if (info->si_errno == kPostponed) {
+        info->si_signo = SIGSEGV;
+        info->si_errno = 0;
+        deliver(SIGSEGV, info, context);
+    } else if (stand_in_action.sa_handler == SIG_DFL) {
+        die_of(signal);
+    } else if ((stand_in_action.sa_flags & SA_SIGINFO) != 0) {
+        stand_in_action.sa_sigaction(signal, info, context);
+    } else if (stand_in_action.sa_handler != SIG_IGN) {
+        stand_in_action.sa_handler(signal);
+    }
+}
+
+}  // namespace
+
+bool installed() noexcept { return on.load(std::memory_order_acquire); }
+
+void install(Handler* handler) noexcept {
+    const int saved = errno;  // some signals are libc's: asking for them is an error
+    SignalsBlocked blocked;
+    std::scoped_lock lock(guard);
+    if (on.load(std::memory_order_relaxed)) return;
+    ours_on_top = handler;
+    real_sigaction(SIGSEGV, nullptr, &program_action);
+    for (int signal = 1; signal <= 64; ++signal) {
+        struct sigaction action {};
+        if (signal == SIGSEGV || real_sigaction(signal, nullptr, &action) != 0) continue;
+        if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN || !has(action.sa_mask, SIGSEGV)) {
+            continue;
+        }
+        hide(action.sa_mask);
+        real_sigaction(signal, &action, nullptr);
+    }
+    errno = saved;
+    if (put_ours_on_top() != 0) {
+        log::error("sigaction failed: the CPU cannot access device memory");
+        return;
+    }
+    owner.store(getpid(), std::memory_order_relaxed);
+    on.store(true, std::memory_order_release);
+}
+
+void settle_thread() noexcept {
+    if (!installed()) return;
+    this_thread.settled = true;
+    this_thread.quick = !trace::on();
+    program_sigmask(SIG_BLOCK, nullptr, nullptr);
+}
+
+void forget() noexcept {
+    guard.unlock();
+    owner.store(getpid(), std::memory_order_relaxed);
+}
+
+int program_sigaction(int signal, const struct sigaction* action, struct sigaction* old) noexcept {
+    if (!installed() || signal < 1 || signal > 64) return real_sigaction(signal, action, old);
+    // The program's pointers are followed where a fault is its own: no lock held, no signal blocked.
+    struct sigaction wanted {
+    }, before{};
+    if (action != nullptr) wanted = *action;
+    auto* const set = action != nullptr ? &wanted : nullptr;
+    const int result = signal == SIGSEGV ? change_segv(set, before) : change_other(signal, set, before);
+    if (result == 0 && old != nullptr) *old = before;
+    return result;
+}
+
+int program_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
+    sigset_t hidden{};
+    if (set != nullptr) {
+        hidden = *set;
+        hide(hidden);
+        if (how == SIG_UNBLOCK && has(*set, SIGSEGV)) sigaddset(&hidden, SIGSEGV);
+    }
+    // The kernel writes what was, and says so if it cannot.
+    sigset_t own{};
+    auto& before = old != nullptr ? *old : own;
+    const int error = SignalsBlocked::libc_sigmask(how, set != nullptr ? &hidden : nullptr, &before);
+    if (error != 0) return error;
+    // A block older than our handler shows in the kernel's mask: the stand-in takes its place.
+    if (has(before, SIGSEGV)) {
+        sigset_t only;
+        sigemptyset(&only);
+        sigaddset(&only, kStandIn);
+        if (set == nullptr || how == SIG_BLOCK) SignalsBlocked::real_sigmask(SIG_BLOCK, &only, nullptr);
+        sigemptyset(&only);
+        sigaddset(&only, SIGSEGV);
+        SignalsBlocked::real_sigmask(SIG_UNBLOCK, &only, nullptr);
+        sigaddset(&before, kStandIn);
+        sigdelset(&before, SIGSEGV);
+    }
+    show(before);
+    return 0;
+}
+
+void show_pending(sigset_t& pending) noexcept {
+    if (!stand_in_caught.load(std::memory_order_relaxed) || !has(pending, kStandIn)) return;
+    sigdelset(&pending, kStandIn);
+    sigaddset(&pending, SIGSEGV);
+}
+
+sigset_t kernel_mask(const sigset_t& program) noexcept {
+    auto mask = program;
+    if (installed()) hide(mask);
+    return mask;
+}
+
+void show_mask(sigset_t& kernel) noexcept {
+    if (installed()) show(kernel);
+}
+
+void deliver(int signal, siginfo_t* info, void* context) {
+    const bool from_kernel = info->si_code > 0;
+    auto* user = static_cast<ucontext_t*>(context);
+    const bool blocked = has(user->uc_sigmask, kStandIn);
+    if (blocked && !from_kernel) {
+        postpone(info);
+        return;
+    }
+    struct sigaction action;
+    bool handled;
+    {
+        std::scoped_lock lock(guard);
+        action = program_action;
+        handled = action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN && !blocked;
+        if (handled && (action.sa_flags & SA_RESETHAND) != 0) program_action.sa_handler = SIG_DFL;
+    }
+    if (!handled) {
+        // The kernel forces the default action on a fault that is ignored or blocked (signal(7)).
+        if (!from_kernel && action.sa_handler == SIG_IGN) return;
+        if (!from_kernel) die_of(signal);
+        // The faulting instruction is repeated and kills the process with the right address in its core.
+        struct sigaction plain {};
+        plain.sa_handler = SIG_DFL;
+        real_sigaction(signal, &plain, nullptr);
+        return;
+    }
+    // What the kernel would have blocked while the handler runs; the handler may still touch objects.
+    sigset_t mask = user->uc_sigmask;
+    sigorset(&mask, &mask, &action.sa_mask);
+    if ((action.sa_flags & SA_NODEFER) == 0) sigaddset(&mask, SIGSEGV);
+    hide(mask);
+    SignalsBlocked::real_sigmask(SIG_SETMASK, &mask, nullptr);
+    if ((action.sa_flags & SA_SIGINFO) != 0) {
+        action.sa_sigaction(signal, info, context);
+    } else {
+        action.sa_handler(signal);
+    }
+    hide(user->uc_sigmask);  // the handler may have changed the mask to return to
+}
+
+}  // namespace hpe::signals

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// SIGSEGV shared with the program: our handler is the kernel's, the program's disposition is kept here and served as
+// the kernel would have served it. Before install() everything is the kernel's business and the doors pass through.
+//
+// Objects may be touched anywhere: in the program's own SIGSEGV handler, and where it asked for SIGSEGV to be blocked.
+// So the kernel never blocks SIGSEGV; in every mask that the program sets, the unused SIGSTKFLT stands in for it, and
+// is shown as SIGSEGV again. The kernel thus keeps what the program said through siglongjmp, sigreturn, swapcontext and
+// the making of threads, and a foreign fault where the stand-in is blocked kills as it would have.
+//
+// What differs from a process without us: SIGSTKFLT cannot be blocked alone. A thread that blocked SIGSEGV before the
+// first allocation keeps it blocked until it next calls the driver or a mask function. A touch of an object ends the
+// process where SIGSEGV is blocked past our doors: in threads that libc makes with all signals blocked (SIGEV_THREAD of
+// timer_create and its like), and under a mask written into a ucontext_t by hand (for swapcontext, or uc_sigmask in the
+// handler of another signal). sigwait, sigtimedwait and signalfd do not see a SIGSEGV that is blocked. A program
+// started by exec inherits SIGSTKFLT blocked instead of SIGSEGV, and SIGSEGV's default action where it was ignored.
+//
+// Threads: any. deliver() runs in the signal handler; the others block signals while they hold the lock it takes.
+//
+// Errors: as the system call has them.
+#pragma once
+
+#include <csignal>
+
+namespace hpe::signals {
+
+// Puts our handler on top. Once; outside the fault path.
+using Handler = void(int signal, siginfo_t* info, void* context);
+void install(Handler* handler) noexcept;
+bool installed() noexcept;
+
+// sigaction(2) as the program sees it. Returns 0 or -1 with errno.
+int program_sigaction(int signal, const struct sigaction* action, struct sigaction* old) noexcept;
+
+// A thread's first driver call after install(): see above.
+void settle_thread() noexcept;
+// In a forked child: whoever held a lock does not exist there.
+void forget() noexcept;
+
+// sigprocmask(2) as the program sees it. Returns 0 or an error number.
+int program_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept;
+
+// What to tell the kernel where the program gives a mask to a system call.
+sigset_t kernel_mask(const sigset_t& program) noexcept;
+
+// From such a mask back to what the program gave.
+void show_mask(sigset_t& kernel) noexcept;
+
+// What sigpending(2) tells, as the program sees it.
+void show_pending(sigset_t& pending) noexcept;
+
+// A SIGSEGV that is not ours goes to the program. May not return (siglongjmp).
+void deliver(int signal, siginfo_t* info, void* context);
+
+}  // namespace hpe::signals

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: MIT
+// Two queues of jobs, for few and for all helpers. Helpers and callers take the parts of a job by counting them.
+#include "shim/transfer/copiers.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+
+#include "shim/base/kernel.h"
+#include "shim/base/shared_copy.h"
+#include "shim/base/stream_copy.h"
+#include "shim/base/thread.h"
+#include "shim/base/waiting.h"
+#include "shim/observe/trace.h"
+
+namespace hpe::copiers {
+
+namespace {
+
+void carry_out(const Rows& rows, Reader reader, trace::Share& share) noexcept;
+
+// Of a job: the low half of its number, how many parts it has, and which of them is to be begun next.
+struct Open {
+    static constexpr std::uint64_t kMost = 1u << 15;  // as many threads may reach past the last part at once
+    std::uint64_t word;
+
+    Open(std::uint64_t of) noexcept : word(of) {}
+    Open(std::uint64_t number, std::uint64_t parts) noexcept : word(number << 32 | parts << 16) {}
+    std::uint64_t next() const noexcept { return word & 0xffff; }
+    bool any() const noexcept { return next() < (word >> 16 & 0xffff); }
+    // Whether a job that stands in a place is a later one than `number`; negative: `number` is to come.
+    int ahead_of(std::uint64_t number) const noexcept {
+        return static_cast<std::int32_t>(static_cast<std::uint32_t>(word >> 32) - static_cast<std::uint32_t>(number));
+    }
+};
+
+}  // namespace
+
+// Lines of their own for what is changed at every part's beginning, at its end, and not at all.
+struct Place {
+    alignas(64) std::atomic<std::uint64_t> open{0};
+    alignas(64) std::atomic<std::uint32_t> left{0};  // parts that have not ended
+    std::atomic<bool> held{false};
+    alignas(64) Rows rows{};  // from nowhere: nothing to copy, pages to map
+    std::size_t step = 0;     // of a part, in rows where there are several, else in bytes
+    Reader reader = Reader::Processor;
+
+    // As many parts as are left to be begun, `most` at the most; false: none was. Of whichever job is there: it stays
+    // until its parts have ended.
+    bool copy_parts(unsigned most) noexcept {
+        trace::Share share;
+        unsigned count = 0;
+        for (auto mine = begin(); mine.any(); mine = begin()) {
+            const auto at = mine.next() * step;
+            if (rows.count > 1) {
+                carry_out(rows.part(at, std::min(step, rows.count - at)), reader, share);
+            } else {
+                const auto* const from = rows.from == nullptr ? nullptr : rows.from + at;
+                carry_out({rows.to + at, from, std::min(step, rows.width - at)}, reader, share);
+            }
+            // Sequentially consistent: the stores of a copy leave the processor long after it; notify_one() must not
+            // look for sleepers before they can see this one (seen on an H200's host: the caller slept for ever).
+            if (left.fetch_sub(1, std::memory_order_seq_cst) == 1) left.notify_one();
+            if (++count == most) break;
+        }
+        return count != 0;
+    }
+
+private:
+    Open begin() noexcept {
+        const Open now = open.load(std::memory_order_relaxed);
+        return now.any() ? open.fetch_add(1, std::memory_order_acq_rel) : now;
+    }
+};
+
+namespace {
+
+// In the order of handing over, so that what was wanted first is there first: jobs [first, last) stand at their number
+// modulo kPlaces. Some of them their own thread has copied meanwhile.
+class Queue {
+public:
+    // nullptr: no place is to be had.
+    Place* add(const Rows& rows, std::size_t part, Reader reader) noexcept;
+    // Copies parts of the oldest job that has some to be begun; false: there is none.
+    bool work() noexcept;
+    // Jobs that were ever in it.
+    std::uint64_t jobs() const noexcept { return last_.load(std::memory_order_relaxed); }
+
+private:
+    static constexpr unsigned kPlaces = 128;  // as many as a dozen large copies at once keep busy
+    std::array<Place, kPlaces> places_;
+    // From 1: a place that was never used is not the first job's.
+    alignas(64) std::atomic<std::uint64_t> first_{1};
+    alignas(64) std::atomic<std::uint64_t> last_{1};
+};
+constinit std::array<Queue, 2> queues;
+
+// What a crew's helpers sleep on; the first kFew hear of every job, the others of those that all may begin.
+struct alignas(64) Bell {
+    std::atomic<std::uint32_t> rings{0};
+    std::atomic<bool> sleeping{false};  // some may be asleep, or about to be
+
+    // After a job was handed over. Whoever fell asleep did so before this looked, or looked for jobs after it was
+    // there.
+    void ring() noexcept {
+        if (!sleeping.load(std::memory_order_seq_cst) || !sleeping.exchange(false, std::memory_order_seq_cst)) return;
+        rings.fetch_add(1, std::memory_order_seq_cst);
+        // All at once: the first of many jobs wakes those who will do the others.
+        rings.notify_all();
+    }
+};
+constinit std::array<Bell, 2> bells;
+
+template <class Array>
+auto& of(Array& array, Crew crew) noexcept {
+    return array[static_cast<unsigned>(crew)];
+}
+
+constinit std::atomic<unsigned> helpers{0}, born{0};
+constinit std::mutex start_mutex;
+
+void pause() noexcept {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+// Reading maps the pages around those that are there already at once, writing takes a trap for each; shared memory is
+// writable then, too, if its mapping is (256 MiB: 31 against 180 ms).
+void map(void* at, std::size_t bytes) noexcept { kernel::madvise(at, bytes, MADV_POPULATE_READ); }
+
+void carry_out(const Rows& rows, Reader reader, trace::Share& share) noexcept {
+    if (rows.from == nullptr) return map(rows.to, rows.width);
+    share.add(rows.width * rows.count);
+    for (std::size_t i = 0; i < rows.count; ++i) {
+        auto* const to = rows.to + i * rows.to_pitch;
+        const auto* const from = rows.from + i * rows.from_pitch;
+        switch (reader) {
+            case Reader::Processor: std::memcpy(to, from, rows.width); break;
+            case Reader::Nobody: stream_copy(to, from, rows.width); break;
+            case Reader::Device: shared_copy(to, from, rows.width); break;
+        }
+    }
+}
+
+Place* Queue::add(const Rows& rows, std::size_t part, Reader reader) noexcept {
+    if (rows.width == 0 || rows.count == 0) return nullptr;
+    constexpr std::size_t kPage = 4096;
+    const bool in_rows = rows.count > 1;
+    const auto all = in_rows ? rows.count : rows.width;
+    const auto least = (all + Open::kMost - 1) / Open::kMost;
+    const auto step = in_rows ? std::max(part / rows.width, least)
+                              : std::max(part, (least + kPage - 1) / kPage * kPage);  // pages are mapped whole
+    const auto parts = (all + step - 1) / step;
+    constexpr int kTries = 4;  // others may hand over at the same moment
+    for (int i = 0; i < kTries; ++i) {
+        auto number = last_.load(std::memory_order_relaxed);
+        Place& place = places_[number % kPlaces];
+        if (place.held.exchange(true, std::memory_order_acquire)) continue;
+        if (!last_.compare_exchange_strong(number, number + 1, std::memory_order_seq_cst)) {
+            place.held.store(false, std::memory_order_release);
+            continue;
+        }
+        // The last job's parts have all been begun: until this one is opened nobody looks at what it is.
+        place.rows = rows;
+        place.step = step;
+        place.reader = reader;
+        place.left.store(static_cast<std::uint32_t>(parts), std::memory_order_relaxed);
+        place.open.store(Open(number, parts).word, std::memory_order_seq_cst);
+        return &place;
+    }
+    return nullptr;
+}
+
+bool Queue::work() noexcept {
+    for (;;) {
+        auto number = first_.load(std::memory_order_acquire);
+        if (number == last_.load(std::memory_order_seq_cst)) return false;
+        Place& place = places_[number % kPlaces];
+        const Open open = place.open.load(std::memory_order_seq_cst);
+        const auto ahead = open.ahead_of(number);
+        if (ahead < 0) return false;  // it is opened in a moment
+        if (ahead > 0 || !open.any()) {
+            first_.compare_exchange_strong(number, number + 1, std::memory_order_acq_rel);
+        } else if (place.copy_parts(~0u)) {
+            return true;
+        }
+    }
+}
+
+// Where helpers are to run; `placements` moves with it.
+constinit std::mutex place_mutex;
+cpu_set_t wanted_place;
+constinit std::atomic<unsigned> placements{0};
+
+void move_if_placed(unsigned& known) noexcept {
+    const auto now = placements.load(std::memory_order_acquire);
+    if (now == known) [[likely]] {
+        return;
+    }
+    std::scoped_lock lock(place_mutex);
+    known = now;
+    sched_setaffinity(0, sizeof wanted_place, &wanted_place);
+}
+
+void serve(void*) noexcept {
+    name_this_thread("hpe-copier");
+    // Between the blocks of one copy a helper is wanted again within microseconds: less than a sleep and a wake cost.
+    constexpr unsigned kSpins = 2000;
+    const auto crew = born.fetch_add(1, std::memory_order_relaxed) < kFew ? Crew::Few : Crew::All;
+    Bell& bell = of(bells, crew);
+    const auto work = [crew] {
+        return (crew == Crew::Few && of(queues, Crew::Few).work()) || of(queues, Crew::All).work();
+    };
+    // While jobs come, others take them faster than this one: it stays awake all the same.
+    const auto jobs = [crew] {
+        return of(queues, Crew::All).jobs() + (crew == Crew::Few ? of(queues, Crew::Few).jobs() : 0);
+    };
+    unsigned placed = 0;
+    for (;;) {
+        const auto heard = bell.rings.load(std::memory_order_acquire);
+        const auto known = jobs();
+        move_if_placed(placed);
+        bool worked = work();
+        for (unsigned i = 0; !worked && i < kSpins; ++i) {
+            pause();
+            worked = work();
+        }
+        if (worked || jobs() != known) continue;
+        bell.sleeping.store(true, std::memory_order_seq_cst);
+        if (!work()) wait_while(bell.rings, heard, std::memory_order_seq_cst);
+    }
+}
+
+}  // namespace
+
+void move(const Rows& rows, Reader reader) noexcept {
+    trace::Share share;
+    carry_out(rows, reader, share);
+}
+
+unsigned running() noexcept { return helpers.load(std::memory_order_acquire); }
+
+unsigned start(unsigned wanted) noexcept {
+    const auto now = helpers.load(std::memory_order_acquire);
+    if (now != 0 || wanted == 0) return now;
+    std::scoped_lock lock(start_mutex);
+    auto made = helpers.load(std::memory_order_relaxed);
+    if (made != 0) return made;
+    while (made < wanted && start_thread(serve)) ++made;
+    helpers.store(made, std::memory_order_release);
+    return made;
+}
+
+void place(const cpu_set_t& processors) noexcept {
+    std::scoped_lock lock(place_mutex);
+    wanted_place = processors;
+    placements.fetch_add(1, std::memory_order_release);
+}
+
+void Job::begin(const Rows& rows, std::size_t part, Reader reader, Crew crew) noexcept {
+    hand_over(rows, part, reader, crew);
+}
+
+void Job::begin_mapping(void* at, std::size_t bytes, std::size_t part) noexcept {
+    hand_over({static_cast<std::byte*>(at), nullptr, bytes}, part, Reader::Processor, Crew::All);
+}
+
+void Job::hand_over(const Rows& rows, std::size_t part, Reader reader, Crew crew) noexcept {
+    place_ = running() != 0 ? of(queues, crew).add(rows, part, reader) : nullptr;
+    if (place_ == nullptr) return move(rows, reader);
+    of(bells, Crew::Few).ring();
+    if (crew == Crew::All) of(bells, Crew::All).ring();
+}
+
+bool Job::help() noexcept { return place_ != nullptr && place_->copy_parts(1); }
+
+bool Job::done() const noexcept { return place_ == nullptr || place_->left.load(std::memory_order_acquire) == 0; }
+
+void Job::finish() noexcept {
+    if (place_ == nullptr) return;
+    place_->copy_parts(~0u);
+    constexpr unsigned kSpins = 1000;  // a helper has begun the last: it takes less than a sleep
+    for (unsigned i = 0; i < kSpins && !done(); ++i) pause();
+    for (auto left = place_->left.load(std::memory_order_acquire); left != 0;
+         left = place_->left.load(std::memory_order_acquire)) {
+        wait_while(place_->left, left);
+    }
+    place_->held.store(false, std::memory_order_release);
+    place_ = nullptr;
+}
+
+void move_together(void* to, const void* from, std::size_t bytes, Reader reader) noexcept {
+    constexpr std::size_t kPart = std::size_t{64} << 10;  // below, a part costs more to begin than to copy
+    const Rows rows{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes};
+    if (bytes < 2 * kPart || running() == 0) return move(rows, reader);
+    Job job;
+    job.begin(rows, kPart, reader);
+    job.finish();
+}
+
+void map_pages(void* at, std::size_t bytes, bool made) noexcept {
+    // To wake helpers for pages that are there costs more than to map them, and each processor that took part is
+    // interrupted by every change of the mapping that follows (H200's host: 46 against 53 ms for arrays of 32 MiB).
+    if (!made || running() == 0) return map(at, bytes);
+    // A helper holds the kernel's lock on the address space as long as it maps a part.
+    constexpr std::size_t kPart = std::size_t{256} << 10;
+    Job job;
+    job.begin_mapping(at, bytes, kPart);
+    job.finish();
+}
+
+}  // namespace hpe::copiers

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: MIT
+// Transfers, cut at the arena's chunks: a copy that spans two pinned ranges is not one the driver promises to take. A
+// chunk that is not pinned goes through the channel's own pinned blocks.
+#include "shim/transfer/engine.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
+#include "shim/base/log.h"
+#include "shim/base/spin_lock.h"
+#include "shim/driver/by_context.h"
+#include "shim/driver/driver.h"
+#include "shim/driver/inflight.h"
+#include "shim/memory/arena.h"
+#include "shim/observe/trace.h"
+#include "shim/transfer/staging.h"
+
+namespace hpe {
+
+constinit Engine engine;
+
+namespace {
+
+// The engine's part of one context.
+struct Channel {
+    static constexpr std::size_t kBlock = std::size_t{512} << 10;
+
+    std::atomic<CUcontext> context{nullptr};
+    SpinLock lock;  // guards what follows
+    CUstream to_host = nullptr, to_device = nullptr;
+    CUevent flushed = nullptr;            // after the flushes that a stream of the program's waits for
+    trace::InStream in_to_device{false};  // what `sent` counts
+    // Its own, so that a fault can be served though all others are taken; kBlock bytes each.
+    std::array<staging::Block, 2> blocks{};
+    std::atomic<std::size_t> sent{0};  // flushes enqueued and not yet waited for
+};
+
+constinit ByContext<Channel> channels;
+constinit std::atomic<std::size_t> outstanding{0};  // the sum of `sent` in all channels
+
+// Of the highest priority: a fetch holds up a CPU thread, and streams of other priorities do not queue in front of it.
+CUstream new_stream() noexcept {
+    int lowest = 0, highest = 0;
+    twice([&] { return driver.cuCtxGetStreamPriorityRange(&lowest, &highest); });
+    CUstream stream = nullptr;
+    const auto made =
+        twice([&] { return driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, highest); });
+    return made == CUDA_SUCCESS ? stream : nullptr;
+}
+
+// Streams and blocks of a channel, made at first use. The channel is locked and its context current. False when
+// the driver refuses: copies are then synchronous and ordered behind the program's own work.
+bool open(Channel& channel) noexcept {
+    const auto usable = [](const staging::Block& block) { return block.memory != nullptr && !block.broken; };
+    if (std::all_of(channel.blocks.begin(), channel.blocks.end(), usable)) return true;
+    if (channel.to_host == nullptr) channel.to_host = new_stream();
+    if (channel.to_device == nullptr) channel.to_device = new_stream();
+    if (channel.to_host == nullptr || channel.to_device == nullptr) return false;
+    for (auto& block : channel.blocks) {
+        if (usable(block)) continue;
+        staging::Block fresh;  // the device may still use a broken one: it is left where it is
+        void* memory = nullptr;
+        if (twice([&] { return driver.cuMemHostAlloc(&memory, Channel::kBlock, CU_MEMHOSTALLOC_PORTABLE); }) !=
+                CUDA_SUCCESS ||
+            staging::make_event(fresh) != CUDA_SUCCESS) {
+            return false;
+        }
+        fresh.memory = static_cast<std::byte*>(memory);
+        block = fresh;
+    }
+    return true;
+}
+
+// Calls piece(device, view, bytes, pinned) for each part of the range that lies in one chunk of the arena.
+template <class Piece>
+CUresult by_chunk(Object& object, std::size_t offset, std::size_t bytes, Engine::Order order, Piece&& piece) noexcept {
+    while (bytes != 0) {
+        auto* view = object.view + offset;
+        const auto room = Arena::kChunk - reinterpret_cast<std::uintptr_t>(view) % Arena::kChunk;
+        const auto part = std::min(bytes, room);
+        const bool pinned =
+            Arena::pinned(view, order == Engine::Order::Ordered ? Arena::Pinning::Use : Arena::Pinning::Never);
+        const auto result = piece(static_cast<CUdeviceptr>(object.base + offset), view, part, pinned);
+        if (result != CUDA_SUCCESS) return result;
+        offset += part;
+        bytes -= part;
+    }
+    return CUDA_SUCCESS;
+}
+
+// Through the channel's own blocks, done on return. The channel is locked and open.
+CUresult stage_to_host(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes) noexcept {
+    staging::Lane lane(channel.context.load(std::memory_order_relaxed), channel.blocks, Channel::kBlock, bytes);
+    return staging::copy_to_host(lane, view, device, {bytes}, channel.to_host);
+}
+CUresult stage_to_device(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes) noexcept {
+    staging::Lane lane(channel.context.load(std::memory_order_relaxed), channel.blocks, Channel::kBlock, bytes);
+    return staging::copy_to_device(lane, device, view, {bytes}, channel.to_device, true);
+}
+
+// The ways without a channel wait for the device, and with it for a host callback that waits for us: then no way is
+// left. The driver may return with the last bytes still on their way (cuda.h: cuMemcpyHtoD from pageable memory), hence
+// the wait.
+CUresult send_now(CUdeviceptr device, const std::byte* view, std::size_t bytes, Engine::Order order) noexcept {
+    if (order == Engine::Order::Unordered) return CUDA_ERROR_OUT_OF_MEMORY;
+    const auto sent = twice([&] { return driver.cuMemcpyHtoD_v2(device, view, bytes); });
+    return sent == CUDA_SUCCESS ? twice([] { return driver.cuStreamSynchronize(CU_STREAM_LEGACY); }) : sent;
+}
+
+CUresult fetch_now(CUdeviceptr device, std::byte* view, std::size_t bytes, Engine::Order order) noexcept {
+    if (order == Engine::Order::Unordered) return CUDA_ERROR_OUT_OF_MEMORY;
+    return twice([&] { return driver.cuMemcpyDtoH_v2(view, device, bytes); });
+}
+
+// The channel is locked and its context current. A wait that fails says nothing about the copies: they stay
+// outstanding, since blocks count as ReadOnly on their account. Nothing else may be tried instead: a copy still under
+// way would overwrite what a kernel writes later.
+CUresult drain_channel(Channel& channel) noexcept {
+    const auto count = channel.sent.load(std::memory_order_acquire);
+    if (count == 0) return CUDA_SUCCESS;
+    const auto result = twice([&] { return driver.cuStreamSynchronize(channel.to_device); });
+    if (result == CUDA_SUCCESS || lost_context(result)) {
+        channel.sent.store(0, std::memory_order_release);
+        outstanding.fetch_sub(count, std::memory_order_release);
+        channel.in_to_device.ended(channel.context.load(std::memory_order_relaxed));
+    }
+    return result;
+}
+
+// The channel is locked, its context current.
+CUresult record_flushes(Channel& channel) noexcept {
+    if (channel.flushed == nullptr) {
+        const auto made = twice([&] { return driver.cuEventCreate(&channel.flushed, CU_EVENT_DISABLE_TIMING); });
+        if (made != CUDA_SUCCESS) {
+            channel.flushed = nullptr;
+            return made;
+        }
+    }
+    return twice([&] { return driver.cuEventRecord(channel.flushed, channel.to_device); });
+}
+
+// Calls run(begin, bytes) for each stretch of bytes that differ, as long as it succeeds.
+template <class Run>
+CUresult for_changes(const std::byte* now, const std::byte* before, std::size_t bytes, Run&& run) noexcept {
+    constexpr std::size_t kStep = 256;  // mostly nothing has changed
+    for (std::size_t at = 0; at < bytes;) {
+        if (const auto step = std::min(kStep, bytes - at); std::memcmp(now + at, before + at, step) == 0) {
+            at += step;
+            continue;
+        }
+        while (now[at] == before[at]) ++at;
+        const auto begin = at;
+        while (at < bytes && now[at] != before[at]) ++at;
+        if (const auto result = run(begin, at - begin); result != CUDA_SUCCESS) return result;
+    }
+    return CUDA_SUCCESS;
+}
+
+// The channel is locked and open; the view is pinned.
+CUresult send_pinned(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes) noexcept {
+    const auto result = twice([&] { return driver.cuMemcpyHtoDAsync_v2(device, view, bytes, channel.to_device); });
+    if (result == CUDA_SUCCESS) {
+        channel.in_to_device.sent(bytes);
+        channel.sent.fetch_add(1, std::memory_order_release);
+        outstanding.fetch_add(1, std::memory_order_release);
+    }
+    return result;
+}
+
+// The same of a view that is not pinned, where it differs from `twin`; done on return. Many short transfers from one
+// copy of it are waited for once.
+CUresult stage_changes(Channel& channel, CUdeviceptr device, const std::byte* view, const std::byte* twin,
+                       std::size_t bytes, std::size_t& count, std::size_t& sum) noexcept {
+    for (std::size_t at = 0; at < bytes; at += Channel::kBlock) {
+        if (!open(channel)) return CUDA_ERROR_OUT_OF_MEMORY;
+        staging::Block& block = channel.blocks[0];
+        const auto part = std::min(Channel::kBlock, bytes - at);
+        std::memcpy(block.memory, view + at, part);
+        const auto before = count;
+        auto result = for_changes(block.memory, twin + at, part, [&](std::size_t begin, std::size_t changed) {
+            ++count;
+            sum += changed;
+            return twice([&] {
+                return driver.cuMemcpyHtoDAsync_v2(device + at + begin, block.memory + begin, changed,
+                                                   channel.to_device);
+            });
+        });
+        if (count == before) continue;
+        const auto waited = twice([&] { return driver.cuStreamSynchronize(channel.to_device); });
+        if (waited != CUDA_SUCCESS) block.broken = true;
+        if (result == CUDA_SUCCESS) result = waited;
+        if (result != CUDA_SUCCESS) return result;
+    }
+    return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult Engine::fetch(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept {
+    trace::Transfer traced(trace::Kind::Fetch, "fetch", bytes, object.report_id);
+    trace::InStream in_to_host(true);
+    Channel* channel = channels.of(static_cast<CUcontext>(object.context));
+    ContextScope scope(object.context);
+    if (scope.result() != CUDA_SUCCESS) return scope.result();
+    CaptureRelaxed relaxed;
+    bool ready = channel != nullptr;
+    if (ready) {
+        std::scoped_lock lock(channel->lock);
+        ready = open(*channel);
+    }
+    const auto result =
+        by_chunk(object, offset, bytes, order, [&](CUdeviceptr device, std::byte* view, std::size_t part, bool pinned) {
+            if (!ready) return fetch_now(device, view, part, order);
+            if (pinned) {
+                in_to_host.sent(part);
+                return twice([&] { return driver.cuMemcpyDtoHAsync_v2(view, device, part, channel->to_host); });
+            }
+            std::scoped_lock lock(channel->lock);
+            // Another thread's failure may have closed the channel.
+            return open(*channel) ? stage_to_host(*channel, device, view, part) : fetch_now(device, view, part, order);
+        });
+    // Also after a failure: what was enqueued must not arrive later.
+    const auto waited = ready ? twice([&] { return driver.cuStreamSynchronize(channel->to_host); }) : CUDA_SUCCESS;
+    in_to_host.ended(object.context);
+    if (result != CUDA_SUCCESS || waited != CUDA_SUCCESS) return result != CUDA_SUCCESS ? result : waited;
+    traced.done();
+    object.traffic.to_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    object.traffic.to_host_transfers.fetch_add(1, std::memory_order_relaxed);
+    return CUDA_SUCCESS;
+}
+
+CUresult Engine::flush(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept {
+    trace::Transfer traced(trace::Kind::Flush, "flush", bytes, object.report_id);
+    Channel* channel = channels.of(static_cast<CUcontext>(object.context));
+    ContextScope scope(object.context);
+    if (scope.result() != CUDA_SUCCESS) return scope.result();
+    CaptureRelaxed relaxed;
+    auto result = CUDA_SUCCESS;
+    if (channel == nullptr) {
+        result = send_now(object.base + offset, object.view + offset, bytes, order);
+    } else {
+        std::scoped_lock lock(channel->lock);
+        result = by_chunk(object, offset, bytes, order,
+                          [&](CUdeviceptr device, std::byte* view, std::size_t part, bool pinned) {
+                              if (!open(*channel)) {
+                                  // Not while an older copy of these bytes may be on its way.
+                                  const auto drained = drain_channel(*channel);
+                                  return drained == CUDA_SUCCESS ? send_now(device, view, part, order) : drained;
+                              }
+                              return pinned ? send_pinned(*channel, device, view, part)
+                                            : stage_to_device(*channel, device, view, part);
+                          });
+    }
+    if (result != CUDA_SUCCESS) return result;
+    traced.done();
+    object.traffic.to_device_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    object.traffic.to_device_transfers.fetch_add(1, std::memory_order_relaxed);
+    return CUDA_SUCCESS;
+}
+
+CUresult Engine::flush_changes(Object& object, std::size_t offset, std::size_t bytes, const std::byte* twin) noexcept {
+    trace::Transfer traced(trace::Kind::Flush, "flush", bytes, object.report_id);
+    Channel* channel = channels.of(static_cast<CUcontext>(object.context));
+    ContextScope scope(object.context);
+    if (scope.result() != CUDA_SUCCESS) return scope.result();
+    if (channel == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // no way that does not wait for the device
+    CaptureRelaxed relaxed;
+    const auto* const first = object.view + offset;
+    std::size_t count = 0, sum = 0;
+    std::scoped_lock lock(channel->lock);
+    const auto piece = [&](CUdeviceptr device, std::byte* view, std::size_t part, bool pinned) {
+        const auto* const before = twin + (view - first);
+        if (!open(*channel)) return CUDA_ERROR_OUT_OF_MEMORY;
+        if (!pinned) return stage_changes(*channel, device, view, before, part, count, sum);
+        return for_changes(view, before, part, [&](std::size_t begin, std::size_t changed) {
+            ++count;
+            sum += changed;
+            return send_pinned(*channel, device + begin, view + begin, changed);
+        });
+    };
+    const auto result = by_chunk(object, offset, bytes, Order::Unordered, piece);
+    if (result != CUDA_SUCCESS) return result;
+    traced.done();
+    object.traffic.to_device_bytes.fetch_add(sum, std::memory_order_relaxed);
+    object.traffic.to_device_transfers.fetch_add(count, std::memory_order_relaxed);
+    return CUDA_SUCCESS;
+}
+
+void Engine::prepare(CUcontext context) noexcept {
+    Channel* channel = channels.of(context);
+    ContextScope scope(context);
+    if (channel == nullptr || scope.result() != CUDA_SUCCESS) return;
+    CaptureRelaxed relaxed;
+    std::scoped_lock lock(channel->lock);
+    open(*channel);
+}
+
+CUresult Engine::drain() noexcept {
+    if (outstanding.load(std::memory_order_acquire) == 0) return CUDA_SUCCESS;
+    const trace::Span span(trace::Kind::Wait, "wait for flushes");
+    auto first = CUDA_SUCCESS;
+    for (auto& channel : channels) {
+        if (channel.sent.load(std::memory_order_acquire) == 0) continue;
+        std::scoped_lock lock(channel.lock);
+        // Its context may have ended meanwhile, and another one have its place.
+        if (channel.sent.load(std::memory_order_acquire) == 0) continue;
+        ContextScope scope(channel.context.load(std::memory_order_acquire));
+        CaptureRelaxed relaxed;
+        const auto result = scope.result() == CUDA_SUCCESS ? drain_channel(channel) : scope.result();
+        if (first == CUDA_SUCCESS) first = result;
+    }
+    return first;
+}
+
+CUresult Engine::let_wait(CUstream stream) noexcept {
+    if (!draining()) return CUDA_SUCCESS;
+    for (auto& channel : channels) {
+        if (channel.sent.load(std::memory_order_acquire) == 0) continue;
+        CaptureRelaxed relaxed;
+        auto result = CUDA_SUCCESS;
+        CUevent flushed = nullptr;
+        {
+            std::scoped_lock lock(channel.lock);
+            if (channel.sent.load(std::memory_order_acquire) == 0) continue;
+            ContextScope scope(channel.context.load(std::memory_order_acquire));
+            result = scope.result();
+            // Often they have ended already.
+            if (result == CUDA_SUCCESS && driver.cuStreamQuery(channel.to_device) == CUDA_SUCCESS &&
+                drain_channel(channel) == CUDA_SUCCESS) {
+                continue;
+            }
+            if (result == CUDA_SUCCESS) result = record_flushes(channel);
+            flushed = channel.flushed;
+        }
+        // In the program's context, whose default stream may be meant; and without the lock, since a stream that is
+        // full keeps the call until a host function has ended, which may need the channel. Another thread may have
+        // recorded the event again: then for more.
+        if (result == CUDA_SUCCESS) {
+            result = twice([&] { return driver.cuStreamWaitEvent(stream, flushed, 0); });
+        }
+        if (result != CUDA_SUCCESS) return result;
+    }
+    return CUDA_SUCCESS;
+}
+
+bool Engine::draining() const noexcept { return outstanding.load(std::memory_order_acquire) != 0; }
+
+void Engine::forget(CUcontext context) noexcept {
+    Channel* channel = channels.known(context);
+    if (channel == nullptr) return;
+    std::scoped_lock lock(channel->lock);
+    outstanding.fetch_sub(channel->sent.exchange(0), std::memory_order_release);
+    channel->to_host = nullptr;
+    channel->to_device = nullptr;
+    channel->flushed = nullptr;
+    channel->in_to_device.forget();
+    channel->blocks = {};
+}
+
+}  // namespace hpe

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+// How a staged copy is cut: into pieces, one transfer and one block each, and a piece into parts for the helpers. The
+// whole team works on the oldest piece, so that the device has it soon; the first of a small copy are small. A piece is
+// whole rows where there are several, and lies in its block without gaps.
+//
+// Bytes. Threads: each copy's own. Errors: the driver's, of the transfers.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/transfer/copiers.h"
+#include "shim/transfer/staging.h"
+
+namespace hpe::staging {
+
+class Pieces {
+public:
+    // Blocks are filled for copies to the device, drained for those to the host.
+    enum class Way : std::uint8_t { Fill, Drain };
+    // A transfer of less costs more to enqueue than to make: in pieces of 256 KiB a copy of 1 MiB reaches 22 GB/s on an
+    // H200, in pieces of 512 KiB 24.5.
+    static constexpr std::size_t kSmallest = std::size_t{512} << 10;
+
+    // Once, before anything else.
+    static void configure() noexcept;
+    Pieces(const Extent& extent, const Lane& lane, Way way) noexcept;
+
+    std::size_t count() const noexcept { return (bytes_ + piece_ - 1) / piece_; }
+    std::size_t begin(std::size_t piece) const noexcept { return piece * piece_; }
+    std::size_t size(std::size_t piece) const noexcept;
+
+    // Of a piece between where it lies in the program's memory and its block.
+    copiers::Rows filling(std::size_t piece, std::byte* block, const std::byte* host) const noexcept;
+    copiers::Rows draining(std::size_t piece, std::byte* host, const std::byte* block) const noexcept;
+    // Of a piece between its block and where it lies on the device, from the copy's first byte `device` on.
+    CUresult send_to(CUdeviceptr device, std::size_t piece, const std::byte* block, CUstream stream) const noexcept;
+    CUresult send_from(CUdeviceptr device, std::size_t piece, std::byte* block, CUstream stream) const noexcept;
+
+    // Hands a piece that is to be filled or drained to the helpers; without any it is copied here.
+    void hand_over(copiers::Job& job, const copiers::Rows& rows) const noexcept;
+
+private:
+    bool in_rows() const noexcept { return extent_.rows > 1; }
+    bool narrow() const noexcept;
+    copiers::Reader reader() const noexcept;
+    copiers::Crew crew() const noexcept;
+    std::size_t begin_at(std::size_t piece, std::size_t pitch) const noexcept;
+    std::size_t rows(std::size_t piece) const noexcept { return size(piece) / extent_.width; }
+    CUDA_MEMCPY2D rows_of(std::size_t piece) const noexcept;
+    std::size_t fit(bool crowded) const noexcept;
+
+    const Extent extent_;
+    const std::size_t bytes_;
+    const unsigned team_;
+    const bool alone_;
+    const Way way_;
+    std::size_t piece_, part_;
+};
+
+}  // namespace hpe::staging

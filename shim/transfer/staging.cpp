@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: MIT
+// One pool of blocks per context, and the two loops that keep blocks, helpers and the device busy.
+#include "shim/transfer/staging.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+
+#include "shim/base/machine.h"
+#include "shim/base/spin_lock.h"
+#include "shim/driver/by_context.h"
+#include "shim/driver/driver.h"
+#include "shim/memory/pinned.h"
+#include "shim/observe/trace.h"
+#include "shim/transfer/pieces.h"
+
+namespace hpe::staging {
+
+struct Pool {
+    static constexpr unsigned kMost = 128;
+
+    std::atomic<CUcontext> context{nullptr};
+    SpinLock lock;  // guards what follows
+    std::array<Block, kMost> blocks{};
+    std::array<bool, kMost> held{};
+    unsigned count = 0;
+    std::atomic<bool> met{false};  // the helpers know where its device is
+    CUstream to_device = nullptr, to_host = nullptr;
+};
+
+namespace {
+
+// A copy in the fault path that helpers take part in: most of it is memory that nobody has touched yet.
+constexpr std::size_t kWorthATeam = std::size_t{512} << 10;
+
+constinit ByContext<Pool> pools;
+constinit std::size_t block_bytes = std::size_t{4} << 20;
+constinit unsigned wanted_helpers = 0;
+constinit bool fixed_helpers = false;       // the number is the user's
+constinit std::atomic<unsigned> active{0};  // copies under way
+constinit std::atomic<std::size_t> bytes_in_pools{0};
+
+CUresult new_stream(CUstream& stream) noexcept {
+    if (stream != nullptr) return CUDA_SUCCESS;
+    const auto result = twice([&] { return driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0); });
+    if (result != CUDA_SUCCESS) stream = nullptr;
+    return result;
+}
+
+// Adds up to `more` blocks. The pool is locked, its context current.
+void grow(Pool& pool, unsigned more) noexcept {
+    more = std::min(more, Pool::kMost - pool.count);
+    const trace::Span span(trace::Kind::Setup, "pinned blocks", more * block_bytes);
+    if (new_stream(pool.to_device) != CUDA_SUCCESS || new_stream(pool.to_host) != CUDA_SUCCESS) return;
+    unsigned granted = 0;
+    while (granted < more && pinned::take(block_bytes)) ++granted;
+    if (granted == 0) return;
+    void* memory = nullptr;
+    const auto bytes = granted * block_bytes;
+    if (twice([&] { return driver.cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE); }) != CUDA_SUCCESS) {
+        pinned::give_back(bytes);
+        return;
+    }
+    const auto before = pool.count;
+    for (unsigned i = 0; i < granted; ++i) {
+        Block& block = pool.blocks[pool.count];
+        block = {};
+        block.memory = static_cast<std::byte*>(memory) + i * block_bytes;
+        if (make_event(block) == CUDA_SUCCESS) pool.held[pool.count++] = false;
+    }
+    bytes_in_pools.fetch_add((pool.count - before) * block_bytes, std::memory_order_relaxed);
+}
+
+// Whether the block may be written. With `wait` it waits; then only an error says no. Without, a question that fails is
+// no answer, and no reason to wait: the device may be waiting for this thread.
+bool is_free(Block& block, bool wait, CUresult& result) noexcept {
+    if (!block.in_flight) return true;
+    const auto said =
+        wait ? twice([&] { return driver.cuEventSynchronize(block.event); }) : driver.cuEventQuery(block.event);
+    if (said == CUDA_SUCCESS) {
+        block.in_flight = false;
+        return true;
+    }
+    if (wait) {
+        block.broken = true;
+        result = said;
+    }
+    return false;
+}
+
+using Jobs = std::array<copiers::Job, Lane::kMost>;  // one for each piece in the lane
+
+// Enqueues the transfer, and with `mark` the event that tells its end.
+template <class Transfer>
+CUresult send(Block& block, CUstream stream, bool mark, Transfer&& transfer) noexcept {
+    const auto sent = twice(transfer);
+    if (sent != CUDA_SUCCESS) return sent;
+    block.in_flight = true;
+    const auto recorded = mark ? twice([&] { return driver.cuEventRecord(block.event, stream); }) : CUDA_SUCCESS;
+    block.broken = recorded != CUDA_SUCCESS;
+    return recorded;
+}
+
+}  // namespace
+
+CUresult make_event(Block& block) noexcept {
+    const auto result = twice([&] { return driver.cuEventCreate(&block.event, CU_EVENT_DISABLE_TIMING); });
+    if (result != CUDA_SUCCESS) block.event = nullptr;
+    return result;
+}
+
+void configure(unsigned threads, std::size_t bytes) noexcept {
+    block_bytes = bytes;
+    Pieces::configure();
+    // So many fill a PCIe 5 link, and other processes share the node. With 12 of an H200's host copies of 64 and 120
+    // MiB to the device reach 43 to 49 GB/s, with 14 always 48.
+    constexpr unsigned kEnough = 14;
+    fixed_helpers = threads != kAutomatic;
+    wanted_helpers = threads != kAutomatic ? threads : std::min(machine::processors() - 1, kEnough);
+}
+
+unsigned helpers() noexcept { return wanted_helpers; }
+bool asked_for() noexcept { return fixed_helpers; }
+
+namespace {
+
+// The processors near the current context's device; all of the process's where it has too few of them.
+bool near_current(cpu_set_t& near) noexcept {
+    constexpr int kFew = 4;
+    CUdevice device = 0;
+    char bus[32] = "";
+    return driver.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
+           driver.cuDeviceGetPCIBusId(bus, sizeof bus, device) == CUDA_SUCCESS && machine::processors_near(bus, near) &&
+           CPU_COUNT(&near) >= kFew;
+}
+
+// Near the first device that they serve; anywhere once they serve one that is elsewhere.
+struct Home {
+    std::mutex mutex;
+    bool known = false, narrow = false;
+    cpu_set_t processors{};
+};
+constinit Home home;
+
+unsigned place_helpers() noexcept {
+    cpu_set_t near;
+    const bool narrow = near_current(near);
+    std::scoped_lock lock(home.mutex);
+    if (!home.known) {
+        home.known = true;
+        home.narrow = narrow;
+        if (narrow) copiers::place(home.processors = near);
+    } else if (home.narrow && (!narrow || !CPU_EQUAL(&near, &home.processors))) {
+        home.narrow = false;
+        // The main thread's: whoever calls may have been bound to less.
+        if (sched_getaffinity(getpid(), sizeof near, &near) == 0) copiers::place(near);
+    }
+    const auto room = home.narrow ? static_cast<unsigned>(CPU_COUNT(&home.processors)) - 1 : wanted_helpers;
+    return fixed_helpers ? wanted_helpers : std::min(wanted_helpers, room);
+}
+
+unsigned start_helpers(Pool& pool) noexcept {
+    if (pool.met.exchange(true, std::memory_order_relaxed)) return copiers::start(wanted_helpers);
+    const trace::Span span(trace::Kind::Setup, "helper threads");
+    return copiers::start(place_helpers());
+}
+
+}  // namespace
+
+unsigned start_helpers() noexcept {
+    CUcontext context = nullptr;
+    driver.cuCtxGetCurrent(&context);
+    Pool* pool = context != nullptr ? pools.of(context) : nullptr;
+    return pool != nullptr ? start_helpers(*pool) : copiers::start(wanted_helpers);
+}
+
+Lane::Lane(CUcontext context, std::size_t bytes, std::size_t most_pinned, bool (*may_pin)()) noexcept
+    : context_(context), pool_(pools.of(context)), block_bytes_(staging::block_bytes) {
+    if (pool_ == nullptr) return;
+    const auto others = active.fetch_add(1, std::memory_order_relaxed);
+    alone_ = others == 0;
+    // Callers copy, too: with half as many of them as helpers, handing over would only cost.
+    team_ = start_helpers(*pool_) / (others + 1);
+    if (others != 0 && team_ < 2) team_ = 0;
+    const auto pieces = (bytes + Pieces::kSmallest - 1) / Pieces::kSmallest;
+    const auto most = std::clamp<std::size_t>(pieces, 2, team_ != 0 ? kMost : 2);
+    const auto collect = [&] {
+        for (unsigned i = 0; i < pool_->count && count_ < most; ++i) {
+            auto ignored = CUDA_SUCCESS;
+            if (pool_->held[i] || pool_->blocks[i].broken || !is_free(pool_->blocks[i], false, ignored)) continue;
+            pool_->held[i] = true;
+            blocks_[count_++] = &pool_->blocks[i];
+        }
+    };
+    {
+        std::scoped_lock lock(pool_->lock);
+        collect();
+        if (count_ == most || pool_->count == Pool::kMost) return;
+    }
+    const auto pinned = bytes_in_pools.load(std::memory_order_relaxed);
+    const auto missing = most - count_, room = most_pinned > pinned ? (most_pinned - pinned) / block_bytes_ : 0;
+    growing_ = room < missing;
+    // Asked without the lock: the answer may take a while.
+    if (room == 0 || !may_pin()) return;
+    growing_ = true;
+    std::scoped_lock lock(pool_->lock);
+    grow(*pool_, static_cast<unsigned>(std::min(missing, room)));
+    collect();
+}
+
+Lane::Lane(CUcontext context, std::span<Block> own, std::size_t bytes_of_each, std::size_t bytes) noexcept
+    : context_(context),
+      block_bytes_(bytes_of_each),
+      count_(static_cast<unsigned>(std::min<std::size_t>(own.size(), kMost))),
+      team_(bytes >= kWorthATeam ? copiers::running() : 0) {
+    for (unsigned i = 0; i < count_; ++i) blocks_[i] = &own[i];
+}
+
+Lane::~Lane() {
+    if (pool_ == nullptr) return;
+    active.fetch_sub(1, std::memory_order_relaxed);
+    std::scoped_lock lock(pool_->lock);
+    for (unsigned i = 0; i < count_; ++i) {
+        const auto index = blocks_[i] - pool_->blocks.data();
+        pool_->held[static_cast<std::size_t>(index)] = false;
+    }
+}
+
+bool Lane::owns(CUstream stream) const noexcept {
+    return pool_ == nullptr || stream == pool_->to_device || stream == pool_->to_host;
+}
+CUstream Lane::to_device() const noexcept { return pool_->to_device; }
+CUstream Lane::to_host() const noexcept { return pool_->to_host; }
+
+bool takes(const Extent& extent) noexcept { return extent.rows == 1 || extent.width <= block_bytes; }
+
+bool has_room(const Lane& lane, const Extent& extent) noexcept {
+    return Pieces(extent, lane, Pieces::Way::Fill).count() <= lane.size();
+}
+
+CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, const Extent& extent, CUstream stream,
+                        bool wait) noexcept {
+    const auto bytes = extent.bytes();
+    trace::Transfer traced(trace::Kind::Staging, "staged copy to device", bytes);
+    trace::InStream in_stream(false);
+    const bool ends = wait && lane.owns(stream);
+    const Pieces pieces(extent, lane, Pieces::Way::Fill);
+    const auto count = pieces.count(), window = std::size_t{lane.size()};
+    Jobs jobs;
+    auto result = CUDA_SUCCESS;
+    std::size_t begun = 0, sent = 0;
+    while (sent < count) {
+        while (begun < count && begun - sent < window && result == CUDA_SUCCESS &&
+               is_free(lane[begun], begun == sent, result)) {
+            auto& job = jobs[begun % window];
+            pieces.hand_over(job, pieces.filling(begun, lane[begun].memory, from));
+            ++begun;
+            if (job.done()) break;  // let the device have it
+        }
+        if (begun == sent) break;
+        jobs[sent % window].finish();
+        if (result == CUDA_SUCCESS) {
+            Block& block = lane[sent];
+            // An event where somebody will ask for it.
+            if (ends) in_stream.sent(pieces.size(sent));
+            const bool mark = !wait || sent + window < count || sent + 1 == count;
+            result = send(block, stream, mark, [&] { return pieces.send_to(to, sent, block.memory, stream); });
+        }
+        ++sent;
+    }
+    if (!wait) {
+        if (result == CUDA_SUCCESS) traced.done();
+        return result;
+    }
+    // The last one's event says it of all; after an error the stream itself does.
+    const auto waited = result == CUDA_SUCCESS ? twice([&] { return driver.cuEventSynchronize(lane[count - 1].event); })
+                                               : twice([&] { return driver.cuStreamSynchronize(stream); });
+    in_stream.ended(lane.context());
+    for (unsigned i = 0; i < lane.size(); ++i) {
+        if (waited == CUDA_SUCCESS) lane[i].in_flight = false;
+        if (waited != CUDA_SUCCESS && lane[i].in_flight) lane[i].broken = true;
+    }
+    if (result == CUDA_SUCCESS) result = waited;
+    if (result == CUDA_SUCCESS) traced.done();
+    return result;
+}
+
+CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, const Extent& extent, CUstream stream) noexcept {
+    const auto bytes = extent.bytes();
+    trace::Transfer traced(trace::Kind::Staging, "staged copy to host", bytes);
+    trace::InStream in_stream(true);
+    const bool own = lane.owns(stream);
+    const Pieces pieces(extent, lane, Pieces::Way::Drain);
+    const auto count = pieces.count(), window = std::size_t{lane.size()};
+    Jobs jobs;
+    auto result = CUDA_SUCCESS;
+    std::size_t asked = 0, arrived = 0, drained = 0;
+    while (drained < count) {
+        while (asked < count && asked - drained < window && result == CUDA_SUCCESS) {
+            Block& block = lane[asked];
+            if (!is_free(block, true, result)) break;
+            if (own) in_stream.sent(pieces.size(asked));
+            result = send(block, stream, true, [&] { return pieces.send_from(from, asked, block.memory, stream); });
+            if (result == CUDA_SUCCESS) ++asked;
+        }
+        // With nothing to drain there is nothing to do but wait for the device.
+        while (arrived < asked && is_free(lane[arrived], arrived == drained, result)) {
+            pieces.hand_over(jobs[arrived % window], pieces.draining(arrived, to, lane[arrived].memory));
+            if (++arrived == count) in_stream.ended(lane.context());
+        }
+        if (drained == arrived) break;  // an error
+        auto& oldest = jobs[drained % window];
+        if (!oldest.help() && (oldest.done() || arrived == asked)) oldest.finish();
+        if (oldest.done()) {
+            oldest.finish();
+            ++drained;
+        }
+    }
+    if (result == CUDA_SUCCESS) traced.done();
+    return result;
+}
+
+void forget(CUcontext context) noexcept {
+    Pool* pool = pools.known(context);
+    if (pool == nullptr) return;
+    std::scoped_lock lock(pool->lock);
+    pinned::give_back(pool->count * block_bytes);
+    bytes_in_pools.fetch_sub(pool->count * block_bytes, std::memory_order_relaxed);
+    pool->count = 0;
+    pool->to_device = pool->to_host = nullptr;
+    pool->met.store(false, std::memory_order_relaxed);
+}
+
+}  // namespace hpe::staging

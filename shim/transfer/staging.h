@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+// Copies between the device and memory that is not pinned, through recycled pinned blocks: the device moves one block
+// while helper threads fill or drain others. This is what the driver does for such a copy with one thread and one
+// small buffer, at a fifth of the link's speed (docs/hardware.md).
+//
+// The blocks belong to a context and die with it. A copy takes the blocks that are free and never waits for those of
+// another copy, which may be stuck behind a kernel that waits for this very thread.
+//
+// Bytes. Threads: any, outside host callbacks; copies in a lane of one's own blocks also in the fault path. Errors: the
+// driver's; on failure the destination's content is undefined, as after a failed copy of CUDA's.
+#pragma once
+
+#include <cuda.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "shim/transfer/copiers.h"
+
+namespace hpe::staging {
+
+// Instead of a number of threads: as many as help.
+constexpr unsigned kAutomatic = ~0u;
+
+// Once, before anything else: helper threads (HPE_STAGING_THREADS, or kAutomatic) and bytes of a block
+// (HPE_STAGING_BLOCK).
+void configure(unsigned threads, std::size_t block_bytes) noexcept;
+// Helpers that a copy may have; 0 where they could not run beside the caller.
+unsigned helpers() noexcept;
+// Whether the user gave their number: then staging need not earn its start.
+bool asked_for() noexcept;
+// Makes them, near the device of the current context. Outside the fault path. Returns how many run.
+unsigned start_helpers() noexcept;
+
+struct Block {
+    std::byte* memory = nullptr;
+    CUevent event = nullptr;  // after the last transfer from or to it
+    bool in_flight = false;   // which may not have ended
+    bool broken = false;      // a transfer whose end cannot be told: never used again
+};
+
+// A block's event in the current context; without one the block is of no use.
+CUresult make_event(Block& block) noexcept;
+
+struct Pool;
+
+// The blocks of one copy, from its beginning to its end.
+class Lane {
+public:
+    static constexpr unsigned kMost = 8;
+
+    // In a context that is current, for a copy of `bytes`. Where `may_pin` is true blocks are made if there are too
+    // few, which waits for the device, up to so many bytes of them in the process; it is asked only then. size() is 0
+    // if none is to be had.
+    Lane(CUcontext context, std::size_t bytes, std::size_t most_pinned, bool (*may_pin)()) noexcept;
+    // Of blocks that are the caller's own, with the helpers that are there if `bytes` are worth it: for the fault path,
+    // where nothing may be missing.
+    Lane(CUcontext context, std::span<Block> own, std::size_t bytes_of_each, std::size_t bytes) noexcept;
+    ~Lane();
+    Lane(const Lane&) = delete;
+    Lane& operator=(const Lane&) = delete;
+
+    unsigned size() const noexcept { return count_; }
+    // Of each block.
+    std::size_t block_bytes() const noexcept { return block_bytes_; }
+    // Helpers for this copy: its share of all, other copies being under way.
+    unsigned team() const noexcept { return team_; }
+    // No other was under way when it began.
+    bool alone() const noexcept { return alone_; }
+    // So many others are under way that it has none.
+    bool crowded() const noexcept { return pool_ != nullptr && team_ == 0; }
+    Block& operator[](std::size_t piece) noexcept { return *blocks_[piece % count_]; }
+    // Blocks were made for it, or may be for a later one: it takes longer than others will.
+    bool growing() const noexcept { return growing_; }
+    // Streams of libhpe's own, which wait for nothing of the program's.
+    CUcontext context() const noexcept { return context_; }
+    // Whether the stream is none of the program's.
+    bool owns(CUstream stream) const noexcept;
+    CUstream to_device() const noexcept;
+    CUstream to_host() const noexcept;
+
+private:
+    const CUcontext context_;
+    Pool* pool_ = nullptr;  // nullptr: the blocks are the caller's
+    std::array<Block*, kMost> blocks_{};
+    std::size_t block_bytes_ = 0;
+    unsigned count_ = 0, team_ = 0;
+    bool alone_ = true, growing_ = false;
+};
+
+// What a copy moves: rows of so many bytes, so far apart on either side; one row: linear memory.
+struct Extent {
+    std::size_t width = 0;
+    std::size_t rows = 1;
+    std::size_t host_pitch = 0, device_pitch = 0;
+    std::size_t bytes() const noexcept { return width * rows; }
+};
+
+// Each of several rows must fit into a block.
+bool takes(const Extent& extent) noexcept;
+// Whether a copy to the device has a place for all its bytes, and so returns though its stream does not move.
+bool has_room(const Lane& lane, const Extent& extent) noexcept;
+// `from` may be reused on return; the device has the bytes when `stream` has come that far. With `wait` it has come
+// that far on return.
+CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, const Extent& extent, CUstream stream,
+                        bool wait) noexcept;
+// Done on return.
+CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, const Extent& extent, CUstream stream) noexcept;
+// The context's blocks went with it.
+void forget(CUcontext context) noexcept;
+
+}  // namespace hpe::staging

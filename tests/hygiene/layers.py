@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""The includes of a source tree: which file includes which, and what of it breaks the order of the folders.
+
+An include is looked up as the compiler does: beside the file, then from the root. The order is the one list below.
+"""
+import re
+
+# Every folder with what it may include of the project besides itself, from below.
+BELOW_SHIM = ["protocols", "shim/base"]
+ROOMS = ["shim/driver", "shim/observe", "shim/memory", "shim/transfer", "shim/coherence", "shim/copies", "shim/process",
+         "shim/doors"]
+MAY_INCLUDE = {
+    "protocols": [],
+    "shim/base": [],
+    **{room: BELOW_SHIM + ROOMS[:i] for i, room in enumerate(ROOMS)},
+    "shim": BELOW_SHIM + ROOMS,
+    "toolchain/fatbin": [],
+    "toolchain/ptx": [],
+    "toolchain/softgpu/exec": ["toolchain/ptx", "toolchain/fatbin"],
+    "toolchain/softgpu/driver": ["toolchain/softgpu/exec", "toolchain/ptx", "toolchain/fatbin"],
+    "toolchain/softgpu/runtime": [],
+}
+SOURCES = (".h", ".cpp", ".c", ".S", ".inc")
+
+
+def folder_of(path, may_include):
+    """The longest name in may_include that the path lies in, or None."""
+    parts = path.split("/")
+    for length in range(len(parts) - 1, 0, -1):
+        name = "/".join(parts[:length])
+        if name in may_include:
+            return name
+    return None
+
+
+def includes_of(files):
+    """files: path -> text. Returns path -> the project's files that it includes."""
+    found = {}
+    for path, text in files.items():
+        beside = path.rpartition("/")[0]
+        found[path] = []
+        for name in re.findall(r'^\s*#\s*include\s+["<]([^">]+)[">]', text, re.M):
+            for candidate in (beside + "/" + name, name):
+                parts = []
+                for part in candidate.split("/"):
+                    if part == ".." and parts:
+                        parts.pop()
+                    elif part not in (".", ""):
+                        parts.append(part)
+                if "/".join(parts) in files:
+                    found[path].append("/".join(parts))
+                    break
+    return found
+
+
+def circle(edges):
+    """One circle of a graph (node -> nodes), as a list of nodes, or None."""
+    state = {}
+    path = []
+
+    def visit(node):
+        state[node] = "open"
+        path.append(node)
+        for target in edges.get(node, ()):
+            if state.get(target) == "open":
+                return path[path.index(target):] + [target]
+            if target not in state:
+                round_trip = visit(target)
+                if round_trip:
+                    return round_trip
+        state[node] = "done"
+        path.pop()
+        return None
+
+    for node in sorted(edges):
+        if node not in state:
+            round_trip = visit(node)
+            if round_trip:
+                return round_trip
+    return None
+
+
+def problems_of(files, may_include=None):
+    """What breaks the order in a tree given as path -> text."""
+    may_include = MAY_INCLUDE if may_include is None else may_include
+    problems = []
+    includes = includes_of(files)
+    between = {}
+    for path, targets in includes.items():
+        folder = folder_of(path, may_include)
+        if folder is None:
+            problems.append(f"{path}: in no known folder")
+            continue
+        for target in targets:
+            to = folder_of(target, may_include)
+            if to != folder:
+                between.setdefault(folder, set()).add(to)
+                if to not in may_include[folder]:
+                    problems.append(f"{path}: must not include {target}")
+        # A header is implemented in its own folder: else its users depend on what lies above them.
+        stem = path.rsplit(".", 1)[0].rpartition("/")[2]
+        for target in targets:
+            own = target.endswith(".h") and target.rsplit(".", 1)[0].rpartition("/")[2] == stem
+            if own and path.endswith(".cpp") and target[:-2] + ".cpp" not in files and \
+                    target.rpartition("/")[0] != path.rpartition("/")[0]:
+                problems.append(f"{path}: implements {target}, a header of another folder")
+    for what, edges in (("files", includes), ("folders", between)):
+        found = circle(edges)
+        if found:
+            problems.append(f"a circle of {what}: {' -> '.join(found)}")
+    return problems
