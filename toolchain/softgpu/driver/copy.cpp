@@ -78,7 +78,8 @@ void occupy_links(const CopyOp& op, bool pageable, Clock::time_point start) {
         if (direct) return;
     }
     if (from) from->device->link.finish(Link::ToHost, op.bytes(), rate, start);
-    // Through the host it goes one way after the other: a driver's own pipeline is poor (FACTS.md: 38 of 55 GB/s).
+    // Through the host it goes one way after the other: a driver's own pipeline is poor (docs/hardware.md: 38 of 55
+    // GB/s).
     if (to && from) start = Clock::now();
     if (to) to->device->link.finish(Link::ToDevice, op.bytes(), rate, start);
 }

@@ -139,6 +139,12 @@ private:
     TaskRef running_;                                                    // the last launch: the next one waits for it
 };
 
+// What a node of that kind does.
+template <class Op>
+const Op& operation_of(const GraphNode& node) {
+    return std::get<Op>(*node.operation);
+}
+
 // By handle; throw INVALID_VALUE.
 std::shared_ptr<Graph> graph_of(CUgraph handle);
 std::shared_ptr<GraphNode> node_of(CUgraphNode handle);

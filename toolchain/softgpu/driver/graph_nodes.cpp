@@ -27,11 +27,6 @@ struct Content {
     std::vector<CUstreamBatchMemOpParams> memory_operations;
 };
 
-template <class Op>
-const Op& operation_of(const GraphNode& node) {
-    return std::get<Op>(*node.operation);
-}
-
 Context& context_or_current(CUcontext handle) {
     if (!handle) return current();
     Context& context = context_of(handle);

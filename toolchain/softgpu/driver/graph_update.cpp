@@ -11,11 +11,6 @@
 namespace hpe::soft {
 namespace {
 
-template <class Op>
-const Op& operation_of(const GraphNode& node) {
-    return std::get<Op>(*node.operation);
-}
-
 // Another piece of memory like it: from now on that one is allocated or freed.
 bool same_form(const GraphAllocation& a, const GraphAllocation& b) {
     const auto same_access = [](const CUmemAccessDesc& x, const CUmemAccessDesc& y) {

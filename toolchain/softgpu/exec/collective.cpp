@@ -42,11 +42,6 @@ struct Gather {
     }
 };
 
-template <class F>
-void each(std::uint32_t mask, F f) {
-    for (; mask != 0; mask &= mask - 1) f(static_cast<unsigned>(__builtin_ctz(mask)));
-}
-
 template <Collective C>
 void shuffle(const Gather& g, std::uint32_t mask) {
     std::uint32_t value[lanes] = {}, result[lanes] = {};

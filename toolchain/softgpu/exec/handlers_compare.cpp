@@ -44,14 +44,20 @@ bool holds(V a, V b) {
     return false;
 }
 
+// In the floating-point environment of the instruction, if it has one. Not inlined: setp and all forms of set share it.
 template <Compare C, class V>
-[[gnu::always_inline]] inline std::uint32_t compare(const Warp& w, const Instr* i) {
+[[gnu::noinline]] std::uint32_t compare(const Warp& w, const Instr* i) {
     using T = typename V::Lane;
     const T* a = w.at<const T>(i->src[0]);
     const T* b = w.at<const T>(i->src[1]);
     alignas(64) std::uint32_t hit[lanes];
+    const unsigned before = i->imm != 0 ? _mm_getcsr() : 0;
+    if (i->imm != 0) _mm_setcsr(static_cast<std::uint32_t>(i->imm));
+    asm volatile("" ::: "memory");
     HPE_LANES_APART
     for (unsigned l = 0; l < lanes; l++) hit[l] = holds<C>(V::load(a[l]), V::load(b[l])) ? ~0u : 0;
+    asm volatile("" ::: "memory");
+    if (i->imm != 0) _mm_setcsr(before);
     return pack(hit);
 }
 
@@ -74,11 +80,7 @@ const Instr* setp(Warp& w, const Instr* i, std::uint32_t mask) {
         auto& d = *w.at<std::uint32_t>(ref);
         d = (d & ~mask) | (value & mask);
     };
-    const auto compared = [&]() -> std::uint32_t {
-        if (i->imm == 0) return compare<C, V>(w, i);
-        const FloatingEnvironment environment(static_cast<std::uint32_t>(i->imm));
-        return compare<C, V>(w, i);
-    }();
+    const std::uint32_t compared = compare<C, V>(w, i);
     const std::uint32_t first = combine(w, i, compared), second = combine(w, i, ~compared);
     if (i->count > 0) put(i->dst, first);
     if (i->count > 1) put(i->src[3], second);
@@ -94,13 +96,7 @@ constexpr D true_value() {
 
 template <Compare C, class V, class D, std::uint16_t Half = 0>
 const Instr* set(Warp& w, const Instr* i, std::uint32_t mask) {
-    std::uint32_t hit = 0;
-    if (i->imm == 0) {
-        hit = combine(w, i, compare<C, V>(w, i));
-    } else {
-        const FloatingEnvironment environment(static_cast<std::uint32_t>(i->imm));
-        hit = combine(w, i, compare<C, V>(w, i));
-    }
+    const std::uint32_t hit = combine(w, i, compare<C, V>(w, i));
     D* d = w.at<D>(i->dst);
     constexpr D yes = true_value<D, Half>();
     for (unsigned l = 0; l < lanes; l++)

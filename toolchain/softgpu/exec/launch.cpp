@@ -165,11 +165,11 @@ void Pool::serve() {
     }
 }
 
-std::string position(const char* what, std::uint32_t x, std::uint32_t y, std::uint32_t z) {
+}  // namespace
+
+std::string position(const char* what, std::uint64_t x, std::uint64_t y, std::uint64_t z) {
     return std::string(what) + " (" + std::to_string(x) + "," + std::to_string(y) + "," + std::to_string(z) + ")";
 }
-
-}  // namespace
 
 const Instr* fail(Warp& w, const Instr* i, Fault fault, unsigned lane, const std::string& what) {
     LaunchState& launch = *w.block->launch;

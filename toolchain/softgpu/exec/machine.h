@@ -251,6 +251,15 @@ struct LaunchState {
     std::uint64_t started_ns = 0;
 };
 
+// Calls f(lane) for every lane of the mask.
+template <class F>
+void each(std::uint32_t mask, F f) {
+    for (; mask != 0; mask &= mask - 1) f(static_cast<unsigned>(__builtin_ctz(mask)));
+}
+
+// "thread (1,2,3)", for messages.
+std::string position(const char* what, std::uint64_t x, std::uint64_t y, std::uint64_t z);
+
 // The first failure of a launch wins and ends it. Both return nullptr with Warp::stop set.
 const Instr* fail(Warp& w, const Instr* i, Fault fault, unsigned lane, const std::string& what);
 const Instr* fail_address(Warp& w, const Instr* i, unsigned lane, std::uint64_t address, unsigned bytes, bool write,

@@ -41,7 +41,7 @@ T get(const std::byte* p) {
 }
 
 template <class F>
-void each(std::uint32_t mask, F f) {
+void each_while(std::uint32_t mask, F f) {
     for (; mask != 0; mask &= mask - 1)
         if (!f(static_cast<unsigned>(__builtin_ctz(mask)))) return;
 }
@@ -83,7 +83,7 @@ bool arrive(Warp& w, const Instr* i, unsigned l, Barrier64& s, std::uint64_t cou
 const Instr* run_mbarrier(Warp& w, const Instr* i, std::uint32_t mask) {
     const auto operation = static_cast<Mbarrier>(i->mode);
     bool fine = true;
-    each(mask, [&](unsigned l) {
+    each_while(mask, [&](unsigned l) {
         std::byte* const p = object_at(w, i, l, address_of(w, i, l), i->memory);
         fine = p != nullptr;
         if (!fine) return false;
@@ -124,7 +124,7 @@ const Instr* run_mbarrier(Warp& w, const Instr* i, std::uint32_t mask) {
 const Instr* run_mbarrier_wait(Warp& w, const Instr* i, std::uint32_t mask) {
     bool fine = true;
     std::uint32_t over = 0;
-    each(mask, [&](unsigned l) {
+    each_while(mask, [&](unsigned l) {
         const std::byte* const p = object_at(w, i, l, address_of(w, i, l), i->memory);
         fine = p != nullptr;
         if (!fine) return false;
@@ -146,7 +146,7 @@ const Instr* run_mbarrier_wait(Warp& w, const Instr* i, std::uint32_t mask) {
 }
 
 const Instr* run_mbarrier_pending(Warp& w, const Instr* i, std::uint32_t mask) {
-    each(mask, [&](unsigned l) {
+    each_while(mask, [&](unsigned l) {
         w.at<std::uint32_t>(i->dst)[l] =
             static_cast<std::uint32_t>(Barrier64(w.at<const std::uint64_t>(i->src[0])[l]).pending);
         return true;
@@ -162,7 +162,7 @@ const Instr* run_copy_bulk(Warp& w, const Instr* i, std::uint32_t mask) {
                                                               : w.at<const std::uint64_t>(i->src[n])[l];
     };
     bool fine = true;
-    each(mask, [&](unsigned l) {
+    each_while(mask, [&](unsigned l) {
         const std::uint32_t bytes = w.at<const std::uint32_t>(i->src[2])[l];
         const std::uint64_t to = address(0, l, in), from = address(1, l, !in);
         fine = false;
@@ -215,7 +215,7 @@ const Instr* run_alloca(Warp& w, const Instr* i, std::uint32_t mask) {
     const std::uint64_t limit = w.block->launch->local_bytes, align = i->imm;
     const std::uint64_t base = f.local_base + f.code->local_bytes;
     std::uint64_t most = 0;
-    each(mask, [&](unsigned l) {
+    each_while(mask, [&](unsigned l) {
         const std::uint64_t size =
             i->count == 8 ? w.at<const std::uint64_t>(i->src[0])[l] : w.at<const std::uint32_t>(i->src[0])[l];
         most = size > most ? size : most;
@@ -226,7 +226,7 @@ const Instr* run_alloca(Warp& w, const Instr* i, std::uint32_t mask) {
         return fail(w, i, Fault::IllegalAddress, static_cast<unsigned>(__builtin_ctz(mask)),
                     "the stack of a thread is full");
     f.dynamic = static_cast<std::uint32_t>((at + most + local_granule - 1) / local_granule * local_granule - base);
-    each(mask, [&](unsigned l) {
+    each_while(mask, [&](unsigned l) {
         if (i->count == 8)
             w.at<std::uint64_t>(i->dst)[l] = at;
         else
@@ -237,7 +237,7 @@ const Instr* run_alloca(Warp& w, const Instr* i, std::uint32_t mask) {
 }
 
 const Instr* run_stack_save(Warp& w, const Instr* i, std::uint32_t mask) {
-    each(mask, [&](unsigned l) {
+    each_while(mask, [&](unsigned l) {
         if (i->count == 8)
             w.at<std::uint64_t>(i->dst)[l] = w.frame->dynamic;
         else
@@ -251,7 +251,7 @@ const Instr* run_stack_restore(Warp& w, const Instr* i, std::uint32_t mask) {
     // Lanes that are elsewhere may still use what lies above.
     if (mask != w.frame->live) return i + 1;
     std::uint64_t top = 0;
-    each(mask, [&](unsigned l) {
+    each_while(mask, [&](unsigned l) {
         const std::uint64_t v =
             i->count == 8 ? w.at<const std::uint64_t>(i->src[0])[l] : w.at<const std::uint32_t>(i->src[0])[l];
         top = v > top ? v : top;

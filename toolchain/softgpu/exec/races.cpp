@@ -37,9 +37,6 @@ namespace {
 // Places that threads meet at, together; beyond that they are one place, which only assumes more order.
 constexpr std::size_t most_sync_bytes = std::size_t{32} << 20;
 
-std::string position(const char* what, std::uint64_t x, std::uint64_t y, std::uint64_t z) {
-    return std::string(what) + " (" + std::to_string(x) + "," + std::to_string(y) + "," + std::to_string(z) + ")";
-}
 std::string thread_name(const LaunchState& launch, unsigned t) {
     const Dim3& b = launch.block;
     return position("thread", t % b.x, t / b.x % b.y, t / b.x / b.y);

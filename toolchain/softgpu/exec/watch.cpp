@@ -9,18 +9,13 @@ namespace {
 
 using Kind = Watched::Kind;
 
-template <class F>
-void each(std::uint32_t mask, F f) {
-    for (; mask != 0; mask &= mask - 1) f(static_cast<unsigned>(__builtin_ctz(mask)));
-}
-
-constexpr std::uint64_t low = (std::uint64_t{1} << window_shift) - 1;
+constexpr std::uint64_t offset_bits = (std::uint64_t{1} << window_shift) - 1;
 
 // Offset in shared memory of what the handler will find in range; what it will not it reports itself.
 bool inside(const Warp& w, Memory memory, std::uint64_t address, std::uint64_t bytes, std::uint32_t& at) {
     const std::uint64_t size = w.block->launch->shared_bytes;
-    if (memory != Memory::Shared && (address & ~low) != shared_window) return false;
-    if ((address & ~low) == shared_window) address &= low;
+    if (memory != Memory::Shared && (address & ~offset_bits) != shared_window) return false;
+    if ((address & ~offset_bits) == shared_window) address &= offset_bits;
     at = static_cast<std::uint32_t>(address);
     return address < size && bytes <= size - address;
 }

@@ -8,11 +8,6 @@ namespace {
 
 __extension__ using Word128 = unsigned __int128;
 
-template <class F>
-void each(std::uint32_t mask, F f) {
-    for (; mask != 0; mask &= mask - 1) f(static_cast<unsigned>(__builtin_ctz(mask)));
-}
-
 // Every processor that runs 64-bit systems of today has this instruction; compilers call a library for it unless told
 // so.
 Word128 compare_and_swap(std::byte* where, Word128 expected, Word128 desired) {
