@@ -7,6 +7,7 @@ faster. The driver's own way is slow here (HPE_SOFT_PAGEABLE), so that it is. Th
 extremes of every option; and the driver's call counts say which way the copies went.
 """
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -31,7 +32,8 @@ for command in commands:
     wanted = soft.run(command, preload=False, **MACHINE)
     if (wanted[0] != 0 and command[1:] != ["too_long", "default"]) or b"WRONG" in wanted[1]:
         problems.append(f"{command[1:]} without libhpe: {wanted}")
-    for options in OPTIONS if len(command) == 2 else OPTIONS[:1]:
+    # So many bytes once each way.
+    for options in [{}] if command[1] == "sum" else OPTIONS if len(command) == 2 else OPTIONS[:1]:
         runs += 1
         got = soft.run(command, **MACHINE, **options)
         if got[:2] != wanted[:2] or b"hpe:" in got[2]:
@@ -80,6 +82,17 @@ with tempfile.TemporaryDirectory() as folder:
     staged = json.loads(path.read_text())["staged_copies"]
     if staged < 8:
         problems.append(f"of 40 copies of 512 KiB {staged} were staged")
+    # A process that does not say how many helpers it wants gets none before it has copied 256 MiB, the copy among them
+    # that gets there; from then on as many blocks as it has earned.
+    alone = len(os.sched_getaffinity(0)) == 1  # where helpers have no processor
+    for case, options, staged in (("order", {}, 0), ("sum", {}, 0 if alone else 3), ("sum", {"HPE_STAGING_THREADS": 3}, 6)):
+        path, trace = pathlib.Path(folder) / "sum.json", pathlib.Path(folder) / "sum_trace.json"
+        soft.run([program, case], HPE_REPORT=path, HPE_TRACE=trace, **MACHINE, **options)
+        made = [e["args"].get("bytes", 0) for e in json.loads(trace.read_text())["traceEvents"] if e.get("cat") == "setup"]
+        blocks = sum(made)
+        right = {0: blocks == 0 and not made, 3: 2**24 <= blocks <= 24 * 2**20, 6: blocks == 2**25}
+        if json.loads(path.read_text())["staged_copies"] != staged or not right[staged]:
+            problems.append(f"{case} {options}: not {staged} staged copies, or made for them: {made}")
     # What was captured when its stream went is captured no more.
     path = pathlib.Path(folder) / "abandoned.json"
     soft.run([program, "capture_abandoned"], HPE_REPORT=path, HPE_STAGING_THREADS=3, **MACHINE)

@@ -19,7 +19,7 @@ import compare
 import soft
 
 trace, small, pageable = sys.argv[1:]
-CATEGORIES = {"call", "fault", "wait", "fetch", "flush", "staging", "copy", "stream", "kernel"}
+CATEGORIES = {"call", "fault", "wait", "fetch", "flush", "staging", "setup", "copy", "stream", "kernel"}
 FIRST_STREAM = 4194305
 ns = time.monotonic_ns  # the timeline's clock
 
