@@ -7,6 +7,8 @@ import resource
 import select
 import statistics
 import subprocess
+import tempfile
+import threading
 import time
 
 
@@ -49,6 +51,25 @@ def wall_and_processor_ms(command, env):
     run(command, env)
     wall, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
     return [(wall * 1e3, (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e3)]
+
+
+def from_first_copy(command, env, timeout=300):
+    """Of a program that says when its first copy begins (first_copy.cu): how long it takes from there to its end, how much
+    of that it spends on processors, and how much of its whole life, in milliseconds."""
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=said, stderr=errors)
+        late = threading.Timer(timeout, process.kill)
+        late.start()
+        _, status, usage = os.wait4(process.pid, 0)
+        end = time.clock_gettime(time.CLOCK_MONOTONIC)
+        late.cancel()
+        process.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0), errors.seek(0)
+        if process.returncode != 0:
+            raise Failed(f"{called(command)}: status {process.returncode}: {errors.read()[-400:].decode(errors='replace')}")
+        begin, spent = (int(number) for number in said.read().split())
+    processor = usage.ru_utime + usage.ru_stime
+    return [(end * 1e3 - begin / 1e6, processor * 1e3 - spent / 1e6, processor * 1e3)]
 
 
 def in_turn(contenders, rounds, measure):

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: table.py RESULTS.json [README.md]
+"""usage: table.py RESULTS.json [DOCUMENT...]
 
-Prints what gpu-check measured as the tables that README shows. With README.md: puts them there, between their marks.
+Prints what gpu-check measured as the tables that README.md and docs/using.md show. With documents: puts each table into
+the one that has its marks.
 """
 import json
 import pathlib
@@ -23,13 +24,19 @@ def table(results):
     # Results of before 2026-11-21 have no processor time.
     start, *processor = (f for title, f in figures.items() if title.startswith("start-up"))
     on_processor = f", {processor[0]['libhpe']['more'] + 0:+.1f} ms of processor time" if processor else ""
+    # Results of before the first copies were measured have none.
+    first = {unit: [f"{figures[title]['libhpe']['more'] + 0:+.1f}" for title in figures if title.endswith(f"to the end, {unit}")]
+             for unit in ("ms", "ms of processor time")}
+    first_copies = (" Programs that copy 1, 8 and 64 MiB once each way take {}, {} and {} ms more from their first copy to "
+                    "their end, {}, {} and {} ms of processor time.").format(*first["ms"], *first["ms of processor time"]
+                                                                            ) if first["ms"] else ""
     runs = sum(results["programs, runs equal to the twin"].values())
 
     return ("\n".join("| " + " | ".join(row) + " |" for row in rows).replace("| --- ", "|---").replace("--- |", "---|")
             + f"\n\nA launch that no object concerns costs {100 * (launch['libhpe']['ratio'] - 1):.1f} % more "
             f"({launch['libhpe']['given'] - launch['libhpe']['own']:.0f} ns). Start-up of an empty "
             f"program: {start['libhpe']['more']:+.1f} ms in the median of {start['libhpe']['samples']} pairs of runs (without "
-            f"libhpe it takes {start['without libhpe']['median']:.0f} ms){on_processor}. {runs} runs of the test programs print what their "
+            f"libhpe it takes {start['without libhpe']['median']:.0f} ms){on_processor}.{first_copies} {runs} runs of the test programs print what their "
             "explicit-copy twins print.\n")
 
 
@@ -50,9 +57,11 @@ def main():
         if len(sys.argv) == 2:
             print(make(results), end="")
             continue
-        readme, (begin, end) = pathlib.Path(sys.argv[2]), MARKS[key]
-        before, rest = readme.read_text().split(begin)
-        readme.write_text(before + begin + make(results) + end + rest.split(end, 1)[1])
+        begin, end = MARKS[key]
+        for document in map(pathlib.Path, sys.argv[2:]):
+            before, mark, rest = document.read_text().partition(begin)
+            if mark:
+                document.write_text(before + begin + make(results) + end + rest.split(end, 1)[1])
 
 
 if __name__ == "__main__":
