@@ -126,6 +126,7 @@ CUresult Coherence::begin_free(Object& object) {
                   error_name(result));
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    spare_mappings(&object);
     const auto count = object.blocks();
     for (std::uint32_t i = 0; i < count; ++i) object.block(i).lock();
     // Should the free fail, nothing of what is lent is lost, nor taken for more than it is.

@@ -148,7 +148,8 @@ public:
 private:
     bool map_shadow(Object& object, bool unordered) noexcept;
     void merge_mappings() noexcept;
-    void unmap_others(const Object& object) noexcept;
+    void spare_mappings(const Object* kept) noexcept;
+    void unmap_others(const Object* kept) noexcept;
     struct Run;
     bool serve(Object& object, std::uint32_t serial, const Access& access, Sweeps& thread_sweeps,
                trace::Fault& traced) noexcept;

@@ -141,6 +141,7 @@ void say_protect_failed() noexcept {
 // view, then the device has them, and only then the block counts as Invalid.
 template <class Choose>
 CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream) {
+    spare_mappings(nullptr);
     static std::vector<Held>& held = *new std::vector<Held>;  // guarded by the mutex that the caller holds
     held.clear();
     for (Object* object : objects) {
@@ -331,6 +332,7 @@ void Coherence::acquire() {
     std::scoped_lock lock(apply_mutex());
     if (settle_flushes() != CUDA_SUCCESS) return;
     for (Object* object : live_objects::all()) {
+        spare_mappings(nullptr);
         if (object->serial() % 2 == 0 || !object->shadowed.load(std::memory_order_acquire)) continue;
         for (std::uint32_t i = 0; i < object->blocks(); ++i) {
             const auto before = object->block(i).lock();

@@ -11,6 +11,7 @@
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/loans.h"
 #include "shim/memory/arena.h"
+#include "shim/memory/mappings.h"
 #include "shim/memory/pager.h"
 #include "shim/transfer/engine.h"
 #include "shim/transfer/read_ahead.h"
@@ -28,12 +29,23 @@ void Coherence::merge_mappings() noexcept {
     }
 }
 
-// Gives the mappings of all other objects back; their blocks keep their states and their data, and the next touch of
-// each maps it again. In the room, as a fault; no block is locked.
-void Coherence::unmap_others(const Object& object) noexcept {
+// Before anything that maps, protects or unmaps, so that none of it fails. In the room, as a fault or with the doors'
+// mutex: no object goes meanwhile. No block is locked.
+void Coherence::spare_mappings(const Object* kept) noexcept {
+    if (!mappings::scarce()) [[likely]] {
+        return;
+    }
+    const std::scoped_lock lock(mapping_);
+    unmap_others(kept);
+}
+
+// Gives the mappings of all objects but one back; their blocks keep their states and their data, and the next touch of
+// each maps it again. The caller holds mapping_.
+void Coherence::unmap_others(const Object* kept) noexcept {
+    bool any = false;
     for (auto* other = listed_.load(std::memory_order_acquire); other != nullptr; other = other->next_listed) {
         const auto serial = other->serial();
-        if (other == &object || serial % 2 == 0 || !other->shadowed.load(std::memory_order_acquire)) continue;
+        if (other == kept || serial % 2 == 0 || !other->shadowed.load(std::memory_order_acquire)) continue;
         const auto count = other->blocks();
         bool usable = true;
         std::uint32_t locked = 0;
@@ -43,27 +55,26 @@ void Coherence::unmap_others(const Object& object) noexcept {
         }
         if (usable && pager::unmap_shadow(other->base, other->size)) {
             other->shadowed.store(false, std::memory_order_release);
+            any = true;
         }
         for (std::uint32_t i = 0; i < locked; ++i) other->block(i).unlock(other->block(i).peek().state);
     }
+    static std::atomic_flag said = ATOMIC_FLAG_INIT;
+    if (!any || said.test_and_set()) return;
+    log::warn(
+        "hardly any mappings are left (vm.max_map_count): host copies are unmapped, and mapped anew when they are "
+        "touched; this may happen again unsaid");
 }
 
 bool Coherence::map_shadow(Object& object, bool unordered) noexcept {
+    if (!unordered) spare_mappings(&object);
     if (object.shadowed.load(std::memory_order_acquire)) return true;
     std::unique_lock lock(mapping_);
     bool mapped = object.shadowed.load(std::memory_order_relaxed);
     if (!mapped) {
         mapped = pager::map_shadow(object.base, object.size, Arena::closed(object.view));
         if (!mapped && errno == ENOMEM && !unordered) {
-            // At the limit on mappings other objects give theirs up.
-            unmap_others(object);
-            static std::atomic_flag said = ATOMIC_FLAG_INIT;
-            if (!said.test_and_set()) {
-                log::warn(
-                    "no more mappings (vm.max_map_count?) for a host copy of object {:#x}: all others are mapped "
-                    "anew when they are touched; this may happen again unsaid",
-                    object.base);
-            }
+            unmap_others(&object);
             mapped = pager::map_shadow(object.base, object.size, Arena::closed(object.view));
         }
         if (mapped) object.shadowed.store(true, std::memory_order_release);

@@ -2,7 +2,10 @@
 // mmap, mremap and mprotect at device addresses.
 #include "shim/memory/pager.h"
 
+#include <cerrno>
+
 #include "shim/base/kernel.h"
+#include "shim/memory/mappings.h"
 
 namespace hpe::pager {
 
@@ -10,7 +13,10 @@ namespace {
 
 template <class Step>
 bool twice(Step&& step) noexcept {
-    return step() || step();
+    mappings::changed();
+    if (step()) return true;
+    if (errno == ENOMEM) mappings::refused();
+    return step();
 }
 
 // Atomic for other threads: at no moment is the range accessible, if `source` is not, or free.

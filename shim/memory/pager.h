@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The mappings at device addresses. Every function tries twice (at the limit on mappings another thread may just have
-// merged some), returns false on failure with errno set, and says nothing.
+// The mappings at device addresses. Every function tries twice (the second time with the reserve of mappings.h given up,
+// if the kernel has no more), returns false on failure with errno set, and says nothing.
 // Threads: any, also inside the fault path (system calls only).
 #pragma once
 

@@ -17,7 +17,7 @@ if limit > 100000:
     print(f"vm.max_map_count is {limit}")
     sys.exit(77)
 enough = str(limit + 3000)
-for arguments, said in (([enough, "1000"], b"it is one block"), (["1000", enough], b"are mapped anew")):
+for arguments, said in (([enough, "1000"], b"it is one block"), (["1000", enough], b"mapped anew")):
     status, out, err = soft.run([program, *arguments], timeout=120, HPE_BLOCK_SIZE="4K", HPE_SOFT_MEMORY="4G")
     if status != 0 or out.count(b" 0 words wrong\n") != 2 or err.count(b"hpe: ") != 1 or said not in err:
         print(arguments, status, out.decode(), err.decode()[-2000:], sep="\n")

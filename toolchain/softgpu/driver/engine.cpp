@@ -3,6 +3,7 @@
 #include "toolchain/softgpu/driver/engine.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -15,6 +16,17 @@ namespace {
 // what a program has in flight; hardware has one too (128 queues).
 constexpr unsigned most_threads = 512;
 constexpr auto idle_time = std::chrono::seconds(2);
+
+// Most tasks, and most pauses between them, are shorter than going to sleep and being woken.
+template <class Condition>
+bool soon(Condition&& condition) {
+    constexpr int most = 40;
+    for (int i = 0; i < most; ++i) {
+        if (condition()) return true;
+        sched_yield();
+    }
+    return condition();
+}
 }  // namespace
 
 void Engine::submit(const TaskRef& task, std::span<const TaskRef> after) {
@@ -49,11 +61,13 @@ void Engine::ready(TaskRef task) {
     auto place = ready_.end();
     while (place != ready_.begin() && (*(place - 1))->priority_ > task->priority_) --place;
     ready_.insert(place, std::move(task));
+    given_.store(ready_.size(), std::memory_order_relaxed);
     // A worker that is just finishing a task will look at the queue itself.
     if (idle_ + finishing_ < ready_.size() && threads_ < most_threads) spawn();
     // Fewer workers than wanted: later. None at all: never, and who is told so has given nothing else that is not done.
     if (threads_ == 0) {
         ready_.clear();
+        given_.store(0, std::memory_order_relaxed);
         fail(CUDA_ERROR_OUT_OF_MEMORY);
     }
     if (ready_.size() > finishing_) work_ready_.notify_one();
@@ -85,6 +99,9 @@ void Engine::work() {
     for (;;) {
         while (ready_.empty()) {
             ++idle_;
+            lock.unlock();
+            soon([this] { return given_.load(std::memory_order_relaxed) != 0; });
+            lock.lock();
             const bool more = work_ready_.wait_for(lock, idle_time, [this] { return !ready_.empty(); });
             --idle_;
             if (!more) {
@@ -94,6 +111,7 @@ void Engine::work() {
         }
         TaskRef task = std::move(ready_.front());
         ready_.pop_front();
+        given_.store(ready_.size(), std::memory_order_relaxed);
         lock.unlock();
         task->work_();
         task->work_ = {};  // what it held goes now, outside the lock
@@ -124,7 +142,7 @@ void Engine::complete(TaskRef first) {
 }
 
 void Engine::wait(const TaskRef& task) {
-    if (!task || task->done()) return;
+    if (!task || soon([&] { return task->done(); })) return;
     std::unique_lock lock(mutex_);
     ++waiters_;
     task_done_.wait(lock, [&] { return task->done(); });

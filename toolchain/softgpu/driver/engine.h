@@ -57,6 +57,7 @@ private:
     std::mutex mutex_;
     std::condition_variable work_ready_, task_done_;
     std::deque<TaskRef> ready_;
+    std::atomic<std::size_t> given_{0};  // ready_.size(), for workers that look without the lock
     unsigned idle_ = 0, finishing_ = 0, threads_ = 0, waiters_ = 0;
 };
 

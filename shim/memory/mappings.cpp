@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+// Counting lines of /proc/self/maps (proc(5)), and a reserve of mappings.
+#include "shim/memory/mappings.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <mutex>
+
+#include "shim/base/errno_kept.h"
+#include "shim/base/kernel.h"
+#include "shim/base/spin_lock.h"
+
+namespace hpe::mappings {
+
+namespace {
+
+// A change inside of a mapping splits it into three.
+constexpr long kPerChange = 2;
+constexpr std::size_t kPage = 4096;
+
+// Until the first count a process is taken to have this many left: one with few objects never counts.
+constinit std::atomic<long> left{4096};
+
+// What follows is for whoever holds the lock.
+constinit SpinLock counting;
+constinit char text[1 << 16];
+
+class File {
+public:
+    explicit File(const char* path) noexcept
+        : file_(static_cast<int>(kernel::raw(SYS_openat, AT_FDCWD, kernel::word(path), O_RDONLY | O_CLOEXEC))) {}
+    ~File() {
+        if (file_ >= 0) kernel::raw(SYS_close, file_);
+    }
+    File(const File&) = delete;
+    File& operator=(const File&) = delete;
+    // Bytes put into `text`; 0 at the end, negative: an error.
+    long read() const noexcept {
+        return file_ < 0 ? file_ : kernel::raw(SYS_read, file_, kernel::word(text), sizeof text - 1);
+    }
+
+private:
+    const int file_;
+};
+
+long limit() noexcept {
+    static constinit long found = 0;
+    if (found == 0) {
+        const File file("/proc/sys/vm/max_map_count");
+        const auto length = file.read();
+        text[std::max(length, 0L)] = 0;
+        found = length > 0 ? std::strtol(text, nullptr, 10) : 65530;
+    }
+    return found;
+}
+
+long count() noexcept {
+    const File file("/proc/self/maps");
+    long lines = 0;
+    for (long length; (length = file.read()) > 0;) lines += std::count(text, text + length, '\n');
+    return lines;
+}
+
+// Pages of alternating protections are a mapping each.
+class Reserve {
+public:
+    void hold() noexcept {
+        if (pages_ != nullptr) return;
+        auto* const pages = static_cast<std::byte*>(
+            kernel::mmap(nullptr, kPages * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE));
+        if (pages == MAP_FAILED) return;
+        for (std::size_t i = 1; i < kPages; i += 2) kernel::mprotect(pages + i * kPage, kPage, PROT_READ);
+        pages_ = pages;
+    }
+    void give_up() noexcept {
+        if (pages_ != nullptr) kernel::munmap(pages_, kPages * kPage);
+        pages_ = nullptr;
+    }
+
+private:
+    // Enough for some threads that change something at the same time.
+    static constexpr std::size_t kPages = 64;
+    std::byte* pages_ = nullptr;
+};
+constinit Reserve reserve;
+
+}  // namespace
+
+void changed() noexcept { left.fetch_sub(kPerChange, std::memory_order_relaxed); }
+
+bool scarce() noexcept {
+    if (left.load(std::memory_order_relaxed) > 0) [[likely]] {
+        return false;
+    }
+    const ErrnoKept kept;
+    const std::unique_lock lock(counting, std::try_to_lock);
+    if (!lock.owns_lock()) return false;  // another thread finds out
+    const auto most = limit();
+    const auto unused = most - most / 8 - count();
+    // Where the program itself has nearly all, counting must not become what all time is spent on.
+    left.store(std::max(unused, most / 64), std::memory_order_relaxed);
+    if (unused > 0) reserve.hold();
+    return unused <= 0;
+}
+
+void refused() noexcept {
+    const ErrnoKept kept;
+    const std::scoped_lock lock(counting);
+    reserve.give_up();
+    left.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace hpe::mappings
