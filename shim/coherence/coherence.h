@@ -52,6 +52,10 @@ public:
     bool may_hold(std::uintptr_t address) const noexcept {
         return address < highest_.load(std::memory_order_relaxed) && address >= lowest_.load(std::memory_order_relaxed);
     }
+    bool may_overlap(std::uintptr_t begin, std::size_t bytes) const noexcept {
+        const auto highest = highest_.load(std::memory_order_relaxed);
+        return begin < highest && (bytes >= highest - begin || begin + bytes > lowest_.load(std::memory_order_relaxed));
+    }
     // The object that starts at / contains the address, or nullptr.
     Object* object_at(std::uintptr_t base) const noexcept;
     Object* object_of(std::uintptr_t address) const noexcept;
@@ -124,6 +128,15 @@ public:
     };
     Served serve_fault(const Access& access) noexcept;
 
+    // For calls that do not trap (lease.h). The range lies in the object; `caller` is the instruction that the report
+    // names. False: the device cannot give, or take, the bytes any more.
+    //
+    // Makes what a call reads valid on the host, in the view: there it stays even if its blocks do not.
+    bool ready_to_read(Object& object, std::uintptr_t begin, std::size_t bytes, const void* caller) noexcept;
+    // Stores bytes that a call has put beside the object, as a CPU write does.
+    bool store(Object& object, std::uintptr_t begin, const std::byte* from, std::size_t bytes,
+               const void* caller) noexcept;
+
     // Host callbacks will run: what serving their faults needs is made now, since some driver calls wait for the
     // device.
     void expect_callbacks();
@@ -160,6 +173,10 @@ private:
     void map_pages(const Run& run) noexcept;
     void use_huge_pages(const Run& run) noexcept;
     CUresult bring(const Run& run, Event event, State next, bool unordered, std::size_t& fetched) noexcept;
+    std::size_t overwrite(Object& object, std::uint32_t serial, std::uintptr_t begin, const std::byte* from,
+                          std::size_t bytes) noexcept;
+    std::size_t overwrite_blocks(Object& object, std::uint32_t serial, std::uint32_t first, const std::byte* from,
+                                 std::size_t bytes) noexcept;
     bool lock_if_missing(Object& object, std::uint32_t index) const noexcept;
     std::uint32_t open_arrived(Object& object, const Stretch& stretch, std::size_t& fetched) noexcept;
     void fetch_ahead(Object& object, const Stretch& stretch) noexcept;

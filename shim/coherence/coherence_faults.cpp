@@ -4,15 +4,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 
 #include "protocols/sweeps.h"
 #include "shim/base/helper.h"
-#include "shim/base/kernel.h"
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
+#include "shim/coherence/fault_path.h"
 #include "shim/coherence/kept_out.h"
 #include "shim/coherence/loans.h"
 #include "shim/driver/driver.h"
@@ -28,11 +27,6 @@
 namespace hpe {
 
 namespace {
-
-bool on_alternate_stack() noexcept {
-    stack_t stack{};
-    return kernel::sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) != 0;
-}
 
 // Where the calling thread is going.
 thread_local constinit Sweeps sweeps __attribute__((tls_model("initial-exec")));
@@ -56,11 +50,6 @@ std::size_t span_bytes(const Object& object, std::uint32_t first, std::uint32_t 
 }
 
 Event event_of(const Coherence::Access& access) noexcept { return access.is_write ? Event::CpuWrite : Event::CpuRead; }
-
-// The block is locked.
-bool usable(const Object& object, std::uint32_t serial, std::uint32_t index) noexcept {
-    return object.alive(serial) && index < object.blocks() && object.shadowed.load(std::memory_order_acquire);
-}
 
 void count_fault(Object& object, const Coherence::Access& access, std::size_t fetched, trace::Fault& traced) noexcept {
     auto& faults = access.is_write ? object.traffic.write_faults : object.traffic.read_faults;

@@ -19,12 +19,12 @@
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/copies/claims.h"
+#include "shim/doors/exported.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
 #include "shim/observe/trace.h"
 #include "shim/process/process.h"
 
-#define HPE_DOOR __attribute__((visibility("default")))
 // On the way of a launch that no object concerns: no call of ours between the program's and the driver's, which would
 // copy eleven arguments again. What is called on that way, or to record a launch, is [[gnu::hot]]: it stands side by
 // side, since the driver's launch leaves little in the caches.

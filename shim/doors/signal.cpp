@@ -17,40 +17,16 @@
 #include <cerrno>
 #include <csignal>
 
-#include "shim/doors/door.h"
-#include "shim/driver/driver.h"
+#include "shim/base/thread.h"
+#include "shim/doors/libc_door.h"
 #include "shim/process/signals.h"
 
+using hpe::doors::Next;
 using hpe::signals::program_sigaction;
 using hpe::signals::program_sigmask;
 
 namespace {
 
-// libc's own function behind a door.
-template <class Function>
-class Next {
-public:
-    explicit constexpr Next(const char* name) noexcept : name_(name) {}
-    template <class... A>
-    auto operator()(A... arguments) {
-        return find()(arguments...);
-    }
-    // An older libc may lack it.
-    bool exists() { return find() != nullptr; }
-
-private:
-    Function* find() {
-        auto* real = found_.load(std::memory_order_relaxed);
-        if (real == nullptr) {
-            real = reinterpret_cast<Function*>(hpe::real_dlsym(RTLD_NEXT, name_));
-            found_.store(real, std::memory_order_relaxed);
-        }
-        return real;
-    }
-
-    const char* const name_;
-    std::atomic<Function*> found_{nullptr};
-};
 constinit Next<sighandler_t(int, sighandler_t)> next_signal{"signal"}, next_sysv_signal{"__sysv_signal"},
     next_sigset{"sigset"};
 constinit Next<int(sigset_t*)> next_sigpending{"sigpending"};

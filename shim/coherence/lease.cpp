@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT
+// Ranges of the program's memory, part by part: each lies in one object, or in none.
+#include "shim/coherence/lease.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "shim/base/errno_kept.h"
+#include "shim/base/kernel.h"
+
+namespace hpe::lease {
+
+namespace {
+
+std::uintptr_t address(const void* pointer) noexcept { return reinterpret_cast<std::uintptr_t>(pointer); }
+
+// Recycled bounce memory, taken and given back without a lock: a signal handler may read a file, too.
+constinit std::array<std::atomic<std::byte*>, 16> idle{};
+
+std::byte* map(std::size_t bytes) noexcept {
+    void* const memory =
+        kernel::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+    return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+// Calls part(object or nullptr, begin, bytes) for each stretch of the range that lies in one object, or in none, in
+// order; until one returns less than it was given. Returns the sum.
+template <class Part>
+std::size_t for_parts(std::uintptr_t begin, std::size_t bytes, Part&& part) noexcept {
+    std::size_t done = 0;
+    const auto stretch = [&](Object* object, std::uintptr_t end) {
+        const auto wanted = end - (begin + done);
+        const auto got = wanted == 0 ? 0 : part(object, begin + done, wanted);
+        done += got;
+        return got == wanted;
+    };
+    bool whole = true;
+    coherence().table().overlapping(begin, bytes, [&](Object& object) {
+        const auto first = std::max(object.base, begin + done);
+        const auto end = std::min(object.base + object.size, begin + bytes);
+        whole = whole && first < end && stretch(nullptr, first) && stretch(&object, end);
+    });
+    if (whole) stretch(nullptr, begin + bytes);
+    return done;
+}
+
+// Between ordinary memory and bounce memory. The kernel copies, and stops where there is nothing.
+std::size_t copy_ordinary(long call, std::uintptr_t ordinary, std::byte* bounce, std::size_t bytes) noexcept {
+    iovec mine{bounce, bytes}, other{reinterpret_cast<void*>(ordinary), bytes};
+    const auto copied = kernel::raw(call, kernel::raw(SYS_getpid), kernel::word(&mine), 1, kernel::word(&other), 1, 0);
+    return copied < 0 ? 0 : static_cast<std::size_t>(copied);
+}
+
+}  // namespace
+
+bool any_object(std::uintptr_t begin, std::size_t bytes) noexcept {
+    bool any = false;
+    coherence().table().overlapping(begin, bytes, [&](Object&) { any = true; });
+    return any;
+}
+
+Bounce::Bounce(const void* like, std::size_t bytes) noexcept {
+    const auto in_page = address(like) % kPage;
+    const auto wanted = (in_page + bytes + kPage - 1) / kPage * kPage;
+    mapped_ = std::max(wanted, kRecycled + kPage);
+    if (mapped_ == kRecycled + kPage) {
+        for (auto& place : idle) {
+            if (mapping_ == nullptr && place.load(std::memory_order_relaxed) != nullptr) {
+                mapping_ = place.exchange(nullptr, std::memory_order_acquire);
+            }
+        }
+    }
+    if (mapping_ == nullptr) mapping_ = map(mapped_);
+    if (mapping_ != nullptr) memory_ = mapping_ + in_page;
+}
+
+Bounce::~Bounce() {
+    if (mapping_ == nullptr) return;
+    if (mapped_ == kRecycled + kPage) {
+        for (auto& place : idle) {
+            std::byte* expected = nullptr;
+            if (place.compare_exchange_strong(expected, mapping_, std::memory_order_release)) return;
+        }
+    }
+    const ErrnoKept kept;
+    kernel::munmap(mapping_, mapped_);
+}
+
+ToRead::ToRead(const void* at, std::size_t bytes, const void* caller) noexcept : bounce_(), bytes_(bytes) {
+    Object* const object = coherence().object_of(address(at));
+    if (object != nullptr && bytes <= object->base + object->size - address(at)) {
+        if (coherence().ready_to_read(*object, address(at), bytes, caller)) {
+            memory_ = object->view + (address(at) - object->base);
+        } else {
+            errno = EFAULT;
+        }
+        return;
+    }
+    new (&bounce_) Bounce(at, bytes);
+    if (bounce_.memory() == nullptr) return;
+    bytes_ = load(bounce_.memory(), at, bytes, caller);
+    if (bytes_ != 0) {
+        memory_ = bounce_.memory();
+    } else {
+        errno = EFAULT;
+    }
+}
+
+std::size_t load(std::byte* to, const void* from, std::size_t bytes, const void* caller) noexcept {
+    const ErrnoKept kept;
+    return for_parts(address(from), bytes, [&](Object* object, std::uintptr_t begin, std::size_t part) -> std::size_t {
+        auto* const target = to + (begin - address(from));
+        if (object == nullptr) return copy_ordinary(SYS_process_vm_readv, begin, target, part);
+        if (!coherence().ready_to_read(*object, begin, part, caller)) return 0;
+        std::memcpy(target, object->view + (begin - object->base), part);
+        return part;
+    });
+}
+
+std::size_t store(void* to, const std::byte* from, std::size_t bytes, const void* caller) noexcept {
+    const ErrnoKept kept;
+    return for_parts(address(to), bytes, [&](Object* object, std::uintptr_t begin, std::size_t part) -> std::size_t {
+        auto* const source = from + (begin - address(to));
+        if (object == nullptr) {
+            return copy_ordinary(SYS_process_vm_writev, begin, const_cast<std::byte*>(source), part);
+        }
+        return coherence().store(*object, begin, source, part, caller) ? part : 0;
+    });
+}
+
+}  // namespace hpe::lease

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+// Memory that stands for a range of the program's in a call that raises no fault: a system call, or MPI and a network
+// card, which read and write it later. The kernel fails on a page without access (EFAULT), and a block cannot be held
+// accessible while other threads launch kernels: so such a call is never given the mapping at the device address.
+//
+// A call that reads memory is given the view, once the blocks are valid on the host: what is there stays, whatever
+// happens to the blocks meanwhile, unless the device changes those very bytes. A call that writes memory is given
+// bounce memory, and what it wrote is stored as the CPU would have stored it: whole blocks without asking the device
+// for their old bytes.
+//
+// Source: ADSM/GMAC paper section 4.4 (interposed I/O calls); thesis section 5.3.5.
+//
+// Bytes. A lease belongs to the thread that made it; the memory is the lease's own or the object's. Threads: any, also
+// in host functions and signal handlers as far as a CPU access may be made there. Errors: a lease without memory leaves
+// the reason in errno.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/base/active.h"
+#include "shim/coherence/coherence.h"
+
+namespace hpe::lease {
+
+// Whether an object lies in the range. Else the call is none of libhpe's business: two loads in a process without any.
+bool any_object(std::uintptr_t begin, std::size_t bytes) noexcept;
+inline bool concerns(const void* at, std::size_t bytes) noexcept {
+    const auto begin = reinterpret_cast<std::uintptr_t>(at);
+    return process::active.load(std::memory_order_relaxed) && coherence().may_overlap(begin, bytes) &&
+           any_object(begin, bytes);
+}
+
+// Memory that any call may use, begun at the same place in a page as `like` (O_DIRECT looks at that). Small ones are
+// recycled.
+class Bounce {
+public:
+    static constexpr std::size_t kRecycled = std::size_t{1} << 20;
+
+    Bounce() noexcept = default;
+    Bounce(const void* like, std::size_t bytes) noexcept;
+    ~Bounce();
+    Bounce(const Bounce&) = delete;
+    Bounce& operator=(const Bounce&) = delete;
+    std::byte* memory() const noexcept { return memory_; }
+
+private:
+    std::byte* mapping_ = nullptr;
+    std::size_t mapped_ = 0;
+    std::byte* memory_ = nullptr;
+};
+
+// The bytes at `at` for a call that reads them. `caller`: the instruction that the report names.
+// Where the range lies in one object it is the view, else a copy; the copy ends where memory cannot be read.
+class ToRead {
+public:
+    ToRead(const void* at, std::size_t bytes, const void* caller) noexcept;
+    const void* memory() const noexcept { return memory_; }
+    std::size_t bytes() const noexcept { return bytes_; }
+
+private:
+    Bounce bounce_;
+    const void* memory_ = nullptr;
+    std::size_t bytes_;
+};
+
+// Stores what a call has put into bounce memory, as the CPU would. Returns how many bytes could be stored: fewer only
+// where ordinary memory beside an object cannot be written.
+std::size_t store(void* to, const std::byte* from, std::size_t bytes, const void* caller) noexcept;
+
+// The other way: copies to memory that is no object's.
+std::size_t load(std::byte* to, const void* from, std::size_t bytes, const void* caller) noexcept;
+
+}  // namespace hpe::lease

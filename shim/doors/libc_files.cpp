@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+// Doors of reads and writes of files, pipes and whatever else a descriptor names.
+//
+// Handled: read, pread, readv, preadv, preadv2 and write, pwrite, writev, pwritev, pwritev2, with their 64-bit and
+// fortified names.
+// Forwarded as they are: sendfile, copy_file_range, splice and tee, which take no memory of the program's.
+// Left out: aio_*, io_uring, vmsplice and raw system calls: on a part of an object that is not valid on the host they
+// fail with EFAULT, as without libhpe. What they begin goes on after they return, when no door could store it.
+//
+// A long read of a regular file is made piece by piece. Its range of the file is taken at once, so that threads and
+// processes that share the offset never read the same bytes twice.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+
+#include "shim/base/kernel.h"
+#include "shim/coherence/lease.h"
+#include "shim/doors/libc_door.h"
+#include "shim/doors/libc_vectors.h"
+
+using hpe::doors::Next;
+using hpe::doors::parts_of;
+using hpe::doors::VectorToRead;
+using hpe::doors::VectorToWrite;
+namespace kernel = hpe::kernel;
+namespace lease = hpe::lease;
+
+#define CALLER __builtin_return_address(0)
+
+namespace {
+
+constinit Next<ssize_t(int, void*, std::size_t)> next_read{"read"};
+constinit Next<ssize_t(int, void*, std::size_t, off64_t)> next_pread{"pread64"};
+constinit Next<ssize_t(int, const void*, std::size_t)> next_write{"write"};
+constinit Next<ssize_t(int, const void*, std::size_t, off64_t)> next_pwrite{"pwrite64"};
+constinit Next<ssize_t(int, const iovec*, int)> next_readv{"readv"}, next_writev{"writev"};
+constinit Next<ssize_t(int, const iovec*, int, off64_t)> next_preadv{"preadv64"}, next_pwritev{"pwritev64"};
+constinit Next<ssize_t(int, const iovec*, int, off64_t, int)> next_preadv2{"preadv64v2"}, next_pwritev2{"pwritev64v2"};
+constinit Next<ssize_t(int, void*, std::size_t, std::size_t)> next_read_chk{"__read_chk"};
+constinit Next<ssize_t(int, void*, std::size_t, off64_t, std::size_t)> next_pread_chk{"__pread64_chk"};
+
+// What read(2) transfers at most.
+constexpr std::size_t kMost = 0x7ffff000;
+
+ssize_t stored(std::size_t bytes) noexcept {
+    if (bytes != 0) return static_cast<ssize_t>(bytes);
+    errno = EFAULT;
+    return -1;
+}
+
+// `real(memory, bytes)`: the program's call, for other memory.
+template <class Real>
+ssize_t into(void* at, std::size_t bytes, const void* caller, Real&& real) {
+    bytes = std::min(bytes, kMost);
+    const lease::Bounce bounce(at, bytes);
+    if (bounce.memory() == nullptr) return -1;
+    const ssize_t got = real(bounce.memory(), bytes);
+    return got <= 0 ? got : stored(lease::store(at, bounce.memory(), static_cast<std::size_t>(got), caller));
+}
+template <class Real>
+ssize_t out_of(const void* at, std::size_t bytes, const void* caller, Real&& real) {
+    const lease::ToRead memory(at, std::min(bytes, kMost), caller);
+    return memory.memory() == nullptr ? -1 : real(memory.memory(), memory.bytes());
+}
+template <class Real>
+ssize_t into_vector(const iovec* parts, int count, const void* caller, Real&& real) {
+    VectorToWrite vector(parts_of(parts, count));
+    if (!vector.ok()) return -1;
+    const ssize_t got = real(vector.parts(), vector.count());
+    return got <= 0 ? got : stored(vector.store(static_cast<std::size_t>(got), caller));
+}
+template <class Real>
+ssize_t out_of_vector(const iovec* parts, int count, const void* caller, Real&& real) {
+    VectorToRead vector(parts_of(parts, count), caller);
+    return vector.ok() ? real(vector.parts(), vector.count()) : -1;
+}
+
+// The size of a regular file.
+std::optional<off64_t> size_of(int file) noexcept {
+    struct stat status {};
+    if (kernel::raw(SYS_fstat, file, kernel::word(&status)) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+    return status.st_size;
+}
+
+ssize_t read_pieces(int file, void* at, std::size_t bytes, off64_t offset, const void* caller) {
+    constexpr auto kPiece = lease::Bounce::kRecycled;
+    const lease::Bounce bounce(at, kPiece);
+    if (bounce.memory() == nullptr) return -1;
+    auto* const to = static_cast<std::byte*>(at);
+    std::size_t done = 0;
+    while (done < bytes) {
+        // Up to a multiple of the piece, so that whole blocks are stored.
+        const auto piece = std::min(kPiece - reinterpret_cast<std::uintptr_t>(to + done) % kPiece, bytes - done);
+        const ssize_t got = next_pread(file, bounce.memory(), piece, offset + static_cast<off64_t>(done));
+        if (got < 0 && done == 0) return -1;
+        if (got <= 0) break;
+        const auto put = lease::store(to + done, bounce.memory(), static_cast<std::size_t>(got), caller);
+        done += put;
+        if (put < piece) break;
+    }
+    return done != 0 || bytes == 0 ? static_cast<ssize_t>(done) : 0;
+}
+
+ssize_t read_at_offset(int file, void* at, std::size_t bytes, off64_t offset, const void* caller) {
+    bytes = std::min(bytes, kMost);
+    if (bytes > lease::Bounce::kRecycled && offset >= 0 && size_of(file)) {
+        return read_pieces(file, at, bytes, offset, caller);
+    }
+    return into(at, bytes, caller,
+                [&](void* memory, std::size_t count) { return next_pread(file, memory, count, offset); });
+}
+
+ssize_t read_on(int file, void* at, std::size_t bytes, const void* caller) {
+    const auto straight = [&] {
+        return into(at, bytes, caller, [&](void* memory, std::size_t count) { return next_read(file, memory, count); });
+    };
+    if (bytes <= lease::Bounce::kRecycled) return straight();
+    const auto size = size_of(file);
+    const auto position = kernel::raw(SYS_lseek, file, 0, SEEK_CUR);
+    if (!size || position < 0 || *size - position <= static_cast<off64_t>(lease::Bounce::kRecycled)) return straight();
+    const auto wanted = std::min({static_cast<off64_t>(std::min(bytes, kMost)), *size - position});
+    const auto end = kernel::raw(SYS_lseek, file, wanted, SEEK_CUR);
+    if (end < 0) return straight();
+    const auto got = read_pieces(file, at, static_cast<std::size_t>(wanted), end - wanted, caller);
+    const auto left = wanted - std::max<ssize_t>(got, 0);
+    if (left != 0) kernel::raw(SYS_lseek, file, -left, SEEK_CUR);
+    return got;
+}
+
+}  // namespace
+
+extern "C" {
+
+HPE_DOOR ssize_t read(int file, void* at, std::size_t bytes) {
+    if (!lease::concerns(at, bytes)) return next_read(file, at, bytes);
+    return read_on(file, at, bytes, CALLER);
+}
+HPE_DOOR ssize_t __read_chk(int file, void* at, std::size_t bytes, std::size_t room) {
+    if (bytes > room || !lease::concerns(at, bytes)) return next_read_chk(file, at, bytes, room);
+    return read_on(file, at, bytes, CALLER);
+}
+
+HPE_DOOR ssize_t pread64(int file, void* at, std::size_t bytes, off64_t offset) {
+    if (!lease::concerns(at, bytes)) return next_pread(file, at, bytes, offset);
+    return read_at_offset(file, at, bytes, offset, CALLER);
+}
+HPE_DOOR ssize_t __pread64_chk(int file, void* at, std::size_t bytes, off64_t offset, std::size_t room) {
+    if (bytes > room || !lease::concerns(at, bytes)) return next_pread_chk(file, at, bytes, offset, room);
+    return read_at_offset(file, at, bytes, offset, CALLER);
+}
+
+HPE_DOOR ssize_t write(int file, const void* at, std::size_t bytes) {
+    if (!lease::concerns(at, bytes)) return next_write(file, at, bytes);
+    return out_of(at, bytes, CALLER, [&](const void* memory, std::size_t n) { return next_write(file, memory, n); });
+}
+HPE_DOOR ssize_t pwrite64(int file, const void* at, std::size_t bytes, off64_t offset) {
+    if (!lease::concerns(at, bytes)) return next_pwrite(file, at, bytes, offset);
+    return out_of(at, bytes, CALLER,
+                  [&](const void* memory, std::size_t n) { return next_pwrite(file, memory, n, offset); });
+}
+
+HPE_DOOR ssize_t readv(int file, const iovec* parts, int count) {
+    if (!hpe::doors::concerns(parts_of(parts, count))) return next_readv(file, parts, count);
+    return into_vector(parts, count, CALLER, [&](const iovec* p, int n) { return next_readv(file, p, n); });
+}
+HPE_DOOR ssize_t preadv64(int file, const iovec* parts, int count, off64_t offset) {
+    if (!hpe::doors::concerns(parts_of(parts, count))) return next_preadv(file, parts, count, offset);
+    return into_vector(parts, count, CALLER, [&](const iovec* p, int n) { return next_preadv(file, p, n, offset); });
+}
+HPE_DOOR ssize_t preadv64v2(int file, const iovec* parts, int count, off64_t offset, int flags) {
+    if (!hpe::doors::concerns(parts_of(parts, count))) return next_preadv2(file, parts, count, offset, flags);
+    return into_vector(parts, count, CALLER,
+                       [&](const iovec* p, int n) { return next_preadv2(file, p, n, offset, flags); });
+}
+
+HPE_DOOR ssize_t writev(int file, const iovec* parts, int count) {
+    if (!hpe::doors::concerns(parts_of(parts, count))) return next_writev(file, parts, count);
+    return out_of_vector(parts, count, CALLER, [&](const iovec* p, int n) { return next_writev(file, p, n); });
+}
+HPE_DOOR ssize_t pwritev64(int file, const iovec* parts, int count, off64_t offset) {
+    if (!hpe::doors::concerns(parts_of(parts, count))) return next_pwritev(file, parts, count, offset);
+    return out_of_vector(parts, count, CALLER, [&](const iovec* p, int n) { return next_pwritev(file, p, n, offset); });
+}
+HPE_DOOR ssize_t pwritev64v2(int file, const iovec* parts, int count, off64_t offset, int flags) {
+    if (!hpe::doors::concerns(parts_of(parts, count))) return next_pwritev2(file, parts, count, offset, flags);
+    return out_of_vector(parts, count, CALLER,
+                         [&](const iovec* p, int n) { return next_pwritev2(file, p, n, offset, flags); });
+}
+
+// off_t has 64 bits here: the names without 64 are the same functions. The headers call them by the names with 64.
+#define HPE_SAME_DOOR(name, other, ...) \
+    HPE_DOOR ssize_t door_##name(__VA_ARGS__) __asm__(#name) __attribute__((alias(#other)))
+HPE_SAME_DOOR(pread, pread64, int, void*, std::size_t, off64_t);
+HPE_SAME_DOOR(__pread_chk, __pread64_chk, int, void*, std::size_t, off64_t, std::size_t);
+HPE_SAME_DOOR(pwrite, pwrite64, int, const void*, std::size_t, off64_t);
+HPE_SAME_DOOR(preadv, preadv64, int, const iovec*, int, off64_t);
+HPE_SAME_DOOR(preadv2, preadv64v2, int, const iovec*, int, off64_t, int);
+HPE_SAME_DOOR(pwritev, pwritev64, int, const iovec*, int, off64_t);
+HPE_SAME_DOOR(pwritev2, pwritev64v2, int, const iovec*, int, off64_t, int);
+
+}  // extern "C"

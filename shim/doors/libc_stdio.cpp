@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+// Doors of stdio: glibc reads and writes what is larger than a stream's buffer straight from and to the caller's
+// memory, by system calls that no door sees.
+//
+// Handled: fread, fwrite, their unlocked and fortified forms; setvbuf, setbuf and setbuffer, where a buffer that lies
+// in an object is declined for one of the stream's own. Forwarded as they are: everything that goes through the
+// stream's buffer, by accesses that trap (fgets, getline, fscanf, fprintf, getc ...).
+//
+// EOF, error flags and counts of items are glibc's: its own function is called for each piece, under the stream's lock.
+#include <cstdio>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "shim/coherence/lease.h"
+#include "shim/doors/libc_door.h"
+
+using hpe::doors::Next;
+namespace lease = hpe::lease;
+
+#define CALLER __builtin_return_address(0)
+
+namespace {
+
+using Read = std::size_t(void*, std::size_t, std::size_t, FILE*);
+using Write = std::size_t(const void*, std::size_t, std::size_t, FILE*);
+using ReadChecked = std::size_t(void*, std::size_t, std::size_t, std::size_t, FILE*);
+constinit Next<Read> next_fread{"fread"}, next_fread_unlocked{"fread_unlocked"};
+constinit Next<Write> next_fwrite{"fwrite"}, next_fwrite_unlocked{"fwrite_unlocked"};
+constinit Next<ReadChecked> next_fread_chk{"__fread_chk"}, next_fread_unlocked_chk{"__fread_unlocked_chk"};
+constinit Next<int(FILE*, char*, int, std::size_t)> next_setvbuf{"setvbuf"};
+
+class StreamLock {
+public:
+    StreamLock(FILE* stream, bool wanted) noexcept : stream_(wanted ? stream : nullptr) {
+        if (stream_ != nullptr) flockfile(stream_);
+    }
+    ~StreamLock() {
+        if (stream_ != nullptr) funlockfile(stream_);
+    }
+    StreamLock(const StreamLock&) = delete;
+    StreamLock& operator=(const StreamLock&) = delete;
+
+private:
+    FILE* const stream_;
+};
+
+bool concerns(const void* at, std::size_t size, std::size_t count) noexcept {
+    std::size_t bytes = 0;
+    // glibc takes the product as it is; one that overflows is for it to deal with.
+    return !__builtin_mul_overflow(size, count, &bytes) && lease::concerns(at, bytes);
+}
+
+std::size_t read_items(void* at, std::size_t size, std::size_t count, FILE* stream, bool locked, const void* caller) {
+    const StreamLock lock(stream, locked);
+    const auto bytes = size * count;
+    constexpr auto kPiece = lease::Bounce::kRecycled;
+    const lease::Bounce bounce(at, std::min(bytes, kPiece));
+    if (bounce.memory() == nullptr) return 0;
+    auto* const to = static_cast<std::byte*>(at);
+    std::size_t done = 0;
+    while (done < bytes) {
+        const auto piece = std::min(kPiece - reinterpret_cast<std::uintptr_t>(to + done) % kPiece, bytes - done);
+        const auto got = next_fread_unlocked(bounce.memory(), 1, std::min(piece, bytes - done), stream);
+        const auto put = lease::store(to + done, bounce.memory(), got, caller);
+        done += put;
+        if (put < piece) break;
+    }
+    return done == bytes ? count : done / size;
+}
+
+std::size_t write_items(const void* at, std::size_t size, std::size_t count, FILE* stream, bool locked,
+                        const void* caller) {
+    const lease::ToRead memory(at, size * count, caller);
+    if (memory.memory() == nullptr) return 0;
+    const auto items = memory.bytes() / size;
+    return locked ? next_fwrite(memory.memory(), size, items, stream)
+                  : next_fwrite_unlocked(memory.memory(), size, items, stream);
+}
+
+}  // namespace
+
+extern "C" {
+
+HPE_DOOR std::size_t fread(void* at, std::size_t size, std::size_t count, FILE* stream) {
+    if (!concerns(at, size, count)) return next_fread(at, size, count, stream);
+    return read_items(at, size, count, stream, true, CALLER);
+}
+HPE_DOOR std::size_t fread_unlocked(void* at, std::size_t size, std::size_t count, FILE* stream) {
+    if (!concerns(at, size, count)) return next_fread_unlocked(at, size, count, stream);
+    return read_items(at, size, count, stream, false, CALLER);
+}
+HPE_DOOR std::size_t __fread_chk(void* at, std::size_t room, std::size_t size, std::size_t count, FILE* stream) {
+    if (!concerns(at, size, count) || size * count > room) return next_fread_chk(at, room, size, count, stream);
+    return read_items(at, size, count, stream, true, CALLER);
+}
+HPE_DOOR std::size_t __fread_unlocked_chk(void* at, std::size_t room, std::size_t size, std::size_t count,
+                                          FILE* stream) {
+    if (!concerns(at, size, count) || size * count > room) {
+        return next_fread_unlocked_chk(at, room, size, count, stream);
+    }
+    return read_items(at, size, count, stream, false, CALLER);
+}
+
+HPE_DOOR std::size_t fwrite(const void* at, std::size_t size, std::size_t count, FILE* stream) {
+    if (!concerns(at, size, count)) return next_fwrite(at, size, count, stream);
+    return write_items(at, size, count, stream, true, CALLER);
+}
+HPE_DOOR std::size_t fwrite_unlocked(const void* at, std::size_t size, std::size_t count, FILE* stream) {
+    if (!concerns(at, size, count)) return next_fwrite_unlocked(at, size, count, stream);
+    return write_items(at, size, count, stream, false, CALLER);
+}
+
+HPE_DOOR int setvbuf(FILE* stream, char* buffer, int mode, std::size_t bytes) noexcept {
+    if (!lease::concerns(buffer, bytes)) return next_setvbuf(stream, buffer, mode, bytes);
+    return next_setvbuf(stream, nullptr, mode, bytes);
+}
+HPE_DOOR void setbuffer(FILE* stream, char* buffer, std::size_t bytes) noexcept {
+    ::setvbuf(stream, buffer, buffer != nullptr ? _IOFBF : _IONBF, bytes);
+}
+HPE_DOOR void setbuf(FILE* stream, char* buffer) noexcept { ::setbuffer(stream, buffer, BUFSIZ); }
+
+}  // extern "C"

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: MIT
+// Reads and writes of files and pipes with memory that kernels use. Cases one by one; see io.h.
+#include <signal.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+
+#include "io.h"
+
+namespace {
+
+constexpr std::size_t kMiB = 1 << 20;
+
+void whole_file(int, char**) {
+    for (const std::size_t bytes :
+         {std::size_t{1}, std::size_t{4096}, std::size_t{70 * 1024 + 5}, 3 * kMiB + std::size_t{123}}) {
+        const File in(bytes), out;
+        const Memory data(bytes + 100);
+        data.change(1);
+        result("read", read(in, data.at(17), bytes));
+        say("offset %ld\n", in.offset());
+        data.change(2);
+        result("write", write(out, data.at(17), bytes));
+        say("offset %ld file %llx data %llx\n", out.offset(), out.sum(), data.sum());
+    }
+}
+
+void at_the_end(int, char**) {
+    const File file(2 * kMiB + 10);
+    const Memory data(4 * kMiB);
+    data.change(3);
+    result("read more than there is", read(file, data.at(), data.bytes()));
+    result("read at the end", read(file, data.at(), data.bytes()));
+    result("read nothing", read(file, data.at(), 0));
+    say("offset %ld data %llx\n", file.offset(), data.sum());
+    lseek(file, -7, SEEK_END);
+    data.change(4);
+    result("read the last bytes", read(file, data.at(5), 100));
+    lseek(file, 5 * kMiB, SEEK_SET);
+    result("read behind the end", read(file, data.at(), data.bytes()));
+    result("write behind the end", write(file, data.at(kMiB - 3), 2 * kMiB));
+    say("offset %ld file %llx data %llx\n", file.offset(), file.sum(), data.sum());
+}
+
+void failures(int, char**) {
+    const Memory data(3 * kMiB);
+    data.change(5);
+    result("read bad file", read(-1, data.at(), 10));
+    result("read bad file, much", read(-1, data.at(), data.bytes()));
+    result("write bad file", write(-1, data.at(), 10));
+    const File only_read(100, O_RDONLY), only_write(100, O_WRONLY), file(3 * kMiB);
+    result("write where only reading is allowed", write(only_read, data.at(), data.bytes()));
+    result("read where only writing is allowed", read(only_write, data.at(), data.bytes()));
+    result("pread before the beginning", pread(file, data.at(), data.bytes(), -1));
+    result("pwrite before the beginning", pwrite(file, data.at(), 10, -1));
+    result("read a directory", read(open(".", O_RDONLY), data.at(), 2 * kMiB));
+    iovec one{data.at(), 100};
+    result("readv of none", readv(file, &one, 0));
+    result("readv of a negative number", readv(file, &one, -1));
+    result("writev of too many", writev(file, &one, 5000));
+    result("write to a full device", write(open("/dev/full", O_WRONLY), data.at(), 1000));
+    result("read of zeros", read(open("/dev/zero", O_RDONLY), data.at(), 2 * kMiB + 1));
+    say("data %llx\n", data.sum());
+}
+
+void with_offsets(int, char**) {
+    const File file(5 * kMiB);
+    const Memory data(5 * kMiB);
+    data.change(6);
+    result("pread", pread(file, data.at(100), 3 * kMiB, 999));
+    result("pread, short", pread(file, data.at(4 * kMiB), kMiB, 5 * kMiB - 77));
+    result("pread, behind", pread(file, data.at(), kMiB, 6 * kMiB));
+    data.change(7);
+    result("pwrite", pwrite(file, data.at(50), 2 * kMiB, 4 * kMiB));
+    result("pread64", pread64(file, data.at(9), 1000, 1));
+    result("pwrite64", pwrite64(file, data.at(3 * kMiB), 1000, 12345));
+    say("offset %ld file %llx data %llx\n", file.offset(), file.sum(), data.sum());
+}
+
+void vectors(int, char**) {
+    const File file(3 * kMiB);
+    const Memory a(kMiB), b(2 * kMiB);
+    a.change(8);
+    b.change(9);
+    char ordinary[500] = {};
+    iovec parts[] = {
+        {a.at(3), 70000}, {ordinary, sizeof ordinary}, {b.at(), 0}, {b.at(4095), kMiB}, {a.at(kMiB - 8), 8}};
+    result("readv", readv(file, parts, 5));
+    a.change(10);
+    result("preadv", preadv(file, parts, 5, 777));
+    result("preadv2", preadv2(file, parts, 4, 3 * kMiB - 70100, 0));
+    Checksum sum;
+    sum.add(ordinary, sizeof ordinary);
+    say("offset %ld a %llx b %llx ordinary %llx\n", file.offset(), a.sum(), b.sum(),
+        static_cast<unsigned long long>(sum.value()));
+    b.change(11);
+    result("writev", writev(file, parts, 5));
+    result("pwritev", pwritev(file, parts, 5, 10));
+    result("pwritev2", pwritev2(file, parts, 2, -1, 0));
+    result("preadv2 with a flag that is none", preadv2(file, parts, 2, 0, 1 << 30));
+    say("offset %ld file %llx\n", file.offset(), file.sum());
+}
+
+void append(int, char**) {
+    const File file(100, O_RDWR | O_APPEND);
+    const Memory data(2 * kMiB);
+    data.change(12);
+    result("write", write(file, data.at(), data.bytes()));
+    data.change(13);
+    result("pwrite", pwrite(file, data.at(1), 1000, 0));
+    result("read", read(file, data.at(), 5));
+    lseek(file, 0, SEEK_SET);
+    result("read all", read(file, data.at(), data.bytes()));
+    say("offset %ld file %llx data %llx\n", file.offset(), file.sum(), data.sum());
+}
+
+void direct(int, char**) {
+    const File file(3 * kMiB, O_RDWR | O_DIRECT);
+    if (file < 0) return;  // not on this file system
+    const Memory data(3 * kMiB);
+    result("read", read(file, data.at(), data.bytes()));
+    data.change(14);
+    result("pwrite", pwrite(file, data.at(kMiB), kMiB, 4096));
+    result("misaligned", pread(file, data.at(1), 512 * 3, 0) < 0 ? 0 : 1);
+    say("data %llx\n", data.sum());
+}
+
+void through_a_pipe(int, char**) {
+    int ends[2];
+    if (pipe(ends) != 0) return;
+    const Memory in(3 * kMiB), out(3 * kMiB);
+    out.change(15);
+    auto sender = [&] {
+        std::size_t sent = 0;
+        while (sent < out.bytes()) {
+            const ssize_t n = write(ends[1], out.at(sent), out.bytes() - sent);
+            if (n <= 0) std::exit(96);
+            sent += static_cast<std::size_t>(n);
+        }
+        close(ends[1]);
+    };
+    const auto thread = start(sender);
+    std::size_t got = 0;
+    for (ssize_t n; (n = read(ends[0], in.at(got), in.bytes() - got)) > 0;) got += static_cast<std::size_t>(n);
+    pthread_join(thread, nullptr);
+    say("%zu bytes, equal: %d\n", got, in.sum() == out.sum());
+    result("read at the end", read(ends[0], in.at(), 10));
+    close(ends[0]);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+void without_blocking(int, char**) {
+    int ends[2];
+    if (pipe2(ends, O_NONBLOCK) != 0) return;
+    fcntl(ends[0], F_SETPIPE_SZ, 64 * 1024);
+    const Memory data(kMiB);
+    data.change(16);
+    result("read an empty pipe", read(ends[0], data.at(), data.bytes()));
+    result("fill", write(ends[1], data.at(5), data.bytes() - 5));
+    result("write a full pipe", write(ends[1], data.at(), 100));
+    data.change(17);
+    result("read", read(ends[0], data.at(100), 30000));
+    result("read the rest", read(ends[0], data.at(50000), data.bytes() - 50000));
+    close(ends[0]);
+    signal(SIGPIPE, SIG_IGN);
+    result("write to nobody", write(ends[1], data.at(), 10));
+    say("data %llx\n", data.sum());
+}
+
+void interrupted(int, char**) {
+    int ends[2];
+    if (pipe(ends) != 0) return;
+    struct sigaction action {};
+    action.sa_handler = [](int) {};
+    sigaction(SIGALRM, &action, nullptr);
+    const itimerval every{{0, 20000}, {0, 20000}};
+    setitimer(ITIMER_REAL, &every, nullptr);
+    const Memory data(100000);
+    data.change(18);
+    result("read", read(ends[0], data.at(), data.bytes()));
+    const itimerval never{};
+    setitimer(ITIMER_REAL, &never, nullptr);
+    say("data %llx\n", data.sum());
+}
+
+// Each byte is read by one of the threads.
+void shared_offset(int, char**) {
+    constexpr std::size_t kPiece = 2 * kMiB + 4097;
+    const File file(8 * kMiB + 11);
+    unsigned long long total = 0;
+    std::size_t bytes = 0;
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    auto reader = [&] {
+        const Memory data(kPiece);
+        for (ssize_t n; (n = read(file, data.at(), kPiece)) > 0;) {
+            data.change(0);
+            unsigned char* copy = static_cast<unsigned char*>(std::malloc(kPiece));
+            if (plain) {
+                CHECK(cudaMemcpy(copy, data.at(), kPiece, cudaMemcpyDefault));
+            } else {
+                std::memcpy(copy, data.at(), kPiece);
+            }
+            unsigned long long sum = 0;
+            for (ssize_t i = 0; i < n; ++i) {
+                sum += static_cast<unsigned char>(copy[i] - static_cast<std::size_t>(i) / 251) * 205u % 256u;
+            }
+            std::free(copy);
+            pthread_mutex_lock(&mutex);
+            bytes += static_cast<std::size_t>(n);
+            total += sum;
+            pthread_mutex_unlock(&mutex);
+        }
+    };
+    pthread_t threads[3];
+    for (pthread_t& thread : threads) thread = start(reader);
+    for (const pthread_t thread : threads) pthread_join(thread, nullptr);
+    say("%zu bytes, sum %llu, offset %ld\n", bytes, total, file.offset());
+}
+
+// Another thread launches kernels on the very array, into parts of which this one reads.
+void beside_launches(int, char**) {
+    int ends[2];
+    if (pipe(ends) != 0) return;
+    const Memory data(kMiB);
+    volatile bool over = false;
+    unsigned* other = nullptr;
+    CHECK(cudaMalloc(&other, 4096));
+    auto launcher = [&] {
+        cudaStream_t stream;
+        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        while (!over) {
+            advance<><<<8, 128, 0, stream>>>(other, 1024, 1);
+            CHECK(cudaStreamSynchronize(stream));
+        }
+        CHECK(cudaStreamDestroy(stream));
+    };
+    const auto thread = start(launcher);
+    std::string text(50000, 0);
+    for (std::size_t round = 0; round < 20; ++round) {
+        for (char& c : text) c = static_cast<char>(c * 3 + static_cast<char>(round) + 1);
+        auto writer = [&] {
+            if (write(ends[1], text.data(), text.size()) != static_cast<ssize_t>(text.size())) std::exit(95);
+        };
+        const auto sender = start(writer);
+        for (std::size_t got = 0; got < text.size();) {
+            const ssize_t n = read(ends[0], data.at(round * 50000 + got), text.size() - got);
+            if (n <= 0) std::exit(94);
+            got += static_cast<std::size_t>(n);
+        }
+        pthread_join(sender, nullptr);
+    }
+    over = true;
+    pthread_join(thread, nullptr);
+    say("data %llx\n", data.sum());
+    CHECK(cudaFree(other));
+}
+
+// read and write in a host function, while the stream waits.
+struct InStream {
+    int in, out;
+    const Memory* data;
+};
+void in_a_host_function(int, char**) {
+    const File in(300000), out;
+    const Memory data(400000);
+    data.change(19);
+    InStream work{in, out, &data};
+    CHECK(cudaLaunchHostFunc(
+        nullptr,
+        [](void* argument) {
+            const auto& w = *static_cast<InStream*>(argument);
+            result("read", read(w.in, w.data->at(10), 300000));
+            result("write", write(w.out, w.data->at(), 400000));
+        },
+        &work));
+    CHECK(cudaDeviceSynchronize());
+    data.change(20);
+    say("file %llx data %llx\n", out.sum(), data.sum());
+}
+
+const Memory* of_handler = nullptr;
+int file_of_handler = -1;
+void in_a_signal_handler(int, char**) {
+    const File file;
+    const Memory data(300000);
+    data.change(21);
+    of_handler = &data;
+    file_of_handler = file;
+    signal(SIGUSR1, [](int) { result("write", write(file_of_handler, of_handler->at(7), 200000)); });
+    raise(SIGUSR1);
+    say("file %llx\n", file.sum());
+}
+
+void in_a_child(int, char**) {
+    const File file(1000);
+    const Memory data(5000);
+    data.change(22);
+    result("write", write(file, data.at(), 1000));
+    const pid_t child = fork();
+    if (child == 0) {
+        char text[10] = {};
+        result("child's pread", pread(file, text, sizeof text, 3));
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    result("child", status);
+    result("read", read(file, data.at(), 1000));
+    say("data %llx\n", data.sum());
+}
+
+// Of a range that ends in another array, or beside any.
+void over_the_end(int, char**) {
+    const File file(kMiB);
+    const Memory data(8192);
+    data.change(23);
+    const char before[] = "ordinary memory";
+    result("write ordinary memory", write(file, before, sizeof before));
+    result("write all, and no byte more", write(file, data.at(), 8192));
+    result("read all, and no byte more", pread(file, data.at(), 8192, 4000));
+    say("file %llx data %llx\n", file.sum(), data.sum());
+}
+
+constexpr Case cases[] = {
+    {"whole_file", whole_file},
+    {"at_the_end", at_the_end},
+    {"failures", failures},
+    {"with_offsets", with_offsets},
+    {"vectors", vectors},
+    {"append", append},
+    {"direct", direct},
+    {"through_a_pipe", through_a_pipe},
+    {"without_blocking", without_blocking},
+    {"interrupted", interrupted},
+    {"shared_offset", shared_offset},
+    {"beside_launches", beside_launches},
+    {"in_a_host_function", in_a_host_function},
+    {"in_a_signal_handler", in_a_signal_handler},
+    {"in_a_child", in_a_child},
+    {"over_the_end", over_the_end},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) { return run_case(cases, argc, argv); }

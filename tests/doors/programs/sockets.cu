@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT
+// Sockets with memory that kernels use. Cases one by one; see io.h.
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "io.h"
+
+namespace {
+
+constexpr std::size_t kMiB = 1 << 20;
+
+struct Pair {
+    int ends[2];
+    explicit Pair(int type) {
+        if (socketpair(AF_UNIX, type, 0, ends) != 0) std::exit(98);
+    }
+    ~Pair() {
+        close(ends[0]);
+        close(ends[1]);
+    }
+};
+
+void stream(int, char**) {
+    const Pair pair(SOCK_STREAM);
+    const Memory out(2 * kMiB), in(2 * kMiB);
+    out.change(1);
+    auto sender = [&] {
+        for (std::size_t sent = 0; sent < out.bytes();) {
+            const ssize_t n = send(pair.ends[0], out.at(sent), out.bytes() - sent, 0);
+            if (n <= 0) std::exit(97);
+            sent += static_cast<std::size_t>(n);
+        }
+    };
+    const auto thread = start(sender);
+    in.change(2);
+    result("all of it", recv(pair.ends[1], in.at(), in.bytes(), MSG_WAITALL));
+    pthread_join(thread, nullptr);
+    say("equal: %d\n", in.sum() == out.sum());
+    result("nothing there", recv(pair.ends[1], in.at(), 10, MSG_DONTWAIT));
+    shutdown(pair.ends[0], SHUT_WR);
+    result("the end", recv(pair.ends[1], in.at(), in.bytes(), 0));
+}
+
+void datagrams(int, char**) {
+    const Pair pair(SOCK_DGRAM);
+    const Memory data(500000);
+    data.change(3);
+    result("send", send(pair.ends[0], data.at(1), 60000, 0));
+    result("send empty", send(pair.ends[0], data.at(1), 0, 0));
+    result("send", sendto(pair.ends[0], data.at(70000), 5000, 0, nullptr, 0));
+    data.change(4);
+    result("peek", recv(pair.ends[1], data.at(200000), 100, MSG_PEEK));
+    result("its length", recv(pair.ends[1], data.at(200000), 100, MSG_PEEK | MSG_TRUNC));
+    result("whole", recv(pair.ends[1], data.at(200001), 100000, 0));
+    result("empty", recv(pair.ends[1], data.at(), 100, 0));
+    sockaddr_storage from{};
+    socklen_t length = sizeof from;
+    result("cut", recvfrom(pair.ends[1], data.at(400000), 1000, 0, reinterpret_cast<sockaddr*>(&from), &length));
+    say("data %llx\n", data.sum());
+    result("too long", send(pair.ends[0], data.at(), 500000, MSG_DONTWAIT) < 0 ? 0 : 1);
+    result("no socket", send(0, data.at(), 10, 0) < 0 && errno == ENOTSOCK ? 0 : 1);
+}
+
+void by_address(int, char**) {
+    const int receiver = socket(AF_INET, SOCK_DGRAM, 0), sender = socket(AF_INET, SOCK_DGRAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    if (bind(receiver, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+        getsockname(receiver, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+        std::exit(96);
+    }
+    const Memory data(100000);
+    data.change(5);
+    result("sendto",
+           sendto(sender, data.at(10), 30000, 0, reinterpret_cast<const sockaddr*>(&address), sizeof address));
+    sockaddr_in from{};
+    length = sizeof from;
+    result("recvfrom", recvfrom(receiver, data.at(50001), 40000, 0, reinterpret_cast<sockaddr*>(&from), &length));
+    say("family %d length %u data %llx\n", from.sin_family == AF_INET, length, data.sum());
+    close(receiver);
+    close(sender);
+}
+
+// With a descriptor beside the bytes.
+void messages(int, char**) {
+    const Pair pair(SOCK_STREAM);
+    const Memory a(100000), b(100000);
+    a.change(6);
+    char ordinary[100] = "ordinary";
+    iovec parts[] = {{a.at(10), 50000}, {ordinary, sizeof ordinary}, {b.at(4095), 3000}};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = 3;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    const int standard_output = STDOUT_FILENO;
+    std::memcpy(CMSG_DATA(header), &standard_output, sizeof(int));
+    result("sendmsg", sendmsg(pair.ends[0], &message, 0));
+    b.change(7);
+    std::swap(parts[0], parts[2]);
+    parts[2].iov_base = a.at(40000);
+    std::memset(control, 0, sizeof control);
+    result("recvmsg", recvmsg(pair.ends[1], &message, 0));
+    int passed = -1;
+    std::memcpy(&passed, CMSG_DATA(header), sizeof(int));
+    say("flags %d control %zu descriptor %d\n", message.msg_flags & ~MSG_CMSG_CLOEXEC, message.msg_controllen,
+        passed > 2);
+    result("nothing there", recvmsg(pair.ends[1], &message, MSG_DONTWAIT));
+    say("a %llx b %llx ordinary %.8s\n", a.sum(), b.sum(), ordinary);
+}
+
+void several_messages(int, char**) {
+    const Pair pair(SOCK_DGRAM);
+    const Memory data(200000);
+    data.change(8);
+    iovec parts[4];
+    mmsghdr list[4] = {};
+    for (std::size_t i = 0; i < 4; ++i) {
+        parts[i] = {data.at(i * 10000 + 1), 5000 + i};
+        list[i].msg_hdr.msg_iov = &parts[i];
+        list[i].msg_hdr.msg_iovlen = 1;
+    }
+    result("sendmmsg", sendmmsg(pair.ends[0], list, 3, 0));
+    for (const mmsghdr& m : list) say("%u\n", m.msg_len);
+    data.change(9);
+    for (std::size_t i = 0; i < 4; ++i) parts[i] = {data.at(100000 + i * 10000), 5001};
+    timespec timeout{5, 0};
+    result("recvmmsg", recvmmsg(pair.ends[1], list, 2, 0, &timeout));
+    result("recvmmsg, one", recvmmsg(pair.ends[1], list + 2, 2, MSG_WAITFORONE, nullptr));
+    for (const mmsghdr& m : list) say("%u %d\n", m.msg_len, m.msg_hdr.msg_flags);
+    result("recvmmsg, none", recvmmsg(pair.ends[1], list, 2, MSG_DONTWAIT, nullptr));
+    say("data %llx\n", data.sum());
+}
+
+constexpr Case cases[] = {
+    {"stream", stream},
+    {"datagrams", datagrams},
+    {"by_address", by_address},
+    {"messages", messages},
+    {"several_messages", several_messages},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) { return run_case(cases, argc, argv); }

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+// stdio with memory that kernels use. Cases one by one; see io.h.
+#include <cstdlib>
+
+#include "io.h"
+
+namespace {
+
+constexpr std::size_t kMiB = 1 << 20;
+
+class Stream {
+public:
+    explicit Stream(std::size_t bytes = 0) : file_(bytes), stream_(fdopen(dup(file_), "r+")) {}
+    ~Stream() { std::fclose(stream_); }
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
+    operator FILE*() const { return stream_; }
+    unsigned long long sum() const {
+        std::fflush(stream_);
+        return file_.sum();
+    }
+
+private:
+    const File file_;
+    FILE* const stream_;
+};
+
+void state(FILE* stream) {
+    say("at %ld eof %d error %d\n", std::ftell(stream), std::feof(stream) != 0, std::ferror(stream) != 0);
+}
+
+void items(int, char**) {
+    const Stream stream(5 * kMiB + 77);
+    const Memory data(6 * kMiB);
+    data.change(1);
+    result("one", static_cast<long>(std::fread(data.at(3), 1, 1, stream)));
+    result("small", static_cast<long>(std::fread(data.at(9), 12, 30, stream)));
+    result("of a buffer's size", static_cast<long>(std::fread(data.at(4096), 4096, 3, stream)));
+    state(stream);
+    data.change(2);
+    result("large", static_cast<long>(std::fread(data.at(777), 1000, 3000, stream)));
+    result("none", static_cast<long>(std::fread(data.at(), 0, 10, stream)));
+    result("of none", static_cast<long>(std::fread(data.at(), 10, 0, stream)));
+    state(stream);
+    say("data %llx\n", data.sum());
+    result("more than there is", static_cast<long>(std::fread(data.at(1), 1024, 6 * 1024 - 1, stream)));
+    state(stream);
+    result("at the end", static_cast<long>(std::fread(data.at(), 1, 10, stream)));
+    say("data %llx\n", data.sum());
+}
+
+void pieces(int, char**) {
+    const Stream in(3 * kMiB), out;
+    const Memory data(3 * kMiB);
+    data.change(3);
+    for (std::size_t at = 0; at < data.bytes(); at += 65536) {
+        if (std::fread(data.at(at), 65536, 1, in) != 1) say("short at %zu\n", at);
+    }
+    data.change(4);
+    for (std::size_t at = 0; at < data.bytes(); at += 65536) {
+        if (std::fwrite(data.at(at), 1, 65536, out) != 65536) say("short at %zu\n", at);
+    }
+    say("file %llx data %llx\n", out.sum(), data.sum());
+}
+
+void writes(int, char**) {
+    const Stream stream;
+    const Memory data(3 * kMiB);
+    data.change(5);
+    result("one", static_cast<long>(std::fwrite(data.at(5), 1, 1, stream)));
+    std::fputs("text between", stream);
+    result("large", static_cast<long>(std::fwrite(data.at(5), 1001, 2500, stream)));
+    result("none", static_cast<long>(std::fwrite(data.at(), 0, 5, stream)));
+    result("unlocked", static_cast<long>(fwrite_unlocked(data.at(100), 10, 100, stream)));
+    say("file %llx\n", stream.sum());
+    std::rewind(stream);
+    result("unlocked", static_cast<long>(fread_unlocked(data.at(50), 10, 100000, stream)));
+    std::ungetc('x', stream);
+    result("after ungetc", static_cast<long>(std::fread(data.at(kMiB + 5), 100, 7000, stream)));
+    say("data %llx\n", data.sum());
+}
+
+void failures(int, char**) {
+    const Memory data(2 * kMiB);
+    data.change(6);
+    FILE* const full = std::fopen("/dev/full", "r+");
+    result("write to a full device", static_cast<long>(std::fwrite(data.at(), 1, 100000, full)));
+    result("flush", std::fflush(full));
+    state(full);
+    std::clearerr(full);
+    std::fclose(full);
+    FILE* const folder = std::fopen(".", "r");
+    result("read a directory", static_cast<long>(std::fread(data.at(), 1000, 2000, folder)));
+    state(folder);
+    std::fclose(folder);
+    FILE* const empty = std::fopen("/dev/null", "r");
+    result("read nothing", static_cast<long>(std::fread(data.at(), 1000, 2000, empty)));
+    state(empty);
+    std::fclose(empty);
+    say("data %llx\n", data.sum());
+}
+
+void buffers(int, char**) {
+    const Memory buffer(65536), data(100000);
+    data.change(7);
+    {
+        const Stream stream(200000);
+        result("setvbuf", std::setvbuf(stream, reinterpret_cast<char*>(buffer.at()), _IOFBF, buffer.bytes()));
+        result("read", static_cast<long>(std::fread(data.at(), 1, 100, stream)));
+        result("read", static_cast<long>(std::fread(data.at(100), 1, 90000, stream)));
+        std::rewind(stream);
+        for (int i = 0; i < 30000; ++i) std::fprintf(stream, "%d\n", i);
+        say("file %llx\n", stream.sum());
+    }
+    {
+        const Stream stream(200000);
+        setbuffer(stream, reinterpret_cast<char*>(buffer.at(5)), 5000);
+        int sum = 0;
+        for (int i = 0; i < 100000; ++i) sum += std::getc(stream);
+        say("sum %d\n", sum);
+    }
+    {
+        const Stream stream;
+        result("line by line", std::setvbuf(stream, reinterpret_cast<char*>(buffer.at()), _IOLBF, 4096));
+        std::fprintf(stream, "a line\nand another");
+        say("file %llx\n", stream.sum());
+    }
+    const Stream unbuffered(10000);
+    std::setbuf(unbuffered, nullptr);
+    result("unbuffered", static_cast<long>(std::fread(data.at(1), 1, 9999, unbuffered)));
+    say("data %llx\n", data.sum());
+}
+
+// What goes through the stream's buffer.
+void text(int, char**) {
+    const Memory data(200000);
+    auto* const letters = reinterpret_cast<char*>(data.at());
+    data.change(8);
+    const Stream stream;
+    for (int i = 0; i < 20000; ++i) std::fprintf(stream, "line %d of some\n", i);
+    std::rewind(stream);
+    for (int i = 0; i < 1000; ++i) {
+        if (std::fgets(letters + i * 100, 100, stream) == nullptr) say("no line %d\n", i);
+    }
+    data.change(9);
+    int found = 0;
+    for (int i = 0; i < 1000; ++i)
+        found += std::fscanf(stream, "line %d of some\n", reinterpret_cast<int*>(letters) + i);
+    say("found %d data %llx\n", found, data.sum());
+    std::memset(letters, 'q', 150000);
+    letters[150000] = 0;
+    data.change(0);
+    std::memset(letters, 'r', 50000);
+    for (int i = 50000; i < 150000; ++i)
+        letters[i] = static_cast<char>('a' + static_cast<unsigned char>(letters[i]) % 26);
+    letters[150000] = 0;
+    const Stream out;
+    result("fputs", std::fputs(letters, out) >= 0);
+    result("fprintf", std::fprintf(out, "%s and %.*s\n", letters + 149000, 70000, letters));
+    say("file %llx\n", out.sum());
+    std::rewind(out);
+    std::size_t room = 190000;
+    char* line = static_cast<char*>(std::malloc(room));
+    result("getline", getline(&line, &room, out));
+    std::free(line);
+}
+
+void shared(int, char**) {
+    const Stream stream(4 * kMiB);
+    std::size_t total = 0;
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    auto reader = [&] {
+        const Memory data(1500000);
+        std::size_t bytes = 0;
+        for (std::size_t n; (n = std::fread(data.at(), 1, data.bytes(), stream)) > 0;) bytes += n;
+        pthread_mutex_lock(&mutex);
+        total += bytes;
+        pthread_mutex_unlock(&mutex);
+    };
+    pthread_t threads[3];
+    for (pthread_t& thread : threads) thread = start(reader);
+    for (const pthread_t thread : threads) pthread_join(thread, nullptr);
+    say("%zu bytes\n", total);
+}
+
+constexpr Case cases[] = {
+    {"items", items},     {"pieces", pieces}, {"writes", writes}, {"failures", failures},
+    {"buffers", buffers}, {"text", text},     {"shared", shared},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) { return run_case(cases, argc, argv); }
