@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: MIT
-// What every libc door is made of: the function behind it.
+// What every libc door is made of: the function behind it, and what becomes of a thread that is cancelled there.
+//
+// Cancellation unwinds through the door with the program's libgcc_s, which must meet no C++ cleanup of libhpe's own,
+// statically linked C++ runtime: it would end the process. So these files are compiled without exceptions, and what a
+// door holds while the function runs it holds by holding().
 //
 // Threads: any; async-signal-safe. Errors: as of the function itself.
 #pragma once
+
+#include <pthread.h>
 
 #include <atomic>
 
@@ -36,5 +42,15 @@ private:
     const char* const name_;
     std::atomic<Function*> found_{nullptr};
 };
+
+// Calls `call`, a cancellation point perhaps; should the thread end there, what is held is destroyed.
+template <class Held, class Call>
+auto holding(Held& held, Call&& call) {
+    decltype(call()) result{};
+    pthread_cleanup_push([](void* all) { static_cast<Held*>(all)->~Held(); }, &held);
+    result = call();
+    pthread_cleanup_pop(0);
+    return result;
+}
 
 }  // namespace hpe::doors

@@ -23,6 +23,7 @@
 #include "shim/doors/libc_door.h"
 #include "shim/doors/libc_vectors.h"
 
+using hpe::doors::holding;
 using hpe::doors::Next;
 using hpe::doors::parts_of;
 using hpe::doors::VectorToRead;
@@ -57,27 +58,29 @@ ssize_t stored(std::size_t bytes) noexcept {
 template <class Real>
 ssize_t into(void* at, std::size_t bytes, const void* caller, Real&& real) {
     bytes = std::min(bytes, kMost);
-    const lease::Bounce bounce(at, bytes);
+    lease::Bounce bounce(at, bytes);
     if (bounce.memory() == nullptr) return -1;
-    const ssize_t got = real(bounce.memory(), bytes);
+    const ssize_t got = holding(bounce, [&] { return real(bounce.memory(), bytes); });
     return got <= 0 ? got : stored(lease::store(at, bounce.memory(), static_cast<std::size_t>(got), caller));
 }
 template <class Real>
 ssize_t out_of(const void* at, std::size_t bytes, const void* caller, Real&& real) {
-    const lease::ToRead memory(at, std::min(bytes, kMost), caller);
-    return memory.memory() == nullptr ? -1 : real(memory.memory(), memory.bytes());
+    lease::ToRead memory(at, std::min(bytes, kMost), caller);
+    if (memory.memory() == nullptr) return -1;
+    return holding(memory, [&] { return real(memory.memory(), memory.bytes()); });
 }
 template <class Real>
 ssize_t into_vector(const iovec* parts, int count, const void* caller, Real&& real) {
     VectorToWrite vector(parts_of(parts, count));
     if (!vector.ok()) return -1;
-    const ssize_t got = real(vector.parts(), vector.count());
+    const ssize_t got = holding(vector, [&] { return real(vector.parts(), vector.count()); });
     return got <= 0 ? got : stored(vector.store(static_cast<std::size_t>(got), caller));
 }
 template <class Real>
 ssize_t out_of_vector(const iovec* parts, int count, const void* caller, Real&& real) {
     VectorToRead vector(parts_of(parts, count), caller);
-    return vector.ok() ? real(vector.parts(), vector.count()) : -1;
+    if (!vector.ok()) return -1;
+    return holding(vector, [&] { return real(vector.parts(), vector.count()); });
 }
 
 // The size of a regular file.
@@ -89,14 +92,15 @@ std::optional<off64_t> size_of(int file) noexcept {
 
 ssize_t read_pieces(int file, void* at, std::size_t bytes, off64_t offset, const void* caller) {
     constexpr auto kPiece = lease::Bounce::kRecycled;
-    const lease::Bounce bounce(at, kPiece);
+    lease::Bounce bounce(at, kPiece);
     if (bounce.memory() == nullptr) return -1;
     auto* const to = static_cast<std::byte*>(at);
     std::size_t done = 0;
     while (done < bytes) {
         // Up to a multiple of the piece, so that whole blocks are stored.
         const auto piece = std::min(kPiece - reinterpret_cast<std::uintptr_t>(to + done) % kPiece, bytes - done);
-        const ssize_t got = next_pread(file, bounce.memory(), piece, offset + static_cast<off64_t>(done));
+        const auto from = offset + static_cast<off64_t>(done);
+        const ssize_t got = holding(bounce, [&] { return next_pread(file, bounce.memory(), piece, from); });
         if (got < 0 && done == 0) return -1;
         if (got <= 0) break;
         const auto put = lease::store(to + done, bounce.memory(), static_cast<std::size_t>(got), caller);

@@ -16,6 +16,7 @@
 #include "shim/doors/libc_door.h"
 #include "shim/doors/libc_vectors.h"
 
+using hpe::doors::holding;
 using hpe::doors::Next;
 using hpe::doors::parts_of;
 using hpe::doors::VectorToRead;
@@ -42,16 +43,17 @@ constexpr std::size_t kMost = 0x7ffff000;
 
 template <class Real>
 ssize_t out_of(const void* at, std::size_t bytes, const void* caller, Real&& real) {
-    const lease::ToRead memory(at, std::min(bytes, kMost), caller);
-    return memory.memory() == nullptr ? -1 : real(memory.memory(), memory.bytes());
+    lease::ToRead memory(at, std::min(bytes, kMost), caller);
+    if (memory.memory() == nullptr) return -1;
+    return holding(memory, [&] { return real(memory.memory(), memory.bytes()); });
 }
 // With MSG_TRUNC the call returns the length of the message, of which the program gets what there is room for.
 template <class Real>
 ssize_t into(void* at, std::size_t bytes, const void* caller, Real&& real) {
     bytes = std::min(bytes, kMost);
-    const lease::Bounce bounce(at, bytes);
+    lease::Bounce bounce(at, bytes);
     if (bounce.memory() == nullptr) return -1;
-    const ssize_t got = real(bounce.memory(), bytes);
+    const ssize_t got = holding(bounce, [&] { return real(bounce.memory(), bytes); });
     if (got > 0) lease::store(at, bounce.memory(), std::min(static_cast<std::size_t>(got), bytes), caller);
     return got;
 }
@@ -67,7 +69,7 @@ ssize_t send_one(int socket, const msghdr& message, int flags, const void* calle
     msghdr other = message;
     other.msg_iov = vector.parts();
     other.msg_iovlen = static_cast<std::size_t>(vector.count());
-    return next_sendmsg(socket, &other, flags);
+    return holding(vector, [&] { return next_sendmsg(socket, &other, flags); });
 }
 
 ssize_t receive_one(int socket, msghdr& message, int flags, const void* caller) {
@@ -75,7 +77,7 @@ ssize_t receive_one(int socket, msghdr& message, int flags, const void* caller) 
     if (!vector.ok()) return -1;
     msghdr other = message;
     other.msg_iov = vector.parts();
-    const ssize_t got = next_recvmsg(socket, &other, flags);
+    const ssize_t got = holding(vector, [&] { return next_recvmsg(socket, &other, flags); });
     if (got >= 0) {
         message.msg_namelen = other.msg_namelen;
         message.msg_controllen = other.msg_controllen;

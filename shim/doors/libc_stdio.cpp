@@ -15,6 +15,7 @@
 #include "shim/coherence/lease.h"
 #include "shim/doors/libc_door.h"
 
+using hpe::doors::holding;
 using hpe::doors::Next;
 namespace lease = hpe::lease;
 
@@ -52,16 +53,18 @@ bool concerns(const void* at, std::size_t size, std::size_t count) noexcept {
 }
 
 std::size_t read_items(void* at, std::size_t size, std::size_t count, FILE* stream, bool locked, const void* caller) {
-    const StreamLock lock(stream, locked);
+    StreamLock lock(stream, locked);
     const auto bytes = size * count;
     constexpr auto kPiece = lease::Bounce::kRecycled;
-    const lease::Bounce bounce(at, std::min(bytes, kPiece));
+    lease::Bounce bounce(at, std::min(bytes, kPiece));
     if (bounce.memory() == nullptr) return 0;
     auto* const to = static_cast<std::byte*>(at);
     std::size_t done = 0;
     while (done < bytes) {
         const auto piece = std::min(kPiece - reinterpret_cast<std::uintptr_t>(to + done) % kPiece, bytes - done);
-        const auto got = next_fread_unlocked(bounce.memory(), 1, std::min(piece, bytes - done), stream);
+        const auto got = holding(lock, [&] {
+            return holding(bounce, [&] { return next_fread_unlocked(bounce.memory(), 1, piece, stream); });
+        });
         const auto put = lease::store(to + done, bounce.memory(), got, caller);
         done += put;
         if (put < piece) break;
@@ -71,11 +74,13 @@ std::size_t read_items(void* at, std::size_t size, std::size_t count, FILE* stre
 
 std::size_t write_items(const void* at, std::size_t size, std::size_t count, FILE* stream, bool locked,
                         const void* caller) {
-    const lease::ToRead memory(at, size * count, caller);
+    lease::ToRead memory(at, size * count, caller);
     if (memory.memory() == nullptr) return 0;
     const auto items = memory.bytes() / size;
-    return locked ? next_fwrite(memory.memory(), size, items, stream)
-                  : next_fwrite_unlocked(memory.memory(), size, items, stream);
+    return holding(memory, [&] {
+        return locked ? next_fwrite(memory.memory(), size, items, stream)
+                      : next_fwrite_unlocked(memory.memory(), size, items, stream);
+    });
 }
 
 }  // namespace

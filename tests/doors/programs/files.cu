@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Reads and writes of files and pipes with memory that kernels use. Cases one by one; see io.h.
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+
+#include <algorithm>
 
 #include "io.h"
 
@@ -308,6 +311,73 @@ void in_a_child(int, char**) {
     say("data %llx\n", data.sum());
 }
 
+// Threads read parts of one array whose borders lie inside of blocks.
+void together(int, char**) {
+    const File file(8 * kMiB);
+    const Memory data(8 * kMiB);
+    data.change(24);
+    struct Slice {
+        const File* file;
+        const Memory* data;
+        std::size_t begin, end;
+        void operator()() const {
+            for (auto at = begin; at < end;) {
+                const auto part = std::min(end - at, std::size_t{1300001});
+                const ssize_t got = pread(*file, data->at(at), part, static_cast<off_t>(at));
+                if (got != static_cast<ssize_t>(part)) std::exit(93);
+                at += part;
+            }
+        }
+    };
+    Slice slices[4];
+    pthread_t threads[4];
+    for (std::size_t i = 0; i < 4; ++i) {
+        const auto border = [&](std::size_t k) { return k * data.bytes() / 4 + (k % 4) * 77; };
+        slices[i] = {&file, &data, border(i), i == 3 ? data.bytes() : border(i + 1)};
+        threads[i] = start(slices[i]);
+    }
+    for (const pthread_t thread : threads) pthread_join(thread, nullptr);
+    say("data %llx\n", data.sum());
+}
+
+// A thread that waits in read() is cancelled, and another goes on with the array.
+void cancelled(int, char**) {
+    int ends[2];
+    if (pipe(ends) != 0) return;
+    const Memory data(100000);
+    data.change(25);
+    auto reader = [&] {
+        for (;;) {
+            if (read(ends[0], data.at(3), 50000) < 0) std::exit(92);
+        }
+    };
+    const auto thread = start(reader);
+    if (write(ends[1], "something", 9) != 9) return;
+    while (true) {
+        int left = 0;
+        ioctl(ends[0], FIONREAD, &left);
+        if (left == 0) break;
+    }
+    pthread_cancel(thread);
+    void* how = nullptr;
+    pthread_join(thread, &how);
+    data.change(26);
+    say("cancelled %d data %llx\n", how == PTHREAD_CANCELED, data.sum());
+}
+
+const Memory* at_the_end_of_all = nullptr;
+void in_an_exit_handler(int, char**) {
+    at_the_end_of_all = new Memory(200000);  // stays
+    at_the_end_of_all->change(27);
+    std::atexit([] {
+        const File file(100);
+        result("read", read(file, at_the_end_of_all->at(5), 100));
+        result("write", write(file, at_the_end_of_all->at(), 200000));
+        say("file %llx\n", file.sum());
+    });
+    std::exit(0);
+}
+
 // Of a range that ends in another array, or beside any.
 void over_the_end(int, char**) {
     const File file(kMiB);
@@ -337,6 +407,9 @@ constexpr Case cases[] = {
     {"in_a_signal_handler", in_a_signal_handler},
     {"in_a_child", in_a_child},
     {"over_the_end", over_the_end},
+    {"together", together},
+    {"cancelled", cancelled},
+    {"in_an_exit_handler", in_an_exit_handler},
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // stdio with memory that kernels use. Cases one by one; see io.h.
+#include <sys/ioctl.h>
+
 #include <cstdlib>
 
 #include "io.h"
@@ -183,9 +185,33 @@ void shared(int, char**) {
     say("%zu bytes\n", total);
 }
 
+// A thread that waits in fread() is cancelled, and leaves the stream to others.
+void cancelled(int, char**) {
+    int ends[2];
+    if (pipe(ends) != 0) return;
+    FILE* const stream = fdopen(ends[0], "r");
+    const Memory data(100000);
+    data.change(10);
+    auto reader = [&] {
+        for (;;) {
+            if (std::fread(data.at(3), 9, 1, stream) != 1) std::exit(92);
+        }
+    };
+    const auto thread = start(reader);
+    if (write(ends[1], "something", 9) != 9) return;
+    for (int left = 1; left != 0;) ioctl(ends[0], FIONREAD, &left);
+    pthread_cancel(thread);
+    void* how = nullptr;
+    pthread_join(thread, &how);
+    close(ends[1]);
+    result("then", static_cast<long>(std::fread(data.at(), 1, 10, stream)));
+    std::fclose(stream);
+    say("cancelled %d data %llx\n", how == PTHREAD_CANCELED, data.sum());
+}
+
 constexpr Case cases[] = {
     {"items", items},     {"pieces", pieces}, {"writes", writes}, {"failures", failures},
-    {"buffers", buffers}, {"text", text},     {"shared", shared},
+    {"buffers", buffers}, {"text", text},     {"shared", shared}, {"cancelled", cancelled},
 };
 
 }  // namespace
