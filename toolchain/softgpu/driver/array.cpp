@@ -126,24 +126,6 @@ void forget_arrays(Context& context) {
     driver().arrays.remove_if([&](const Array& a) { return a.context == &context; });
 }
 
-CopyEnd array_end(CUarray handle, std::size_t x, std::size_t y, std::size_t z, const CopyOp& copy) {
-    const auto array = array_of(handle);
-    // Bytes, whatever the elements are: a copy may begin and end within one.
-    const auto within = [](std::size_t at, std::size_t count, std::size_t all) {
-        return at <= all && count <= all - at;
-    };
-    require(within(x, copy.width, array->pitch) && within(y, copy.height, array->rows()) &&
-            within(z, copy.depth, array->planes()));
-    return {array->address + z * array->slice() + y * array->pitch + x, array->pitch, array->slice()};
-}
-
-CopyEnd array_line(CUarray handle, std::size_t offset, std::size_t bytes) {
-    const auto array = array_of(handle);
-    if (bytes == 0) return {array->address, 0, 0};
-    require(offset <= array->pitch && bytes <= array->pitch - offset);
-    return {array->address + offset, 0, 0};
-}
-
 CUresult api::cuArray3DCreate_v2(CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR* d) {
     require(out != nullptr && d != nullptr);
     return create(out, *d);

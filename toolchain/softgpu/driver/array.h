@@ -7,13 +7,15 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
 #include "toolchain/softgpu/driver/abi.h"
-#include "toolchain/softgpu/driver/operation.h"
 
 namespace hpe::soft {
+
+class Context;
 
 struct Array {
     CUarray handle() const { return reinterpret_cast<CUarray>(const_cast<Array*>(this)); }
@@ -36,11 +38,5 @@ unsigned element_bytes(CUarray_format format, unsigned channels);
 std::shared_ptr<Array> array_of(CUarray handle);         // throws INVALID_HANDLE
 std::shared_ptr<Array> array_at(std::uint64_t address);  // the one that has this byte; nullptr: none
 void forget_arrays(Context& context);                    // when it ends; their memory goes with the context's
-
-// One side of a copy of width x height x depth (width in bytes) at a position. Throws INVALID_VALUE when that is not
-// within the array.
-CopyEnd array_end(CUarray handle, std::size_t x, std::size_t y, std::size_t z, const CopyOp& copy);
-// The same for `bytes` of the first row.
-CopyEnd array_line(CUarray handle, std::size_t offset, std::size_t bytes);
 
 }  // namespace hpe::soft

@@ -5,7 +5,12 @@
 #include <algorithm>
 #include <atomic>
 
+#include "toolchain/softgpu/driver/copy.h"
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/host_function.h"
+#include "toolchain/softgpu/driver/launch.h"
+#include "toolchain/softgpu/driver/memory_value.h"
+#include "toolchain/softgpu/driver/memset.h"
 
 namespace hpe::soft {
 namespace {
@@ -80,11 +85,11 @@ bool all_joined(const Capture& capture) {
 }
 
 CUgraphNodeType type_of(const Operation& operation) {
-    if (std::holds_alternative<KernelOp>(operation)) return CU_GRAPH_NODE_TYPE_KERNEL;
-    if (std::holds_alternative<CopyOp>(operation)) return CU_GRAPH_NODE_TYPE_MEMCPY;
-    if (std::holds_alternative<SetOp>(operation)) return CU_GRAPH_NODE_TYPE_MEMSET;
-    if (std::holds_alternative<HostOp>(operation)) return CU_GRAPH_NODE_TYPE_HOST;
-    if (std::holds_alternative<ValueOps>(operation)) return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+    if (holds<KernelOp>(operation)) return CU_GRAPH_NODE_TYPE_KERNEL;
+    if (holds<CopyOp>(operation)) return CU_GRAPH_NODE_TYPE_MEMCPY;
+    if (holds<SetOp>(operation)) return CU_GRAPH_NODE_TYPE_MEMSET;
+    if (holds<HostOp>(operation)) return CU_GRAPH_NODE_TYPE_HOST;
+    if (holds<ValueOps>(operation)) return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
     return CU_GRAPH_NODE_TYPE_EMPTY;
 }
 
@@ -110,15 +115,15 @@ GraphNode& capture_node(Stream& stream, CUgraphNodeType type) {
     return node;
 }
 
-bool capture_operation(Stream& stream, Operation& operation) {
+bool capture_operation(Stream& stream, const OperationRef& operation) {
     const auto capture = capture_for_work(stream);
     if (!capture) return false;
-    if (std::holds_alternative<CallbackOp>(operation)) {
+    if (holds<CallbackOp>(*operation)) {
         invalidate(*capture);
         fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
-    GraphNode& node = capture_node(stream, type_of(operation));
-    node.operation = std::make_shared<const Operation>(std::move(operation));
+    GraphNode& node = capture_node(stream, type_of(*operation));
+    node.operation = operation;
     return true;
 }
 

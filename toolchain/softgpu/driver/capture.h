@@ -31,7 +31,7 @@ public:
 
 // Makes a captured node of the operation when the stream is being captured. With the order lock held. Throws when the
 // capture forbids it.
-bool capture_operation(Stream& stream, Operation& operation);
+bool capture_operation(Stream& stream, const OperationRef& operation);
 
 // The capture that work given to the stream now belongs to; nullptr: none. With the order lock held. Throws
 // STREAM_CAPTURE_INVALIDATED, and STREAM_CAPTURE_IMPLICIT for the legacy stream while it would wait for a capture.

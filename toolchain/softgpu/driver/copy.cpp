@@ -15,6 +15,7 @@
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/memory.h"
 #include "toolchain/softgpu/driver/stream.h"
+#include "toolchain/softgpu/driver/submit.h"
 
 namespace hpe::soft {
 namespace {
@@ -186,6 +187,27 @@ CUresult on_device(CUstream stream, CUdeviceptr to, CUdeviceptr from, std::size_
 CUresult unified(CUstream stream, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Wait wait) {
     require(bytes == 0 || (to != 0 && from != 0));
     return copy(stream, line(to, from, bytes), wait);
+}
+
+// One side of a copy of width x height x depth (width in bytes) at a position. Throws INVALID_VALUE when that is not
+// within the array.
+CopyEnd array_end(CUarray handle, std::size_t x, std::size_t y, std::size_t z, const CopyOp& copy) {
+    const auto array = array_of(handle);
+    // Bytes, whatever the elements are: a copy may begin and end within one.
+    const auto within = [](std::size_t at, std::size_t count, std::size_t all) {
+        return at <= all && count <= all - at;
+    };
+    require(within(x, copy.width, array->pitch) && within(y, copy.height, array->rows()) &&
+            within(z, copy.depth, array->planes()));
+    return {array->address + z * array->slice() + y * array->pitch + x, array->pitch, array->slice()};
+}
+
+// The same for `bytes` of the first row.
+CopyEnd array_line(CUarray handle, std::size_t offset, std::size_t bytes) {
+    const auto array = array_of(handle);
+    if (bytes == 0) return {array->address, 0, 0};
+    require(offset <= array->pitch && bytes <= array->pitch - offset);
+    return {array->address + offset, 0, 0};
 }
 
 // Bytes of the first row of an array, and bytes in one dimension anywhere else.

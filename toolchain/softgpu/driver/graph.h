@@ -23,7 +23,6 @@ class Stream;
 class ConditionalValues;
 struct ConditionalHandle;
 struct ConditionalNode;
-struct ConditionalOp;
 struct GraphAllocation;
 struct GraphBlock;
 struct Step;
@@ -34,7 +33,7 @@ struct GraphNode {
     Graph* graph = nullptr;
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
     Context* context = nullptr;                  // where the operation runs; null: does not matter
-    std::shared_ptr<const Operation> operation;  // replaced, never changed: launches in flight may hold it
+    OperationRef operation;  // replaced, never changed: launches in flight may hold it
     std::shared_ptr<Graph> child;
     std::shared_ptr<Event> event;
     std::shared_ptr<GraphAllocation> allocation;   // of nodes that allocate or free
@@ -127,7 +126,7 @@ private:
     void prepare_memory(Stream& stream, std::span<const TaskRef> start, std::vector<Step>& first);
     void finish_memory(const Stream& stream, const TaskRef& finish);
     void add_steps(const GraphNode& node, Stream& stream, std::vector<Step>& steps) const;
-    std::shared_ptr<const Operation> operation_of(const GraphNode& node) const;
+    OperationRef operation_of(const GraphNode& node) const;
     std::vector<Step> body_steps(const Graph& body, Stream& stream) const;
 
     std::vector<Segment> segments_;
@@ -142,7 +141,7 @@ private:
 // What a node of that kind does.
 template <class Op>
 const Op& operation_of(const GraphNode& node) {
-    return std::get<Op>(*node.operation);
+    return get<Op>(*node.operation);
 }
 
 // By handle; throw INVALID_VALUE.

@@ -21,7 +21,7 @@ Handles& handles() {
 
 // Memory that the device does not reach by itself is copied with the host's help, which a body does not have.
 bool copies_pageable_memory(const GraphNode& node) {
-    const auto& op = std::get<CopyOp>(*node.operation);
+    const auto& op = get<CopyOp>(*node.operation);
     return op.bytes() > 0 && (place_of(op.to.address, op.span(op.to)) == Place::Pageable ||
                               place_of(op.from.address, op.span(op.from)) == Place::Pageable);
 }

@@ -55,17 +55,6 @@ private:
     std::map<CUgraphConditionalHandle, Cell> cells_;
 };
 
-// One operation of a graph that is being launched, and where it runs.
-struct Step {
-    Context* context;
-    std::shared_ptr<const Operation> operation;
-};
-struct ConditionalPlan {
-    CUgraphConditionalNodeType type = CU_GRAPH_COND_TYPE_IF;
-    std::shared_ptr<const std::atomic<unsigned>> value;
-    std::vector<std::vector<Step>> bodies;
-};
-
 // Throws GraphError for what a body must not hold, after a line on stderr.
 void check_bodies(const Graph& graph);
 // Throws GraphError for a handle of the graph that no node uses.

@@ -6,6 +6,8 @@
 
 #include <vector>
 
+#include "toolchain/softgpu/driver/copy.h"
+#include "toolchain/softgpu/driver/memory_value.h"
 #include "toolchain/softgpu/driver/operation.h"
 
 namespace hpe::soft {

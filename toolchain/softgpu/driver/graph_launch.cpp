@@ -5,14 +5,31 @@
 
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/event.h"
+#include "toolchain/softgpu/driver/graph.h"
 #include "toolchain/softgpu/driver/graph_conditional.h"
 #include "toolchain/softgpu/driver/graph_memory.h"
+#include "toolchain/softgpu/driver/launch.h"
+#include "toolchain/softgpu/driver/operation.h"
 #include "toolchain/softgpu/driver/stream.h"
 
 namespace hpe::soft {
+
+// One operation of a graph that is being launched, and where it runs.
+struct Step {
+    Context* context;
+    OperationRef operation;
+};
+
 namespace {
 
-bool holds(const std::vector<std::shared_ptr<GraphAllocation>>& list, const std::shared_ptr<GraphAllocation>& which) {
+// A conditional node with its bodies, as they were when the graph was launched.
+struct ConditionalPlan {
+    CUgraphConditionalNodeType type = CU_GRAPH_COND_TYPE_IF;
+    std::shared_ptr<const std::atomic<unsigned>> value;
+    std::vector<std::vector<Step>> bodies;
+};
+
+bool contains(const std::vector<std::shared_ptr<GraphAllocation>>& list, const std::shared_ptr<GraphAllocation>& which) {
     return std::find(list.begin(), list.end(), which) != list.end();
 }
 bool add_once(std::vector<std::shared_ptr<GraphBlock>>& list, const std::shared_ptr<GraphBlock>& block) {
@@ -25,10 +42,7 @@ void perform_all(const std::vector<Step>& steps) {
     for (const Step& step : steps) perform(*step.context, *step.operation);
 }
 
-}  // namespace
-
-CUresult run(Context& context, const ConditionalOp& op) {
-    const ConditionalPlan& plan = *op.plan;
+CUresult run(Context& context, const ConditionalPlan& plan) {
     const auto number = [&] { return plan.value->load(); };
     switch (plan.type) {
         case CU_GRAPH_COND_TYPE_IF:
@@ -48,6 +62,8 @@ CUresult run(Context& context, const ConditionalOp& op) {
     return CUDA_SUCCESS;
 }
 
+}  // namespace
+
 // Sorts the blocks by what becomes of their memory: it stays after the launch, it is for the launch alone, or the
 // launch frees what another graph allocated. What an earlier launch left behind is freed by `first`, when that was
 // asked for.
@@ -57,13 +73,13 @@ void GraphExec::prepare_memory(Stream& stream, std::span<const TaskRef> start, s
     foreign_.clear();
     if (allocated_.empty() && freed_.empty()) return;
     for (const auto& allocation : allocated_)
-        if (!holds(freed_, allocation)) add_once(kept_, allocation->block);
+        if (!contains(freed_, allocation)) add_once(kept_, allocation->block);
     for (const auto& allocation : allocated_) {
         const bool stays = std::find(kept_.begin(), kept_.end(), allocation->block) != kept_.end();
         if (!stays) add_once(passing_, allocation->block);
     }
     for (const auto& allocation : freed_) {
-        if (holds(allocated_, allocation)) continue;
+        if (contains(allocated_, allocation)) continue;
         require(allocation->block->allocated && add_once(foreign_, allocation->block));
     }
     for (const auto& block : kept_)
@@ -72,7 +88,7 @@ void GraphExec::prepare_memory(Stream& stream, std::span<const TaskRef> start, s
     for (const auto* list : {&kept_, &passing_})
         for (const auto& block : *list) {
             if (block->allocated) {
-                first.push_back({&stream.context, std::make_shared<const Operation>(GraphMemoryOp{block, false, 0})});
+                first.push_back({&stream.context, make_operation(GraphMemoryOp{block, false, 0})});
                 continue;
             }
             if (graph_memory(block->device).take(block->size, stream, start, block->chunk)) {
@@ -113,28 +129,28 @@ void GraphExec::finish_memory(const Stream& stream, const TaskRef& finish) {
 }
 
 // Null: the node does nothing.
-std::shared_ptr<const Operation> GraphExec::operation_of(const GraphNode& node) const {
+OperationRef GraphExec::operation_of(const GraphNode& node) const {
     if (node.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node.type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
         const auto& block = node.allocation->block;
         const bool map = node.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC;
-        return std::make_shared<const Operation>(GraphMemoryOp{block, map, block->chunk.offset});
+        return make_operation(GraphMemoryOp{block, map, block->chunk.offset});
     }
     if (!node.operation || !node.enabled) return nullptr;
-    if (!conditionals_ || !std::holds_alternative<KernelOp>(*node.operation)) return node.operation;
-    KernelOp kernel = std::get<KernelOp>(*node.operation);
+    if (!conditionals_ || !holds<KernelOp>(*node.operation)) return node.operation;
+    KernelOp kernel = get<KernelOp>(*node.operation);
     kernel.conditionals = conditionals_;
-    return std::make_shared<const Operation>(std::move(kernel));
+    return make_operation(std::move(kernel));
 }
 
 void GraphExec::add_steps(const GraphNode& node, Stream& stream, std::vector<Step>& steps) const {
     Context& context = node.context ? *node.context : stream.context;
-    std::shared_ptr<const Operation> operation;
+    OperationRef operation;
     if (node.conditional) {
-        auto plan = std::make_shared<ConditionalPlan>();
-        plan->type = node.conditional->type;
-        plan->value = conditionals_->value(node.conditional->handle->number);
-        for (const auto& body : node.conditional->bodies) plan->bodies.push_back(body_steps(*body, stream));
-        operation = std::make_shared<const Operation>(ConditionalOp{std::move(plan)});
+        ConditionalPlan plan;
+        plan.type = node.conditional->type;
+        plan.value = conditionals_->value(node.conditional->handle->number);
+        for (const auto& body : node.conditional->bodies) plan.bodies.push_back(body_steps(*body, stream));
+        operation = make_operation(std::move(plan));
     } else {
         operation = operation_of(node);
     }

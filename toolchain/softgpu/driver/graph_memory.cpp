@@ -242,7 +242,7 @@ void free_in_stream(Stream& stream, const Allocation& allocation) {
     block->allocated = false;
     GraphChunk chunk = block->release_chunk();
     auto task = append(stream, [&context = stream.context, block] {
-        perform(context, GraphMemoryOp{block, false, 0});
+        perform(context, *make_operation(GraphMemoryOp{block, false, 0}));
         forget_if_unused(*block);
     });
     chunk.after = std::move(task);

@@ -16,6 +16,7 @@
 #include "toolchain/softgpu/driver/addresses.h"
 #include "toolchain/softgpu/driver/device.h"
 #include "toolchain/softgpu/driver/engine.h"
+#include "toolchain/softgpu/driver/operation.h"
 
 namespace hpe::soft {
 
@@ -68,6 +69,14 @@ struct GraphBlock {
     unsigned users = 0;                   // GraphAllocations. Guarded by the mutex of this module
     const GraphNode* freed_by = nullptr;  // the last node of the graph that uses the block frees it
 };
+
+// Memory comes to a block's addresses, or goes.
+struct GraphMemoryOp {
+    std::shared_ptr<GraphBlock> block;
+    bool map = false;
+    std::uint64_t offset = 0;  // in the device's memory
+};
+CUresult run(Context& context, const GraphMemoryOp& operation);
 
 // What one allocation node stands for; shared with the nodes that free it, and with copies of the graph.
 struct GraphAllocation {

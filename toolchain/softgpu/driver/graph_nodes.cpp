@@ -8,9 +8,11 @@
 #include "toolchain/softgpu/driver/event.h"
 #include "toolchain/softgpu/driver/graph_conditional.h"
 #include "toolchain/softgpu/driver/graph_describe.h"
+#include "toolchain/softgpu/driver/host_function.h"
 #include "toolchain/softgpu/driver/launch.h"
 #include "toolchain/softgpu/driver/memory.h"
 #include "toolchain/softgpu/driver/memory_value.h"
+#include "toolchain/softgpu/driver/memset.h"
 #include "toolchain/softgpu/driver/module.h"
 
 namespace hpe::soft {
@@ -20,7 +22,7 @@ namespace {
 struct Content {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
     Context* context = nullptr;
-    std::shared_ptr<const Operation> operation;
+    OperationRef operation;
     std::shared_ptr<Graph> child;
     std::shared_ptr<Event> event;
     std::optional<CUDA_MEMCPY3D> descriptor;
@@ -48,7 +50,7 @@ Content kernel_content(const Params* p, CUkernel library_kernel, CUcontext conte
     Content content;
     content.type = CU_GRAPH_NODE_TYPE_KERNEL;
     content.context = &function->context;
-    content.operation = std::make_shared<const Operation>(
+    content.operation = make_operation(
         kernel_operation(function, {p->gridDimX, p->gridDimY, p->gridDimZ}, {p->blockDimX, p->blockDimY, p->blockDimZ},
                          p->sharedMemBytes, false, p->kernelParams, p->extra));
     return content;
@@ -61,7 +63,7 @@ Content copy_content(const CUDA_MEMCPY3D* p, CUcontext context) {
     Content content;
     content.type = CU_GRAPH_NODE_TYPE_MEMCPY;
     content.context = &context_or_current(context);
-    content.operation = std::make_shared<const Operation>(std::move(op));
+    content.operation = make_operation(std::move(op));
     content.descriptor = *p;
     return content;
 }
@@ -89,7 +91,7 @@ Content set_content(const Params* p, CUcontext context) {
     Content content;
     content.type = CU_GRAPH_NODE_TYPE_MEMSET;
     content.context = &context_or_current(context);
-    content.operation = std::make_shared<const Operation>(op);
+    content.operation = make_operation(op);
     return content;
 }
 
@@ -98,7 +100,7 @@ Content host_content(const Params* p) {
     require(p != nullptr && p->fn != nullptr);
     Content content;
     content.type = CU_GRAPH_NODE_TYPE_HOST;
-    content.operation = std::make_shared<const Operation>(HostOp{p->fn, p->userData});
+    content.operation = make_operation(HostOp{p->fn, p->userData});
     return content;
 }
 
@@ -131,7 +133,7 @@ Content memory_content(const Params* p) {
     Content content;
     content.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
     content.context = &context_or_current(p->ctx);
-    content.operation = std::make_shared<const Operation>(value_operations(p->count, p->paramArray, p->flags));
+    content.operation = make_operation(value_operations(p->count, p->paramArray, p->flags));
     content.memory_operations.assign(p->paramArray, p->paramArray + p->count);
     return content;
 }
@@ -187,9 +189,9 @@ CUresult add(CUgraphNode* out, CUgraph graph_handle, const CUgraphNode* dependen
 // Being cooperative is an attribute of the node, which new parameters do not change.
 void keep_cooperative(const GraphNode& node, Content& content) {
     if (content.type != CU_GRAPH_NODE_TYPE_KERNEL || !operation_of<KernelOp>(node).cooperative) return;
-    KernelOp op = std::get<KernelOp>(*content.operation);
+    KernelOp op = get<KernelOp>(*content.operation);
     op.cooperative = true;
-    content.operation = std::make_shared<const Operation>(std::move(op));
+    content.operation = make_operation(std::move(op));
 }
 
 CUresult set(CUgraphNode handle, Content content) {
@@ -209,7 +211,7 @@ CUresult set_exec(CUgraphExec exec_handle, CUgraphNode handle, Content content) 
     if (!content.context) content.context = node.context;
     require(node.context == content.context);
     if (node.type == CU_GRAPH_NODE_TYPE_MEMCPY) {
-        const auto &old_op = operation_of<CopyOp>(node), &new_op = std::get<CopyOp>(*content.operation);
+        const auto &old_op = operation_of<CopyOp>(node), &new_op = get<CopyOp>(*content.operation);
         require(is_line(old_op) && is_line(new_op) && new_op.width > 0);
     }
     keep_cooperative(node, content);

@@ -6,6 +6,7 @@
 
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/graph.h"
+#include "toolchain/softgpu/driver/launch.h"
 
 namespace hpe::soft {
 namespace {
@@ -89,7 +90,7 @@ std::shared_ptr<GraphNode> kernel_node(CUgraphNode handle) {
     require(node->type == CU_GRAPH_NODE_TYPE_KERNEL);
     return node;
 }
-const KernelOp& kernel_of(const GraphNode& node) { return std::get<KernelOp>(*node.operation); }
+const KernelOp& kernel_of(const GraphNode& node) { return get<KernelOp>(*node.operation); }
 
 bool can_be_disabled(const GraphNode& node) {
     return node.type == CU_GRAPH_NODE_TYPE_KERNEL || node.type == CU_GRAPH_NODE_TYPE_MEMCPY ||
@@ -260,7 +261,7 @@ CUresult api::cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUkernelNodeAttr
         case CU_LAUNCH_ATTRIBUTE_COOPERATIVE: {
             KernelOp op = kernel_of(*node);
             op.cooperative = value->cooperative != 0;
-            node->operation = std::make_shared<const Operation>(std::move(op));
+            node->operation = make_operation(std::move(op));
             break;
         }
         // Hints about speed.
@@ -293,7 +294,7 @@ CUresult api::cuGraphKernelNodeCopyAttributes(CUgraphNode to_handle, CUgraphNode
     to->attributes = from->attributes;
     KernelOp op = kernel_of(*to);
     op.cooperative = kernel_of(*from).cooperative;
-    to->operation = std::make_shared<const Operation>(std::move(op));
+    to->operation = make_operation(std::move(op));
     return CUDA_SUCCESS;
 }
 

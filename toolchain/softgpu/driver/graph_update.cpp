@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "toolchain/softgpu/driver/copy.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/graph_conditional.h"
 #include "toolchain/softgpu/driver/graph_memory.h"
+#include "toolchain/softgpu/driver/launch.h"
 #include "toolchain/softgpu/driver/module.h"
 
 namespace hpe::soft {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Functions of the application that run in the order of a stream's work.
+#include "toolchain/softgpu/driver/host_function.h"
+
 #include "toolchain/softgpu/driver/context.h"
 #include "toolchain/softgpu/driver/operation.h"
 #include "toolchain/softgpu/driver/stream.h"
+#include "toolchain/softgpu/driver/submit.h"
 
 namespace hpe::soft {
 

@@ -3,12 +3,27 @@
 // Sizes in bytes. Threads: any; parameters are copied.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "toolchain/softgpu/driver/module.h"
 #include "toolchain/softgpu/driver/operation.h"
 
 namespace hpe::soft {
+
+class ConditionalValues;
+
+struct KernelOp {
+    std::shared_ptr<KernelFunction> function;
+    Dim3 grid, block;
+    std::uint32_t dynamic_shared = 0;
+    bool cooperative = false;
+    std::vector<std::byte> parameters;
+    std::shared_ptr<ConditionalValues> conditionals;  // of the graph that it runs in
+};
+CUresult run(Context& context, const KernelOp& operation);
 
 // Checks the shape of a launch and copies its parameters, given as pointers to each or as one packed buffer (`extra`).
 // Throws what cuLaunchKernel returns.

@@ -8,6 +8,7 @@
 #include "toolchain/softgpu/driver/memory.h"
 #include "toolchain/softgpu/driver/memory_value.h"
 #include "toolchain/softgpu/driver/stream.h"
+#include "toolchain/softgpu/driver/submit.h"
 
 namespace hpe::soft {
 namespace {

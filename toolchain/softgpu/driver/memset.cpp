@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Memory set to a value of 1, 2 or 4 bytes, in one or two dimensions.
+#include "toolchain/softgpu/driver/memset.h"
+
 #include <cstring>
 
 #include "toolchain/softgpu/driver/capture.h"
@@ -8,6 +10,7 @@
 #include "toolchain/softgpu/driver/memory.h"
 #include "toolchain/softgpu/driver/operation.h"
 #include "toolchain/softgpu/driver/stream.h"
+#include "toolchain/softgpu/driver/submit.h"
 
 namespace hpe::soft {
 namespace {

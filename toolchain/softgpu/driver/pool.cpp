@@ -15,6 +15,7 @@
 #include "toolchain/softgpu/driver/memory.h"
 #include "toolchain/softgpu/driver/operation.h"
 #include "toolchain/softgpu/driver/stream.h"
+#include "toolchain/softgpu/driver/submit.h"
 
 namespace hpe::soft {
 namespace {
@@ -167,6 +168,11 @@ bool free_is_pending(const Allocation& allocation) {
     return pending().ids.contains(allocation.id);
 }
 
+// Stream-ordered free.
+struct FreeOp {
+    std::uint64_t address = 0;
+    std::uint64_t id = 0;  // of the allocation
+};
 CUresult run(Context&, const FreeOp& operation) {
     const AllocationRef there = driver().addresses.find(operation.address);
     if (there && there->address == operation.address && there->id == operation.id)

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+// Hands operations to streams and to captures.
+#include "toolchain/softgpu/driver/submit.h"
+
+#include "toolchain/softgpu/driver/capture.h"
+#include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/stream.h"
+
+namespace hpe::soft {
+
+void submit(Stream& stream, OperationRef operation) {
+    const std::lock_guard lock(driver().order);
+    if (capture_operation(stream, operation)) return;
+    append(stream, [&context = stream.context, shared = std::move(operation)] { perform(context, *shared); });
+}
+
+}  // namespace hpe::soft
