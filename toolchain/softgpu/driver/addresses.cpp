@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Reservations, the allocation table, and the sub-allocator of small allocations.
+// Reservations and the allocation table.
 #include "toolchain/softgpu/driver/addresses.h"
 
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <new>
+#include <iterator>
+#include <utility>
 
-#include "toolchain/softgpu/driver/context.h"
-#include "toolchain/softgpu/driver/driver.h"
-#include "toolchain/softgpu/driver/graph_conditional.h"
+#include "toolchain/softgpu/driver/device.h"
 
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
@@ -111,120 +110,6 @@ AllocationRef Addresses::next(std::uint64_t address) const {
     const std::shared_lock lock(mutex_);
     const auto at = by_address_.lower_bound(address);
     return at == by_address_.end() ? nullptr : at->second;
-}
-
-std::uint64_t SmallHeap::allocate(std::uint64_t bytes, std::uint64_t& offset, std::uint64_t& slab_address) {
-    const std::lock_guard lock(mutex_);
-    bytes = round_up(bytes, 512);
-    const auto carve = [&](Slab& slab, std::map<std::uint64_t, std::uint64_t>::iterator range, std::uint64_t start) {
-        const auto [begin, size] = *range;
-        slab.free.erase(range);
-        if (start > begin) slab.free.emplace(begin, start - begin);
-        if (start + bytes < begin + size) slab.free.emplace(start + bytes, begin + size - start - bytes);
-        offset = slab.offset + (start - slab.address);
-        slab_address = slab.address;
-        return start;
-    };
-    for (std::size_t i = recent_.size(); i-- > 0;) {
-        const std::uint64_t wanted = recent_[i];
-        auto slab = slabs_.upper_bound(wanted);
-        if (slab == slabs_.begin()) continue;
-        --slab;
-        auto range = slab->second.free.upper_bound(wanted);
-        if (range == slab->second.free.begin()) continue;
-        --range;
-        if (wanted + bytes > range->first + range->second || wanted < range->first) continue;
-        recent_.erase(recent_.begin() + static_cast<std::ptrdiff_t>(i));
-        return carve(slab->second, range, wanted);
-    }
-    for (auto& [address, slab] : slabs_)
-        for (auto range = slab.free.begin(); range != slab.free.end(); ++range)
-            if (range->second >= bytes) return carve(slab, range, range->first);
-    return 0;
-}
-
-void SmallHeap::release(std::uint64_t address, std::uint64_t bytes) {
-    const std::lock_guard lock(mutex_);
-    bytes = round_up(bytes, 512);
-    auto slab = std::prev(slabs_.upper_bound(address));
-    auto& free = slab->second.free;
-    constexpr std::size_t remembered = 64;
-    if (recent_.size() >= remembered) recent_.erase(recent_.begin());
-    recent_.push_back(address);
-    auto next = free.lower_bound(address);
-    if (next != free.end() && next->first == address + bytes) {
-        bytes += next->second;
-        next = free.erase(next);
-    }
-    if (next != free.begin()) {
-        const auto before = std::prev(next);
-        if (before->first + before->second == address) {
-            before->second += bytes;
-            return;
-        }
-    }
-    free.emplace(address, bytes);
-}
-
-void SmallHeap::add_slab(std::uint64_t address, std::uint64_t offset) {
-    const std::lock_guard lock(mutex_);
-    slabs_.emplace(address, Slab{address, offset, {{address, page_2m}}});
-}
-
-std::vector<SmallHeap::Slab> SmallHeap::take_slabs() {
-    const std::lock_guard lock(mutex_);
-    std::vector<Slab> taken;
-    for (auto& [address, slab] : slabs_) taken.push_back(std::move(slab));
-    slabs_.clear();
-    recent_.clear();
-    return taken;
-}
-
-bool KernelMemory::find(std::uint64_t address, Range& out) const noexcept {
-    const AllocationRef allocation = driver().addresses.find(address);
-    if (!allocation) return false;
-    bool readable = true, writable = true;
-    switch (allocation->kind) {
-        case Kind::Device: {
-            const Context* owner = allocation->context;
-            readable = owner == &context_ || context_.may_reach(*owner);
-            break;
-        }
-        case Kind::Pool: readable = writable = pool_reaches(*allocation, context_.device().ordinal); break;
-        case Kind::Virtual:
-            writable = allocation->access.contains(context_.device().ordinal);
-            readable = writable || allocation->access_read.contains(context_.device().ordinal);
-            break;
-        case Kind::Graph:
-            readable = writable = allocation->bytes && allocation->access.contains(context_.device().ordinal);
-            break;
-        case Kind::Registered: writable = !allocation->read_only; break;
-        case Kind::Pinned:
-        case Kind::Managed: break;
-    }
-    if (!readable) return false;
-    out = {allocation->address, allocation->end(), allocation->bytes, writable};
-    return true;
-}
-
-std::uint64_t KernelMemory::allocate(std::uint64_t bytes) const noexcept {
-    try {
-        return context_.device_heap.allocate(context_, bytes);
-    } catch (const std::bad_alloc&) {
-        return 0;
-    }
-}
-
-bool KernelMemory::release(std::uint64_t address) const noexcept {
-    try {
-        return context_.device_heap.release(address);
-    } catch (const std::bad_alloc&) {
-        return true;  // lost until the context ends
-    }
-}
-
-bool KernelMemory::set_conditional(std::uint64_t handle, std::uint32_t value) const noexcept {
-    return conditionals_ && conditionals_->set(handle, value);
 }
 
 }  // namespace hpe::soft

@@ -18,11 +18,8 @@
 #include <shared_mutex>
 #include <vector>
 
-#include "toolchain/softgpu/exec/exec.h"
-
 namespace hpe::soft {
 
-class ConditionalValues;
 class Context;
 class Device;
 struct MemoryPool;
@@ -99,41 +96,6 @@ private:
     std::vector<std::pair<std::uint64_t, std::uint64_t>> holes_;  // freed reservations, the last one at the end
     std::uint64_t cursor_ = 0x7e9000000000;                       // where the next new reservation is tried
     std::atomic<std::uint64_t> last_id_{0};
-};
-
-// Small allocations of one context: 512-byte aligned pieces of 2 MiB reservations that stay until the context ends.
-class SmallHeap {
-public:
-    struct Slab {
-        std::uint64_t address, offset;
-        std::map<std::uint64_t, std::uint64_t> free;  // address -> bytes
-    };
-    // 0: every slab is full; add one.
-    std::uint64_t allocate(std::uint64_t bytes, std::uint64_t& offset, std::uint64_t& slab);
-    void release(std::uint64_t address, std::uint64_t bytes);
-    void add_slab(std::uint64_t address, std::uint64_t offset);
-    std::vector<Slab> take_slabs();
-
-private:
-    std::mutex mutex_;
-    std::map<std::uint64_t, Slab> slabs_;
-    std::vector<std::uint64_t> recent_;  // freed addresses, the last one at the end
-};
-
-// What a kernel of `context` may touch.
-class KernelMemory final : public AddressSpace {
-public:
-    explicit KernelMemory(Context& context, ConditionalValues* conditionals = nullptr)
-        : conditionals_(conditionals), context_(context) {}
-    bool find(std::uint64_t address, Range& out) const noexcept override;
-    bool set_conditional(std::uint64_t handle, std::uint32_t value) const noexcept override;
-    std::uint64_t allocate(std::uint64_t bytes) const noexcept override;
-    bool release(std::uint64_t address) const noexcept override;
-    std::shared_ptr<const Texture> texture(std::uint64_t handle) const noexcept override;
-
-private:
-    ConditionalValues* const conditionals_;  // of the graph that runs the kernel; null: none
-    Context& context_;
 };
 
 }  // namespace hpe::soft

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <vector>
 
-#include "toolchain/softgpu/driver/copy.h"
+#include "toolchain/softgpu/driver/counts.h"
 #include "toolchain/softgpu/driver/exports.h"
 #include "toolchain/softgpu/exec/exec.h"
 
@@ -112,10 +112,9 @@ __attribute__((destructor)) void tear_down() {
             for (unsigned i = 0; i < function_count; ++i)
                 if (const unsigned n = calls[i].load()) std::fprintf(out, "%s %u\n", function_names[i], n);
             std::fprintf(out, "# thread instructions %llu\n", static_cast<unsigned long long>(executed_instructions()));
-            const PeerBytes peers = peer_bytes();
             std::fprintf(out, "# bytes between devices %llu directly %llu through the host\n",
-                         static_cast<unsigned long long>(peers.direct),
-                         static_cast<unsigned long long>(peers.through_host));
+                         static_cast<unsigned long long>(peer_bytes.direct.load()),
+                         static_cast<unsigned long long>(peer_bytes.through_host.load()));
             std::fclose(out);
         }
     }

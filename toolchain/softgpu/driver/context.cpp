@@ -12,7 +12,7 @@
 #include "toolchain/softgpu/driver/memory.h"
 #include "toolchain/softgpu/driver/module.h"
 #include "toolchain/softgpu/driver/stream.h"
-#include "toolchain/softgpu/driver/texture.h"
+#include "toolchain/softgpu/driver/texture_table.h"
 
 namespace hpe::soft {
 namespace {

@@ -15,6 +15,7 @@
 #include "toolchain/softgpu/driver/call.h"
 #include "toolchain/softgpu/driver/device_heap.h"
 #include "toolchain/softgpu/driver/engine.h"
+#include "toolchain/softgpu/driver/small_heap.h"
 
 namespace hpe::soft {
 

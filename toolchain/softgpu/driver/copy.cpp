@@ -7,11 +7,11 @@
 #include "toolchain/softgpu/driver/copy.h"
 
 #include <array>
-#include <atomic>
 #include <cstring>
 
 #include "toolchain/softgpu/driver/array.h"
 #include "toolchain/softgpu/driver/capture.h"
+#include "toolchain/softgpu/driver/counts.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/memory.h"
 #include "toolchain/softgpu/driver/stream.h"
@@ -53,8 +53,6 @@ CopyOp flattened(CopyOp op) {
     return op;
 }
 
-std::atomic<std::uint64_t> direct_bytes{0}, bytes_through_host{0};
-
 AllocationRef on_device_at(std::uint64_t address) {
     AllocationRef allocation = driver().addresses.find(address);
     return allocation && allocation->on_device() ? allocation : nullptr;
@@ -75,7 +73,7 @@ void occupy_links(const CopyOp& op, bool pageable, Clock::time_point start) {
     if ((to ? to->device : nullptr) == (from ? from->device : nullptr)) return;
     if (to && from) {
         const bool direct = reaches(*to, *from) && reaches(*from, *to);
-        (direct ? direct_bytes : bytes_through_host) += op.bytes();
+        (direct ? peer_bytes.direct : peer_bytes.through_host) += op.bytes();
         if (direct) return;
     }
     if (from) from->device->link.finish(Link::ToHost, op.bytes(), rate, start);
@@ -309,8 +307,6 @@ CUresult between(Context& to, Context& from, Copy&& copy) {
 }  // namespace
 
 CUresult run(Context&, const CopyOp& op) { return move(op, op.staged != nullptr); }
-
-PeerBytes peer_bytes() noexcept { return {direct_bytes.load(), bytes_through_host.load()}; }
 
 CopyOp copy_of(const CUDA_MEMCPY3D& descriptor) { return copy_of_3d(&descriptor); }
 

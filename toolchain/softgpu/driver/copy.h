@@ -34,11 +34,6 @@ CUresult run(Context& context, const CopyOp& operation);
 
 // Checks a descriptor and turns it into an operation. Throws INVALID_VALUE; INVALID_HANDLE for what is no array.
 CopyOp copy_of(const CUDA_MEMCPY3D& descriptor);
-// Bytes copied between devices so far: directly, and through the host, as it must be without peer access both ways.
-struct PeerBytes {
-    std::uint64_t direct, through_host;
-};
-PeerBytes peer_bytes() noexcept;
 
 // Checks the ranges of both sides. Throws INVALID_VALUE.
 void check_ranges(const CopyOp& operation);

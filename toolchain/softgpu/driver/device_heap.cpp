@@ -4,24 +4,14 @@
 
 #include <iterator>
 
-#include "toolchain/softgpu/driver/context.h"
-#include "toolchain/softgpu/driver/driver.h"
-#include "toolchain/softgpu/driver/memory.h"
+#include "toolchain/softgpu/driver/device.h"
 
 namespace hpe::soft {
 
-std::uint64_t DeviceHeap::allocate(Context& context, std::uint64_t bytes) {
-    constexpr std::uint64_t grain = 16;  // the alignment that CUDA promises
+std::uint64_t DeviceHeap::allocate(std::uint64_t bytes, const std::function<Room()>& make) {
     const std::lock_guard lock(mutex_);
     if (!made_) {
-        std::uint64_t size = 0;
-        {
-            const std::lock_guard order(driver().order);
-            size = context.limits[CU_LIMIT_MALLOC_HEAP_SIZE];
-        }
-        size = round_up(size, grain);
-        // Like a module's variable it is nothing that the application could free.
-        const std::uint64_t address = size == 0 ? 0 : allocate_device(context, size, true);
+        const auto [address, size] = make();
         if (address == 0) return 0;
         free_.emplace(address, size);
         made_ = true;

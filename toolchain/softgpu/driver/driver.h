@@ -15,7 +15,7 @@
 #include "toolchain/softgpu/driver/engine.h"
 #include "toolchain/softgpu/driver/handles.h"
 #include "toolchain/softgpu/driver/options.h"
-#include "toolchain/softgpu/driver/texture.h"
+#include "toolchain/softgpu/driver/texture_table.h"
 
 namespace hpe::soft {
 

@@ -12,6 +12,7 @@
 #include "toolchain/softgpu/driver/addresses.h"
 #include "toolchain/softgpu/driver/device.h"
 #include "toolchain/softgpu/driver/shareable.h"
+#include "toolchain/softgpu/driver/small_heap.h"
 
 namespace hpe::soft {
 

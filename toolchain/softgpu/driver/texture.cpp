@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Making texture objects, and what they say of themselves. Whatever would need filtering, or a value that is known to
 // hardware only, is refused here, so that no fetch has to.
-#include "toolchain/softgpu/driver/texture.h"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <mutex>
 #include <optional>
 
 #include "toolchain/softgpu/driver/array.h"
 #include "toolchain/softgpu/driver/context.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/memory.h"
+#include "toolchain/softgpu/driver/texture_table.h"
 
 namespace hpe::soft {
 namespace {
@@ -184,40 +182,6 @@ TextureObject object_of(CUtexObject handle) {
 }
 
 }  // namespace
-
-CUtexObject Textures::add(TextureObject object) {
-    const std::unique_lock lock(mutex_);
-    objects_.emplace(++last_, std::move(object));
-    return last_;
-}
-
-bool Textures::remove(CUtexObject handle) {
-    const std::unique_lock lock(mutex_);
-    return objects_.erase(handle) != 0;
-}
-
-bool Textures::find(CUtexObject handle, TextureObject& out) const {
-    const std::shared_lock lock(mutex_);
-    const auto at = objects_.find(handle);
-    if (at == objects_.end()) return false;
-    out = at->second;
-    return true;
-}
-
-std::shared_ptr<const Texture> Textures::texture_in(const Context& context, CUtexObject handle) const noexcept {
-    const std::shared_lock lock(mutex_);
-    const auto at = objects_.find(handle);
-    return at == objects_.end() || at->second.context != &context ? nullptr : at->second.texture;
-}
-
-void Textures::forget(const Context& context) {
-    const std::unique_lock lock(mutex_);
-    std::erase_if(objects_, [&](const auto& entry) { return entry.second.context == &context; });
-}
-
-std::shared_ptr<const Texture> KernelMemory::texture(std::uint64_t handle) const noexcept {
-    return driver().textures.texture_in(context_, handle);
-}
 
 CUresult api::cuTexObjectCreate(CUtexObject* out, const CUDA_RESOURCE_DESC* resource, const CUDA_TEXTURE_DESC* reading,
                                 const CUDA_RESOURCE_VIEW_DESC* view) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Texture objects: arrays, linear and pitched memory that kernels read by coordinates, without filtering.
+// The texture objects that exist (CUDA Driver API, "Texture Object Management"): what kernels read by coordinates. How
+// they are made: texture.cpp.
 //
 // An object never changes. A handle is a number that is never given twice, so that a stale one is found out.
-// Threads: any. Errors: exceptions of type Error (call.h), where nothing else is said.
+// Threads: any. Errors: false, or nullptr.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// Where small allocations of one context or pool lie, as in NVIDIA's driver: many in one 2 MiB page (observed, not
+// documented).
+//
+// Addresses and sizes in bytes; the pages are their giver's. Threads: any. Errors: 0.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace hpe::soft {
+
+// 512-byte aligned pieces of 2 MiB reservations that stay until they are taken back.
+class SmallHeap {
+public:
+    struct Slab {
+        std::uint64_t address, offset;
+        std::map<std::uint64_t, std::uint64_t> free;  // address -> bytes
+    };
+    // 0: every slab is full; add one.
+    std::uint64_t allocate(std::uint64_t bytes, std::uint64_t& offset, std::uint64_t& slab);
+    void release(std::uint64_t address, std::uint64_t bytes);
+    void add_slab(std::uint64_t address, std::uint64_t offset);
+    std::vector<Slab> take_slabs();
+
+private:
+    std::mutex mutex_;
+    std::map<std::uint64_t, Slab> slabs_;
+    std::vector<std::uint64_t> recent_;  // freed addresses, the last one at the end
+};
+
+}  // namespace hpe::soft
