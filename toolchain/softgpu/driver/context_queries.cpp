@@ -2,6 +2,7 @@
 // What programs ask about a context and set in it: flags, limits, preferences.
 #include <algorithm>
 
+#include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/context.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/stream.h"

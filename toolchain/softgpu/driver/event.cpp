@@ -45,7 +45,7 @@ CUresult api::cuEventRecordWithFlags(CUevent handle, CUstream stream_handle, uns
     if (const auto capture = capture_for_work(*stream)) {
         if (event->shared) fail(not_supported("cuEventRecord of an interprocess event in a stream capture"));
         if (flags & CU_EVENT_RECORD_EXTERNAL) {
-            capture_node(*stream, CU_GRAPH_NODE_TYPE_EVENT_RECORD).event = event;
+            capture->add_record(*stream, event);
         } else {
             event->capture = capture;
             event->captured_at = stream->capture_tail;
@@ -74,7 +74,7 @@ CUresult api::cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned
     const auto capture = capture_for_work(*stream);
     if (flags & CU_EVENT_WAIT_EXTERNAL) {
         require(capture != nullptr, CUDA_ERROR_ILLEGAL_STATE);
-        capture_node(*stream, CU_GRAPH_NODE_TYPE_WAIT_EVENT).event = event;
+        capture->add_wait(*stream, event);
         return CUDA_SUCCESS;
     }
     if (event->capture) {

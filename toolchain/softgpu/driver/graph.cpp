@@ -361,31 +361,4 @@ CUresult api::cuGraphExecDestroy(CUgraphExec handle) {
     return CUDA_SUCCESS;
 }
 
-CUresult api::cuGraphUpload(CUgraphExec handle, CUstream stream) {
-    const auto exec = exec_of(handle);
-    const auto there = stream_of(stream);
-    const std::lock_guard lock(driver().order);
-    exec->upload(*there);
-    return CUDA_SUCCESS;
-}
-
-CUresult api::cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
-    const auto exec = exec_of(handle);
-    const auto stream = stream_of(stream_handle);
-    const std::lock_guard lock(driver().order);
-    if (const auto capture = capture_for_work(*stream)) {
-        if (exec->image->is_unique()) {
-            invalidate(*capture);
-            fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-        }
-        auto child = exec->image->copy();
-        GraphNode& node = capture_node(*stream, CU_GRAPH_NODE_TYPE_GRAPH);
-        node.child = std::move(child);
-        node.child->owned = true;
-        return CUDA_SUCCESS;
-    }
-    exec->launch(*stream);
-    return CUDA_SUCCESS;
-}
-
 }  // namespace hpe::soft

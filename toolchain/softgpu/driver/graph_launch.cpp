@@ -3,9 +3,11 @@
 // evaluated.
 #include <algorithm>
 
+#include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/event.h"
 #include "toolchain/softgpu/driver/graph.h"
+#include "toolchain/softgpu/driver/graph_capture.h"
 #include "toolchain/softgpu/driver/graph_conditional.h"
 #include "toolchain/softgpu/driver/graph_memory.h"
 #include "toolchain/softgpu/driver/launch.h"
@@ -229,6 +231,33 @@ void GraphExec::launch(Stream& stream) {
     finish_memory(stream, finish);
     // So that waiting for those contexts, or ending them, waits for this as well.
     for (Context* context : elsewhere) context->orphans.push_back({finish, false});
+}
+
+CUresult api::cuGraphUpload(CUgraphExec handle, CUstream stream) {
+    const auto exec = exec_of(handle);
+    const auto there = stream_of(stream);
+    const std::lock_guard lock(driver().order);
+    exec->upload(*there);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
+    const auto exec = exec_of(handle);
+    const auto stream = stream_of(stream_handle);
+    const std::lock_guard lock(driver().order);
+    if (const auto capture = capture_for_work(*stream)) {
+        if (exec->image->is_unique()) {
+            invalidate(*capture);
+            fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        }
+        auto child = exec->image->copy();
+        GraphNode& node = capture_node(*stream, CU_GRAPH_NODE_TYPE_GRAPH);
+        node.child = std::move(child);
+        node.child->owned = true;
+        return CUDA_SUCCESS;
+    }
+    exec->launch(*stream);
+    return CUDA_SUCCESS;
 }
 
 }  // namespace hpe::soft

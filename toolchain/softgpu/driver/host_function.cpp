@@ -2,6 +2,7 @@
 // Functions of the application that run in the order of a stream's work.
 #include "toolchain/softgpu/driver/host_function.h"
 
+#include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/context.h"
 #include "toolchain/softgpu/driver/operation.h"
 #include "toolchain/softgpu/driver/stream.h"

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/context.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/memory.h"

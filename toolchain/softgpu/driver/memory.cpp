@@ -4,6 +4,7 @@
 
 #include <sys/mman.h>
 
+#include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/graph_memory.h"
 #include "toolchain/softgpu/driver/ipc.h"

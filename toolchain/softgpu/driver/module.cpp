@@ -10,6 +10,7 @@
 
 #include "toolchain/ptx/parser.h"
 #include "toolchain/ptx/printer.h"
+#include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/memory.h"
 #include "toolchain/softgpu/driver/stream.h"

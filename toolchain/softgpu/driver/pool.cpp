@@ -223,9 +223,7 @@ bool capture_allocation(Stream& stream, const MemoryPool& pool, std::size_t byte
     }
     p.accessDescs = access.data();
     p.accessDescCount = access.size();
-    auto allocation = allocate_in(*capture->graph, stream.capture_tail, stream.context, p);
-    *out = allocation->parameters.dptr;
-    capture_node(stream, CU_GRAPH_NODE_TYPE_MEM_ALLOC).allocation = std::move(allocation);
+    *out = capture->add_allocation(stream, p);
     return true;
 }
 
@@ -233,8 +231,7 @@ bool capture_free(Stream& stream, CUdeviceptr address) {
     const std::lock_guard lock(driver().order);
     const auto capture = capture_for_work(stream);
     if (!capture) return false;
-    auto allocation = freed_in(*capture->graph, address);
-    set_freed(capture_node(stream, CU_GRAPH_NODE_TYPE_MEM_FREE), *capture->graph, std::move(allocation));
+    capture->add_free(stream, address);
     return true;
 }
 

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Streams: ordered queues of work, and how the default streams order themselves with the others.
+// Streams: ordered queues of work, and how the default streams order themselves with the others (CUDA Driver API,
+// "Stream synchronization behavior"). The driver functions: stream_calls.cpp.
+//
+// A stream belongs to the registry of its handles, a default stream to its context or thread; work in flight does not
+// need it any more.
 // Threads: any, but for what the order lock guards. Errors: exceptions of type Error (call.h).
 #pragma once
 
@@ -32,7 +36,7 @@ public:
     const unsigned long long id;
 
     // Guarded by the order lock.
-    TaskRef tail;
+    TaskRef tail;  // what was given to it last
     std::shared_ptr<Capture> capture;
     std::vector<GraphNode*> capture_tail;  // what the next captured node depends on
 };
@@ -62,10 +66,5 @@ private:
 };
 // Takes a stream out of its context; its work goes on.
 void retire(Stream& stream);
-
-// Capture rules (capture.cpp).
-void forbid_while_capturing(const Context& context);  // for synchronising a whole context
-void forbid_capturing(Stream& stream);                // for synchronising or querying a stream
-void forbid_unsafe_call();                            // for calls that stream capture does not allow, like cuMemAlloc
 
 }  // namespace hpe::soft

@@ -10,7 +10,10 @@ namespace hpe::soft {
 
 void submit(Stream& stream, OperationRef operation) {
     const std::lock_guard lock(driver().order);
-    if (capture_operation(stream, operation)) return;
+    if (const auto capture = capture_for_work(stream)) {
+        capture->add(stream, operation);
+        return;
+    }
     append(stream, [&context = stream.context, shared = std::move(operation)] { perform(context, *shared); });
 }
 
