@@ -8,6 +8,7 @@
 #include <iterator>
 #include <utility>
 
+#include "toolchain/softgpu/driver/call.h"
 #include "toolchain/softgpu/driver/device.h"
 
 #ifndef MAP_FIXED_NOREPLACE
@@ -29,6 +30,9 @@ bool map_none_at(std::uint64_t address, std::uint64_t bytes) {
 }
 
 }  // namespace
+
+void Backing::free_in_stream(const Allocation&, Stream&) { fail(CUDA_ERROR_INVALID_VALUE); }
+void Backing::free_now(const Allocation&) { fail(CUDA_ERROR_INVALID_VALUE); }
 
 std::uint64_t Addresses::reserve(std::uint64_t bytes, std::uint64_t align, std::uint64_t hint) {
     const std::lock_guard lock(reserve_mutex_);

@@ -26,6 +26,25 @@ struct MemoryPool;
 
 enum class Kind { Device, Pinned, Registered, Managed, Pool, Virtual, Graph };
 
+class Stream;
+struct Allocation;
+
+// What is behind an allocation of which the rooms above know more. Lives as long as the last record of the allocation.
+class Backing {
+public:
+    Backing() = default;
+    virtual ~Backing() = default;
+    Backing(const Backing&) = delete;
+    Backing& operator=(const Backing&) = delete;
+    // Is there memory at the addresses for now?
+    virtual bool present() const { return true; }
+    // The allocation has left the table, other than through the functions below.
+    virtual void end(const Allocation&) {}
+    // The application frees it in the order of a stream, or at once. With the order lock held. Throw INVALID_VALUE.
+    virtual void free_in_stream(const Allocation& allocation, Stream& stream);
+    virtual void free_now(const Allocation& allocation);
+};
+
 struct Allocation {
     std::uint64_t address = 0, size = 0;
     Kind kind = Kind::Device;
@@ -44,7 +63,7 @@ struct Allocation {
     bool sync_memops = false;
     bool shareable = false;  // Pool, Virtual: may be given to other processes as a file
     std::shared_ptr<MemoryPool> pool;
-    std::shared_ptr<void> backing;                                               // Virtual, Graph: what is behind it
+    std::shared_ptr<Backing> backing;                                            // Virtual, Graph, imported
     int managed_location = -2, managed_read_mostly = 0, prefetch_location = -2;  // what was advised; -2: never
     std::set<int> accessed_by;
 

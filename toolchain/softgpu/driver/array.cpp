@@ -154,8 +154,8 @@ CUresult api::cuArrayDestroy(CUarray handle) {
     forbid_unsafe_call();
     const auto array = array_of(handle);
     // Work that uses the array may be in flight in its own context, and in this one through peer access.
-    array->context->synchronize();
-    if (array->context != &context) context.synchronize();
+    synchronize(*array->context);
+    if (array->context != &context) synchronize(context);
     require(driver().arrays.remove(handle) != nullptr, CUDA_ERROR_INVALID_HANDLE);
     if (const auto memory = driver().addresses.remove(array->address)) end_allocation(*memory);
     return CUDA_SUCCESS;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Contexts, primary and created, and which one is current in a thread.
+// Contexts, primary and created, and which one is current in a thread (CUDA Driver API, "Context Management" and
+// "Primary Context Management"). How they come and go: context_calls.cpp.
+//
 // Threads: any, but for what a lock is named for; ThreadState is its thread's. Errors: exceptions of type Error
 // (call.h).
 #pragma once
@@ -42,13 +44,12 @@ public:
     void enable_peer(Context& other);
     void disable_peer(Context& other);
 
-    void revive();
-    void destroy();  // waits for the work in flight, then frees everything
+    // A life begins, with this legacy default stream.
+    void begin(std::shared_ptr<Stream> legacy_stream);
+    void end();  // dead from now on, and the work in flight should come to its end
+    // Access to this context ends with it: one that lives again at this address must be enabled again.
+    void forget_peers();
     bool ending() const { return ending_.load(std::memory_order_acquire); }
-
-    // All that must be done before the whole context is idle. With the order lock held.
-    std::vector<TaskRef> all_tails() const;
-    void synchronize();  // throws the sticky error
 
     const bool primary;
     unsigned flags = 0, api_version = 13000;
@@ -83,10 +84,10 @@ struct ThreadState {
     std::vector<Context*> stack;
     std::map<unsigned long long, std::shared_ptr<Stream>> streams;  // per-thread default stream, by context id
     CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    ~ThreadState();
 };
 ThreadState& thread_state();
-void make_thread_key();  // by cuInit
+// By cuInit: what is to be done for a thread that ends while the driver is in use.
+void make_thread_key(void (*at_end)(ThreadState& state));
 
 Context& current();  // throws INVALID_CONTEXT, CONTEXT_IS_DESTROYED, or the sticky error
 Context* current_or_null();

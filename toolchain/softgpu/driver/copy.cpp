@@ -14,6 +14,7 @@
 #include "toolchain/softgpu/driver/counts.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/memory.h"
+#include "toolchain/softgpu/driver/pool.h"
 #include "toolchain/softgpu/driver/stream.h"
 #include "toolchain/softgpu/driver/submit.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Everything the driver knows, in one place that cuInit makes and nobody ever destroys: work may be in flight, and
-// calls may come, until the very end of the process.
+// calls may come, until the very end of the process. Of what stands above this file it knows the names alone.
 //
-// Threads: any; each member has a lock of its own, `order` stands above them.
+// Threads: any; each member has a lock of its own, `order` stands above them. Errors: exceptions of type Error (call.h).
 #pragma once
 
 #include <memory>
@@ -56,6 +56,7 @@ struct Driver {
     std::mutex order;
 };
 
+void set_driver(std::unique_ptr<Driver> made);  // by cuInit
 // Only after cuInit.
 Driver& driver();
 inline const Capability& capability() { return *driver().options.capability; }
@@ -63,7 +64,5 @@ inline const Capability& capability() { return *driver().options.capability; }
 bool is_device(int ordinal);
 // By ordinal; throws CUDA_ERROR_INVALID_DEVICE.
 Device& device_at(CUdevice ordinal);
-
-bool pool_reaches(const Allocation& allocation, int device);
 
 }  // namespace hpe::soft

@@ -4,7 +4,7 @@
 
 #include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/driver.h"
-#include "toolchain/softgpu/driver/ipc.h"
+#include "toolchain/softgpu/driver/shared_event.h"
 #include "toolchain/softgpu/driver/stream.h"
 
 namespace hpe::soft {

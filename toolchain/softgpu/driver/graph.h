@@ -24,7 +24,7 @@ class ConditionalValues;
 struct ConditionalHandle;
 struct ConditionalNode;
 struct GraphAllocation;
-struct GraphBlock;
+class GraphBlock;
 struct Step;
 
 struct GraphNode {

@@ -236,38 +236,33 @@ std::shared_ptr<GraphAllocation> freed_in(const Graph& graph, std::uint64_t addr
     return found;
 }
 
-void free_in_stream(Stream& stream, const Allocation& allocation) {
-    const auto block = block_of(allocation);
-    require(block->allocated);
-    block->allocated = false;
-    GraphChunk chunk = block->release_chunk();
-    auto task = append(stream, [&context = stream.context, block] {
+void GraphBlock::free_in_stream(const Allocation& allocation, Stream& stream) {
+    require(allocated);
+    allocated = false;
+    GraphChunk freed = release_chunk();
+    auto task = append(stream, [&context = stream.context, block = block_of(allocation)] {
         perform(context, *make_operation(GraphMemoryOp{block, false, 0}));
         forget_if_unused(*block);
     });
-    chunk.after = std::move(task);
-    chunk.stream = stream.id;
-    graph_memory(block->device).give_back(std::move(chunk));
+    freed.after = std::move(task);
+    freed.stream = stream.id;
+    graph_memory(device).give_back(std::move(freed));
 }
 
-void free_now(const Allocation& allocation) {
-    const auto block = block_of(allocation);
-    require(block->allocated);
-    block->allocated = false;
-    GraphChunk chunk = block->release_chunk();
-    require(run(*allocation.context, GraphMemoryOp{block, false, 0}) == CUDA_SUCCESS);
-    chunk.after = nullptr;
-    graph_memory(block->device).give_back(std::move(chunk));
-    forget_if_unused(*block);
+void GraphBlock::free_now(const Allocation& allocation) {
+    require(allocated);
+    allocated = false;
+    GraphChunk freed = release_chunk();
+    require(run(*allocation.context, GraphMemoryOp{block_of(allocation), false, 0}) == CUDA_SUCCESS);
+    freed.after = nullptr;
+    graph_memory(device).give_back(std::move(freed));
+    forget_if_unused(*this);
 }
 
-bool has_graph_memory(const Allocation& allocation) { return block_of(allocation)->allocated; }
-
-void end_graph_memory(Allocation& allocation) {
-    const auto block = block_of(allocation);
+void GraphBlock::end(const Allocation&) {
     const std::lock_guard lock(driver().order);
-    block->allocated = false;
-    if (block->chunk.bytes > 0) graph_memory(block->device).give_back(block->release_chunk());
+    allocated = false;
+    if (chunk.bytes > 0) graph_memory(device).give_back(release_chunk());
 }
 
 CUresult run(Context&, const GraphMemoryOp& op) {

@@ -53,11 +53,14 @@ GraphMemory& graph_memory(Device& device);
 
 // A range of addresses, and the memory that is behind it for now. In the address table from its making on, so that
 // copies and sets may name it before the graph runs.
-struct GraphBlock {
+class GraphBlock final : public Backing {
+public:
     GraphBlock(Device& owner, std::uint64_t bytes);
-    ~GraphBlock();
-    GraphBlock(const GraphBlock&) = delete;
-    GraphBlock& operator=(const GraphBlock&) = delete;
+    ~GraphBlock() override;
+    bool present() const override { return allocated; }  // for work outside of graphs
+    void end(const Allocation& allocation) override;     // its context has ended
+    void free_in_stream(const Allocation& allocation, Stream& stream) override;
+    void free_now(const Allocation& allocation) override;
     // Returns the memory: with the order lock held, or nothing else using the block.
     GraphChunk release_chunk();
 
@@ -95,12 +98,5 @@ std::shared_ptr<GraphAllocation> allocate_in(const Graph& graph, std::span<Graph
 std::shared_ptr<GraphAllocation> freed_in(const Graph& graph, std::uint64_t address);
 // Makes the node, new in the graph, free the allocation.
 void set_freed(GraphNode& node, const Graph& graph, std::shared_ptr<GraphAllocation> allocation);
-// Ends an allocation from outside, in the order of a stream or at once. With the order lock held.
-void free_in_stream(Stream& stream, const Allocation& allocation);
-void free_now(const Allocation& allocation);
-// Is there memory behind the addresses for work outside of graphs?
-bool has_graph_memory(const Allocation& allocation);
-// The context of an allocation has ended, and it is no longer in the table.
-void end_graph_memory(Allocation& allocation);
 
 }  // namespace hpe::soft

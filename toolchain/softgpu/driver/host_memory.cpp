@@ -81,8 +81,8 @@ AllocationRef host_allocation(const void* p) {
 
 // Work that uses the memory may be in flight, in any context: host memory is everybody's.
 void end(const Allocation& allocation, Context& context) {
-    allocation.context->synchronize();
-    if (allocation.context != &context) context.synchronize();
+    synchronize(*allocation.context);
+    if (allocation.context != &context) synchronize(context);
     const auto removed = driver().addresses.remove(allocation.address);
     require(removed != nullptr);
     end_allocation(*removed);

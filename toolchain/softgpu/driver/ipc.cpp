@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Interprocess handles of memory and events. A handle names an open file of the process that exported it; another
 // process of the same user opens that file through /proc and maps the same bytes.
-#include "toolchain/softgpu/driver/ipc.h"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -10,10 +8,11 @@
 
 #include <cstdio>
 #include <cstring>
-#include <thread>
 
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/event.h"
+#include "toolchain/softgpu/driver/memory.h"
+#include "toolchain/softgpu/driver/shared_event.h"
 #include "toolchain/softgpu/driver/stream.h"
 
 namespace hpe::soft {
@@ -83,15 +82,16 @@ int open_file_of(const Handle& handle) {
 }
 
 // An opened allocation of another process, mapped.
-struct Import {
+struct Import final : Backing {
     Handle handle;
     unsigned long long context = 0;
     unsigned opened = 1;
     void* view = nullptr;
     std::size_t view_size = 0;
-    ~Import() {
+    ~Import() override {
         if (view != nullptr) munmap(view, view_size);
     }
+    void end(const Allocation& a) override { driver().addresses.unreserve(a.reservation, a.reserved); }
 };
 
 std::mutex& import_mutex() {
@@ -100,48 +100,6 @@ std::mutex& import_mutex() {
 }
 
 }  // namespace
-
-void SharedMark::reach(std::uint64_t record) {
-    std::uint64_t before = done.load();
-    while (before < record && !done.compare_exchange_weak(before, record, std::memory_order_acq_rel)) {
-    }
-}
-
-void SharedMark::wait(std::uint64_t record, const Context& context) const {
-    std::chrono::microseconds pause{10};
-    while (!reached(record) && !context.ending()) {
-        std::this_thread::sleep_for(pause);
-        pause = std::min<std::chrono::microseconds>(pause * 2, std::chrono::milliseconds{1});
-    }
-}
-
-std::shared_ptr<SharedEvent> SharedEvent::make(int file) {
-    if (file < 0) {
-        file = memfd_create("soft-device-event", MFD_CLOEXEC);
-        if (file >= 0 && ftruncate(file, host_page) != 0) {
-            close(file);
-            file = -1;
-        }
-        require(file >= 0, CUDA_ERROR_OUT_OF_MEMORY);
-    }
-    void* const page = mmap(nullptr, host_page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (page == MAP_FAILED) {
-        close(file);
-        fail(CUDA_ERROR_OUT_OF_MEMORY);
-    }
-    madvise(page, host_page, MADV_DONTFORK);
-    return std::shared_ptr<SharedEvent>(new SharedEvent(file, static_cast<SharedMark*>(page)));
-}
-
-SharedEvent::~SharedEvent() {
-    munmap(mark_, host_page);
-    close(file_);
-}
-
-void end_import(Allocation& a) {
-    driver().addresses.unreserve(a.reservation, a.reserved);
-    a.backing.reset();
-}
 
 CUresult api::cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr pointer) {
     require(out != nullptr);
@@ -221,11 +179,11 @@ CUresult api::cuIpcCloseMemHandle(CUdeviceptr pointer) {
             return CUDA_SUCCESS;
         }
     }
-    context.synchronize();
+    synchronize(context);
     const std::lock_guard lock(import_mutex());
     const auto removed = driver().addresses.remove(pointer);
     require(removed != nullptr && removed->imported);
-    end_import(*removed);
+    end_allocation(*removed);
     return CUDA_SUCCESS;
 }
 

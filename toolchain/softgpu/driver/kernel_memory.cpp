@@ -8,6 +8,7 @@
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/graph_conditional.h"
 #include "toolchain/softgpu/driver/memory.h"
+#include "toolchain/softgpu/driver/pool.h"
 
 namespace hpe::soft {
 

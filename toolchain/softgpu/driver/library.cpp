@@ -120,7 +120,7 @@ CUresult api::cuLibraryUnload(CUlibrary handle) {
         if (!module) continue;  // its variables found no place
         if (module->context.alive()) {
             try {
-                module->context.synchronize();
+                synchronize(module->context);
             } catch (const Error&) {
                 // A broken context keeps its error; the library goes all the same.
             }

@@ -6,16 +6,12 @@
 
 #include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/driver.h"
-#include "toolchain/softgpu/driver/graph_memory.h"
-#include "toolchain/softgpu/driver/ipc.h"
+#include "toolchain/softgpu/driver/pending_frees.h"
 #include "toolchain/softgpu/driver/pool.h"
 #include "toolchain/softgpu/driver/stream.h"
 
 namespace hpe::soft {
 namespace {
-
-// From this size on an allocation owns its reservation, as on hardware.
-constexpr std::uint64_t large = 1ull << 20;
 
 SmallHeap& heap_of(Context& context, const Allocation& a) {
     return a.module_variable ? context.variables : context.heap;
@@ -58,7 +54,7 @@ std::uint64_t allocate_device(Context& context, std::uint64_t bytes, bool module
     a->module_variable = module_variable;
     a->context = &context;
     a->device = &context.device();
-    if (!(bytes < large ? allocate_small(context, *a) : allocate_large(context, *a))) return 0;
+    if (!(bytes < large_allocation ? allocate_small(context, *a) : allocate_large(context, *a))) return 0;
     a->bytes = context.device().memory.view(a->offset);
     const std::uint64_t address = a->address;
     driver().addresses.add(std::move(a));
@@ -70,7 +66,8 @@ void end_allocation(Allocation& a) {
         case Kind::Pool: a.pool->release(a); break;
         case Kind::Device:
             if (a.imported) {
-                end_import(a);
+                a.backing->end(a);
+                a.backing.reset();
             } else if (a.reserved) {
                 driver().addresses.unreserve(a.address, a.reserved);
                 a.device->memory.release(a.offset, a.reserved);
@@ -80,7 +77,7 @@ void end_allocation(Allocation& a) {
             break;
         case Kind::Pinned:
         case Kind::Managed: munmap(a.bytes, a.reserved); break;
-        case Kind::Graph: end_graph_memory(a); break;
+        case Kind::Graph: a.backing->end(a); break;
         case Kind::Registered:
         case Kind::Virtual: break;
     }
@@ -128,7 +125,7 @@ Place place_of(std::uint64_t address, std::uint64_t bytes) {
 namespace {
 
 bool accessible(const Allocation& a, bool for_writing) {
-    if (a.kind == Kind::Graph) return has_graph_memory(a);
+    if (a.kind == Kind::Graph) return a.backing->present();
     return a.kind != Kind::Virtual || !a.access.empty() || (!for_writing && !a.access_read.empty());
 }
 
@@ -206,11 +203,11 @@ CUresult api::cuMemFree_v2(CUdeviceptr dptr) {
             allocation->kind == Kind::Graph);
     require(!free_is_pending(*allocation));
     // Work that uses the memory may be in flight in its own context, and in this one through peer access.
-    allocation->context->synchronize();
-    if (allocation->context != &context) context.synchronize();
+    synchronize(*allocation->context);
+    if (allocation->context != &context) synchronize(context);
     if (allocation->kind == Kind::Graph) {
         const std::lock_guard lock(driver().order);
-        free_now(*allocation);
+        allocation->backing->free_now(*allocation);
         return CUDA_SUCCESS;
     }
     const auto removed = driver().addresses.remove(dptr);

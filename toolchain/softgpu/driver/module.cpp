@@ -308,7 +308,7 @@ CUresult api::cuModuleUnload(CUmodule handle) {
     const auto module = module_of(handle);
     require(module->library == nullptr, CUDA_ERROR_NOT_PERMITTED);
     forbid_unsafe_call();
-    module->context.synchronize();
+    synchronize(module->context);
     driver().modules.remove(handle);
     return CUDA_SUCCESS;
 }

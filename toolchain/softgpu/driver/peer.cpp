@@ -2,6 +2,7 @@
 // Access of one device to another's memory. HPE_SOFT_PEER=0 makes devices that cannot, 2 some on a bus without atomics.
 #include "toolchain/softgpu/driver/context.h"
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/stream.h"
 
 namespace hpe::soft {
 
@@ -41,7 +42,7 @@ CUresult api::cuCtxDisablePeerAccess(CUcontext peerContext) {
     Context& context = current();
     Context& peer = context_of(peerContext);
     // Kernels in flight may still use what they were allowed to when they were launched.
-    context.synchronize();
+    synchronize(context);
     context.disable_peer(peer);
     return CUDA_SUCCESS;
 }

@@ -4,6 +4,7 @@
 
 #include "toolchain/softgpu/driver/context.h"
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/pool.h"
 #include "toolchain/softgpu/driver/virtual_memory.h"
 
 namespace hpe::soft {

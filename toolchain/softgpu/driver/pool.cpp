@@ -1,35 +1,15 @@
 // SPDX-License-Identifier: MIT
-// Stream-ordered allocation and the pools behind it.
-//
-// An address is handed out when the call is made, and its memory is taken back when the stream reaches the free. So
-// memory is never used twice before its first use is over, whatever the streams do.
+// Memory pools and their driver functions.
 #include "toolchain/softgpu/driver/pool.h"
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_set>
 
-#include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/driver.h"
-#include "toolchain/softgpu/driver/graph_memory.h"
-#include "toolchain/softgpu/driver/memory.h"
-#include "toolchain/softgpu/driver/operation.h"
-#include "toolchain/softgpu/driver/stream.h"
-#include "toolchain/softgpu/driver/submit.h"
 
 namespace hpe::soft {
 namespace {
 
-constexpr std::uint64_t large = 1ull << 20;
-
-struct PendingFrees {
-    std::mutex mutex;
-    std::unordered_set<std::uint64_t> ids;
-};
-PendingFrees& pending() {
-    static auto* frees = new PendingFrees;
-    return *frees;
-}
 std::mutex& pools_mutex() {  // guards which pools a device has
     static auto* mutex = new std::mutex;
     return *mutex;
@@ -109,7 +89,7 @@ std::uint64_t MemoryPool::allocate(const std::shared_ptr<MemoryPool>& self, Cont
     a->pool = self;
     a->shareable = shareable;
     const std::lock_guard lock(mutex);
-    if (!(bytes < large ? allocate_small(*a) : allocate_large(*a))) return 0;
+    if (!(bytes < large_allocation ? allocate_small(*a) : allocate_large(*a))) return 0;
     a->bytes = device.memory.view(a->offset);
     used += bytes;
     used_high = std::max(used_high, used);
@@ -159,27 +139,16 @@ std::shared_ptr<MemoryPool> default_pool(Device& device) {
     return device.default_pool;
 }
 
+std::shared_ptr<MemoryPool> current_pool(Device& device) {
+    {
+        const std::lock_guard lock(pools_mutex());
+        if (device.pool) return device.pool;
+    }
+    return default_pool(device);
+}
+
 bool pool_reaches(const Allocation& allocation, int device) {
     return allocation.pool && allocation.pool->reaches(device);
-}
-
-bool free_is_pending(const Allocation& allocation) {
-    const std::lock_guard lock(pending().mutex);
-    return pending().ids.contains(allocation.id);
-}
-
-// Stream-ordered free.
-struct FreeOp {
-    std::uint64_t address = 0;
-    std::uint64_t id = 0;  // of the allocation
-};
-CUresult run(Context&, const FreeOp& operation) {
-    const AllocationRef there = driver().addresses.find(operation.address);
-    if (there && there->address == operation.address && there->id == operation.id)
-        if (const auto removed = driver().addresses.remove(operation.address)) end_allocation(*removed);
-    const std::lock_guard lock(pending().mutex);
-    pending().ids.erase(operation.id);
-    return CUDA_SUCCESS;
 }
 
 std::shared_ptr<MemoryPool> pool_of(CUmemoryPool handle) {
@@ -196,72 +165,6 @@ std::shared_ptr<MemoryPool> own_pool_of(CUmemoryPool handle) {
     auto pool = pool_of(handle);
     require(!pool->file);
     return pool;
-}
-
-std::shared_ptr<MemoryPool> current_pool(Device& device) {
-    {
-        const std::lock_guard lock(pools_mutex());
-        if (device.pool) return device.pool;
-    }
-    return default_pool(device);
-}
-
-// An allocation in a stream that is being captured is one of the graph's. False: the stream is not.
-bool capture_allocation(Stream& stream, const MemoryPool& pool, std::size_t bytes, CUdeviceptr* out) {
-    const std::lock_guard lock(driver().order);
-    const auto capture = capture_for_work(stream);
-    if (!capture) return false;
-    CUDA_MEM_ALLOC_NODE_PARAMS p{};
-    p.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    p.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, pool.device.ordinal};
-    p.bytesize = bytes;
-    std::vector<CUmemAccessDesc> access;
-    {
-        const std::lock_guard pool_lock(pool.mutex);
-        for (const int peer : pool.peers)
-            access.push_back({{CU_MEM_LOCATION_TYPE_DEVICE, peer}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
-    }
-    p.accessDescs = access.data();
-    p.accessDescCount = access.size();
-    *out = capture->add_allocation(stream, p);
-    return true;
-}
-
-bool capture_free(Stream& stream, CUdeviceptr address) {
-    const std::lock_guard lock(driver().order);
-    const auto capture = capture_for_work(stream);
-    if (!capture) return false;
-    capture->add_free(stream, address);
-    return true;
-}
-
-CUresult allocate(CUdeviceptr* out, std::size_t bytes, MemoryPool* wanted, CUstream handle) {
-    require(out != nullptr);
-    const auto stream = stream_of(handle);
-    const auto pool = wanted ? pool_of(wanted->handle()) : current_pool(stream->context.device());
-    if (bytes == 0) {
-        *out = 0;
-        return CUDA_SUCCESS;
-    }
-    if (capture_allocation(*stream, *pool, bytes, out)) return CUDA_SUCCESS;
-    require(!pool->file);  // a pool of another process
-    require(pool->device.memory.open(), CUDA_ERROR_OUT_OF_MEMORY);
-    std::uint64_t address = pool->allocate(pool, stream->context, bytes);
-    if (!address) {
-        // Frees that are on their way may be enough.
-        bool some = false;
-        {
-            const std::lock_guard lock(pending().mutex);
-            some = !pending().ids.empty();
-        }
-        if (some) {
-            stream->context.synchronize();
-            address = pool->allocate(pool, stream->context, bytes);
-        }
-    }
-    require(address != 0, CUDA_ERROR_OUT_OF_MEMORY);
-    *out = address;
-    return CUDA_SUCCESS;
 }
 
 // Pools of host memory do not exist here; CUDA calls that unsupported.
@@ -282,35 +185,6 @@ void set_pool(Device& device, CUmemoryPool handle) {
 }
 
 }  // namespace
-
-CUresult api::cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
-    return allocate(dptr, bytesize, nullptr, hStream);
-}
-
-CUresult api::cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream) {
-    return allocate(dptr, bytesize, pool_of(pool).get(), hStream);
-}
-
-CUresult api::cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
-    const auto stream = stream_of(hStream);
-    if (dptr == 0) return CUDA_SUCCESS;
-    if (capture_free(*stream, dptr)) return CUDA_SUCCESS;
-    const AllocationRef a = driver().addresses.find(dptr);
-    if (a && a->address == dptr && a->kind == Kind::Graph) {
-        const std::lock_guard lock(driver().order);
-        free_in_stream(*stream, *a);
-        return CUDA_SUCCESS;
-    }
-    require(a && a->address == dptr && !a->module_variable);
-    require(a->kind != Kind::Managed, CUDA_ERROR_NOT_SUPPORTED);
-    require(a->kind == Kind::Pool || a->kind == Kind::Device);
-    {
-        const std::lock_guard lock(pending().mutex);
-        require(pending().ids.insert(a->id).second);
-    }
-    submit(*stream, FreeOp{dptr, a->id});
-    return CUDA_SUCCESS;
-}
 
 CUresult api::cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice dev) {
     require(pool != nullptr);

@@ -58,8 +58,10 @@ private:
 std::shared_ptr<MemoryPool> pool_of(CUmemoryPool handle);
 // The pool that a device starts with.
 std::shared_ptr<MemoryPool> default_pool(Device& device);
+// The one that the application has set, or that.
+std::shared_ptr<MemoryPool> current_pool(Device& device);
 
-// Between cuMemFreeAsync and the moment that the stream gets there, the memory belongs to nobody.
-bool free_is_pending(const Allocation& allocation);
+// May that device use the memory of a pool's allocation?
+bool pool_reaches(const Allocation& allocation, int device);
 
 }  // namespace hpe::soft

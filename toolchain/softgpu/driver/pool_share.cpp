@@ -6,6 +6,7 @@
 
 #include "toolchain/softgpu/driver/context.h"
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/pending_frees.h"
 #include "toolchain/softgpu/driver/pool.h"
 
 namespace hpe::soft {

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "toolchain/softgpu/driver/abi.h"
+#include "toolchain/softgpu/driver/addresses.h"
 
 namespace hpe::soft {
 
@@ -29,13 +30,11 @@ void label_file(int file, ShareableLabel label);
 ShareableLabel label_of(int file, ShareableLabel::Kind kind);
 
 // A part of a file in this process.
-class FileView {
+class FileView final : public Backing {
 public:
     // The offset may be any. Throws OUT_OF_MEMORY.
     FileView(int file, std::uint64_t offset, std::uint64_t bytes);
-    ~FileView();
-    FileView(const FileView&) = delete;
-    FileView& operator=(const FileView&) = delete;
+    ~FileView() override;
     std::byte* bytes() const { return bytes_; }
 
 private:

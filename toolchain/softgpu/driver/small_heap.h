@@ -12,6 +12,9 @@
 
 namespace hpe::soft {
 
+// From this size on an allocation owns its reservation, as on hardware.
+constexpr std::uint64_t large_allocation = 1ull << 20;
+
 // 512-byte aligned pieces of 2 MiB reservations that stay until they are taken back.
 class SmallHeap {
 public:

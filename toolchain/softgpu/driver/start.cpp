@@ -3,15 +3,17 @@
 #include <pthread.h>
 
 #include <memory>
+#include <utility>
 
+#include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/context.h"
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/stream.h"
 #include "toolchain/softgpu/exec/exec.h"
 
 namespace hpe::soft {
 namespace {
 
-Driver* the_driver = nullptr;  // published by set_life(Ready), never freed
 pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 // The child has neither the device's threads nor its memory, and every lock may be held by a thread it does not have.
@@ -23,16 +25,15 @@ void in_child() {
     start_mutex = PTHREAD_MUTEX_INITIALIZER;
 }
 
-}  // namespace
-
-Driver& driver() { return *the_driver; }
-
-bool is_device(int ordinal) { return ordinal >= 0 && static_cast<std::size_t>(ordinal) < driver().devices.size(); }
-
-Device& device_at(CUdevice ordinal) {
-    require(is_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
-    return *driver().devices[static_cast<std::size_t>(ordinal)];
+// Its per-thread default streams are nobody's from now on.
+void end_thread(ThreadState& state) {
+    for (auto& [id, stream] : state.streams) {
+        leave_capture(*stream);
+        retire(*stream);
+    }
 }
+
+}  // namespace
 
 CUresult api::cuInit(unsigned flags) {
     require(flags == 0);
@@ -48,9 +49,9 @@ CUresult api::cuInit(unsigned flags) {
         made->devices.push_back(std::make_unique<Device>(static_cast<int>(i), made->options));
     set_worker_threads(made->options.threads);
     if (made->options.races) check_races([](const char* line) { complain("%s", line); });
-    make_thread_key();
+    make_thread_key(end_thread);
     require(pthread_atfork(nullptr, nullptr, in_child) == 0, CUDA_ERROR_OUT_OF_MEMORY);
-    the_driver = made.release();
+    set_driver(std::move(made));
     set_life(Life::Ready);
     return CUDA_SUCCESS;
 }

@@ -69,6 +69,16 @@ TaskRef append(Stream& stream, std::function<void()> work, std::span<const TaskR
     return task;
 }
 
+std::vector<TaskRef> all_tails(const Context& context) {
+    std::erase_if(context.orphans, [](const Context::Orphan& orphan) { return orphan.task->done(); });
+    std::vector<TaskRef> tails;
+    for (const Context::Orphan& orphan : context.orphans) tails.push_back(orphan.task);
+    if (context.legacy && context.legacy->tail) tails.push_back(context.legacy->tail);
+    for (const Stream* stream : context.streams)
+        if (stream->tail) tails.push_back(stream->tail);
+    return tails;
+}
+
 void synchronize(Stream& stream) {
     std::vector<TaskRef> before;
     {
@@ -77,6 +87,16 @@ void synchronize(Stream& stream) {
     }
     driver().engine.wait(before);
     stream.context.check();
+}
+
+void synchronize(Context& context) {
+    std::vector<TaskRef> tails;
+    {
+        const std::lock_guard lock(driver().order);
+        tails = all_tails(context);
+    }
+    driver().engine.wait(tails);
+    require(context.sticky() == CUDA_SUCCESS, context.sticky());
 }
 
 Turn::Turn(Stream& stream) : stream_(stream) {

@@ -48,8 +48,11 @@ std::shared_ptr<Stream> stream_of(CUstream handle);
 TaskRef append(Stream& stream, std::function<void()> work, std::span<const TaskRef> also_after = {});
 // What must be done before work that is appended now would start. With the order lock held.
 std::vector<TaskRef> predecessors(const Stream& stream);
-// Waits for all that is in the stream; throws the context's sticky error.
+// All that must be done before the whole context is idle. With the order lock held.
+std::vector<TaskRef> all_tails(const Context& context);
+// Waits for all that is in the stream, or in the context; throws the context's sticky error.
 void synchronize(Stream& stream);
+void synchronize(Context& context);
 // A place in the stream that the calling thread holds: what is appended later waits until it ends.
 class Turn {
 public:

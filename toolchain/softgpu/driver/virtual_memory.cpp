@@ -16,7 +16,7 @@ namespace hpe::soft {
 
 // Lives as long as a handle or a mapping of it does. Memory that other processes may be given is a file of its own; the
 // process that made it has it counted among what its device holds.
-struct PhysicalMemory {
+struct PhysicalMemory final : Backing {
     PhysicalMemory(Device& owner, std::uint64_t wanted, bool shareable) : device(owner), size(wanted), counted(true) {
         require(device.memory.open() && device.memory.allocate(size, offset), CUDA_ERROR_OUT_OF_MEMORY);
         bytes = device.memory.view(offset);
@@ -39,11 +39,9 @@ struct PhysicalMemory {
         view = std::make_unique<FileView>(file->number(), 0, size);
         bytes = view->bytes();
     }
-    ~PhysicalMemory() {
+    ~PhysicalMemory() override {
         if (counted) device.memory.release(offset, size);
     }
-    PhysicalMemory(const PhysicalMemory&) = delete;
-    PhysicalMemory& operator=(const PhysicalMemory&) = delete;
 
     Device& device;
     const std::uint64_t size;

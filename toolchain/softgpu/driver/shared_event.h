@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What several processes on one soft device share: allocations and events, by handles that any of them may open.
+// Events that several processes on one soft device share (CUDA Driver API, "Event Management", CU_EVENT_INTERPROCESS).
+// How they are handed over: ipc.cpp.
+//
+// Owned by the events of all processes that opened it. Threads: any, of any of the processes. Errors: exceptions of type
+// Error (call.h).
 #pragma once
 
 #include <atomic>
@@ -9,7 +13,6 @@
 namespace hpe::soft {
 
 class Context;
-struct Allocation;
 
 // How far an interprocess event has come, in memory that all its processes map.
 struct SharedMark {
@@ -37,8 +40,5 @@ private:
     const int file_;
     SharedMark* const mark_;
 };
-
-// An opened allocation leaves the table, when it is closed or its context ends.
-void end_import(Allocation& allocation);
 
 }  // namespace hpe::soft
