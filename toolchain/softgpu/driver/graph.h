@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Graphs: nodes and their order, made by hand or by stream capture, and what an instantiated graph runs.
+// Graphs: nodes and their order, made by hand or by stream capture (CUDA Driver API, "Graph Management"). What an
+// instantiated graph runs: graph_exec.h.
 //
 // Like CUDA's, a graph is not for use by several threads at once; only what launches read is guarded by the order lock.
 //
@@ -19,13 +20,19 @@ namespace hpe::soft {
 
 class Event;
 class Graph;
-class Stream;
-class ConditionalValues;
+class GraphExec;
 struct ConditionalHandle;
-struct ConditionalNode;
 struct GraphAllocation;
-class GraphBlock;
-struct Step;
+
+// What a conditional node stands for.
+struct ConditionalNode {
+    std::shared_ptr<const ConditionalHandle> handle;
+    CUgraphConditionalNodeType type = CU_GRAPH_COND_TYPE_IF;
+    std::vector<std::shared_ptr<Graph>> bodies;
+    std::vector<CUgraph> told;  // the bodies, as the application's array
+
+    std::shared_ptr<ConditionalNode> clone(bool is_public) const;
+};
 
 struct GraphNode {
     CUgraphNode handle() const { return reinterpret_cast<CUgraphNode>(const_cast<GraphNode*>(this)); }
@@ -37,7 +44,7 @@ struct GraphNode {
     std::shared_ptr<Graph> child;
     std::shared_ptr<Event> event;
     std::shared_ptr<GraphAllocation> allocation;   // of nodes that allocate or free
-    std::shared_ptr<ConditionalNode> conditional;  // graph_conditional.h
+    std::shared_ptr<ConditionalNode> conditional;
     bool enabled = true;                           // in an instantiated graph
     std::vector<GraphNode*> before, after;
     std::shared_ptr<GraphNode> origin;  // in a clone: the node it was made from
@@ -48,8 +55,6 @@ struct GraphNode {
     std::map<CUlaunchAttributeID, CUlaunchAttributeValue> attributes;
     std::vector<void*> parameter_pointers;
 };
-
-class GraphExec;
 
 // Why a graph is not instantiated.
 struct GraphError : Error {
@@ -89,55 +94,6 @@ private:
     bool is_public_;
 };
 
-// An instantiated graph: an image of the graph as it was, and the order in which to give its nodes to the engine.
-class GraphExec {
-public:
-    // Throws INVALID_VALUE for circles.
-    GraphExec(const Graph& graph, unsigned long long instantiate_flags);
-    CUgraphExec handle() const { return reinterpret_cast<CUgraphExec>(const_cast<GraphExec*>(this)); }
-
-    // The image of a node of the graph that was instantiated, children's nodes included. Throws INVALID_VALUE.
-    GraphNode& image_of(CUgraphNode node) const;
-    // With the order lock held. Throws INVALID_VALUE and OUT_OF_MEMORY for memory that it cannot allocate or free, and
-    // has done nothing then.
-    void launch(Stream& stream);
-    // So that a launch finds the memory ready. With the order lock held. Throws OUT_OF_MEMORY.
-    void upload(Stream& stream);
-    // Which memory its nodes allocate and free, asked of them anew. With the order lock held.
-    void collect_memory();
-    // An updated node's handle means what the node's own did.
-    void rename_conditional(const ConditionalNode& known, const ConditionalNode& renamed);
-    TaskRef running() const { return running_; }
-
-    const unsigned long long flags;
-    std::shared_ptr<Graph> image;
-
-private:
-    // A run of nodes that follow each other and nothing else, done by one task.
-    struct Segment {
-        std::vector<GraphNode*> nodes;
-        std::vector<unsigned> after;
-        bool last = true;  // nothing waits for it but the end of the launch
-    };
-    std::vector<unsigned> lay_out(const Graph& graph, const std::vector<unsigned>& behind);
-    void join_chains();
-    void remember_images(const Graph& graph);
-    // Parts of a launch.
-    void prepare_memory(Stream& stream, std::span<const TaskRef> start, std::vector<Step>& first);
-    void finish_memory(const Stream& stream, const TaskRef& finish);
-    void add_steps(const GraphNode& node, Stream& stream, std::vector<Step>& steps) const;
-    OperationRef operation_of(const GraphNode& node) const;
-    std::vector<Step> body_steps(const Graph& body, Stream& stream) const;
-
-    std::vector<Segment> segments_;
-    std::map<const GraphNode*, GraphNode*> images_;
-    std::shared_ptr<ConditionalValues> conditionals_;  // null: no conditional nodes
-    // The memory that it allocates and that it frees, by the nodes of its own.
-    std::vector<std::shared_ptr<GraphAllocation>> allocated_, freed_;
-    std::vector<std::shared_ptr<GraphBlock>> kept_, passing_, foreign_;  // see prepare_memory
-    TaskRef running_;                                                    // the last launch: the next one waits for it
-};
-
 // What a node of that kind does.
 template <class Op>
 const Op& operation_of(const GraphNode& node) {
@@ -147,7 +103,6 @@ const Op& operation_of(const GraphNode& node) {
 // By handle; throw INVALID_VALUE.
 std::shared_ptr<Graph> graph_of(CUgraph handle);
 std::shared_ptr<GraphNode> node_of(CUgraphNode handle);
-std::shared_ptr<GraphExec> exec_of(CUgraphExec handle);
 // Dependencies given by the application: different nodes of this graph.
 std::vector<GraphNode*> nodes_of(const Graph& graph, const CUgraphNode* handles, std::size_t count);
 // Only full dependencies are supported.

@@ -2,6 +2,7 @@
 // Making conditional handles and nodes.
 #include "toolchain/softgpu/driver/graph_conditional.h"
 
+#include "toolchain/softgpu/driver/conditional_values.h"
 #include "toolchain/softgpu/driver/copy.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/memory.h"
@@ -63,52 +64,6 @@ void check_handles(const Graph& graph) {
     for (const auto& handle : graph.conditional_handles)
         if (handle->node.expired())
             throw GraphError{{CUDA_ERROR_INVALID_VALUE}, CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED};
-}
-
-std::shared_ptr<ConditionalNode> ConditionalNode::clone(bool is_public) const {
-    auto copy = std::make_shared<ConditionalNode>();
-    copy->handle = handle;
-    copy->type = type;
-    for (const auto& body : bodies) {
-        copy->bodies.push_back(body->clone(is_public));
-        copy->bodies.back()->owned = true;
-        copy->told.push_back(copy->bodies.back()->handle());
-    }
-    return copy;
-}
-
-bool ConditionalValues::set(CUgraphConditionalHandle handle, unsigned value) {
-    const std::lock_guard lock(mutex_);
-    const auto at = cells_.find(handle);
-    if (at == cells_.end()) return false;
-    at->second.value->store(value);
-    return true;
-}
-
-void ConditionalValues::add(const std::shared_ptr<const ConditionalHandle>& handle) {
-    const std::lock_guard lock(mutex_);
-    cells_[handle->number] = {handle, std::make_shared<std::atomic<unsigned>>(handle->initial)};
-}
-
-void ConditionalValues::also(const std::shared_ptr<const ConditionalHandle>& handle, CUgraphConditionalHandle known) {
-    const std::lock_guard lock(mutex_);
-    const auto at = cells_.find(known);
-    if (at == cells_.end()) return;
-    const auto value = at->second.value;
-    cells_[handle->number] = {handle, value};
-    at->second.handle = handle;  // whose initial value counts from now on
-}
-
-std::shared_ptr<std::atomic<unsigned>> ConditionalValues::value(CUgraphConditionalHandle handle) const {
-    const std::lock_guard lock(mutex_);
-    const auto at = cells_.find(handle);
-    return at == cells_.end() ? nullptr : at->second.value;
-}
-
-void ConditionalValues::assign_initial() {
-    const std::lock_guard lock(mutex_);
-    for (auto& [number, cell] : cells_)
-        if (cell.handle->assigns) cell.value->store(cell.handle->initial);
 }
 
 CUresult api::cuGraphConditionalHandleCreate(CUgraphConditionalHandle* out, CUgraph graph_handle, CUcontext context,

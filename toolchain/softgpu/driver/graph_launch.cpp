@@ -4,11 +4,12 @@
 #include <algorithm>
 
 #include "toolchain/softgpu/driver/capture.h"
+#include "toolchain/softgpu/driver/conditional_values.h"
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/event.h"
 #include "toolchain/softgpu/driver/graph.h"
 #include "toolchain/softgpu/driver/graph_capture.h"
-#include "toolchain/softgpu/driver/graph_conditional.h"
+#include "toolchain/softgpu/driver/graph_exec.h"
 #include "toolchain/softgpu/driver/graph_memory.h"
 #include "toolchain/softgpu/driver/launch.h"
 #include "toolchain/softgpu/driver/operation.h"

@@ -10,6 +10,7 @@
 
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/graph.h"
+#include "toolchain/softgpu/driver/graph_exec.h"
 #include "toolchain/softgpu/driver/memory.h"
 #include "toolchain/softgpu/driver/stream.h"
 

@@ -8,6 +8,7 @@
 #include "toolchain/softgpu/driver/event.h"
 #include "toolchain/softgpu/driver/graph_conditional.h"
 #include "toolchain/softgpu/driver/graph_describe.h"
+#include "toolchain/softgpu/driver/graph_exec.h"
 #include "toolchain/softgpu/driver/host_function.h"
 #include "toolchain/softgpu/driver/launch.h"
 #include "toolchain/softgpu/driver/memory.h"

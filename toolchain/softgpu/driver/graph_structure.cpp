@@ -6,6 +6,7 @@
 
 #include "toolchain/softgpu/driver/driver.h"
 #include "toolchain/softgpu/driver/graph.h"
+#include "toolchain/softgpu/driver/graph_exec.h"
 #include "toolchain/softgpu/driver/launch.h"
 
 namespace hpe::soft {

@@ -5,7 +5,7 @@
 
 #include "toolchain/softgpu/driver/copy.h"
 #include "toolchain/softgpu/driver/driver.h"
-#include "toolchain/softgpu/driver/graph_conditional.h"
+#include "toolchain/softgpu/driver/graph_exec.h"
 #include "toolchain/softgpu/driver/graph_memory.h"
 #include "toolchain/softgpu/driver/launch.h"
 #include "toolchain/softgpu/driver/module.h"

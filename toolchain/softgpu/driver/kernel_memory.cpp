@@ -4,9 +4,9 @@
 
 #include <new>
 
+#include "toolchain/softgpu/driver/conditional_values.h"
 #include "toolchain/softgpu/driver/context.h"
 #include "toolchain/softgpu/driver/driver.h"
-#include "toolchain/softgpu/driver/graph_conditional.h"
 #include "toolchain/softgpu/driver/memory.h"
 #include "toolchain/softgpu/driver/pool.h"
 
