@@ -4,8 +4,8 @@
 #include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/context.h"
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/library.h"
 #include "toolchain/softgpu/driver/memory.h"
-#include "toolchain/softgpu/driver/module.h"
 #include "toolchain/softgpu/driver/stream.h"
 
 namespace hpe::soft {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // What can be asked of and set on a kernel's function, and how many of its blocks fit on a multiprocessor.
+#include "toolchain/softgpu/driver/function.h"
+
 #include <algorithm>
 
 #include "toolchain/softgpu/driver/driver.h"
-#include "toolchain/softgpu/driver/launch.h"
+#include "toolchain/softgpu/driver/library.h"
 
 namespace hpe::soft {
 namespace {

@@ -11,10 +11,10 @@
 #include "toolchain/softgpu/driver/graph_exec.h"
 #include "toolchain/softgpu/driver/host_function.h"
 #include "toolchain/softgpu/driver/launch.h"
+#include "toolchain/softgpu/driver/library.h"
 #include "toolchain/softgpu/driver/memory.h"
 #include "toolchain/softgpu/driver/memory_value.h"
 #include "toolchain/softgpu/driver/memset.h"
-#include "toolchain/softgpu/driver/module.h"
 
 namespace hpe::soft {
 namespace {

@@ -8,7 +8,9 @@
 
 #include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/function.h"
 #include "toolchain/softgpu/driver/kernel_memory.h"
+#include "toolchain/softgpu/driver/library.h"
 #include "toolchain/softgpu/driver/stream.h"
 #include "toolchain/softgpu/driver/submit.h"
 

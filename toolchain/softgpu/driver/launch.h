@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What launches share with graphs and with questions about occupancy.
-// Sizes in bytes. Threads: any; parameters are copied.
+// Launches of kernels (CUDA Driver API, "Execution Control"), in streams and graphs.
+//
+// Sizes in bytes. Threads: any; parameters are copied. Errors: exceptions of type Error (call.h); what run() answers
+// breaks the context.
 #pragma once
 
 #include <cstddef>
@@ -29,11 +31,5 @@ CUresult run(Context& context, const KernelOp& operation);
 // Throws what cuLaunchKernel returns.
 KernelOp kernel_operation(std::shared_ptr<KernelFunction> function, Dim3 grid, Dim3 block, unsigned dynamic_shared,
                           bool cooperative, void* const* parameters, void* const* extra);
-
-// How much dynamic shared memory a launch of the function may ask for.
-unsigned most_dynamic_shared(KernelFunction& function);
-
-// How many blocks of this shape one multiprocessor holds.
-unsigned blocks_per_multiprocessor_of(KernelFunction& function, unsigned threads, std::size_t dynamic_shared);
 
 }  // namespace hpe::soft

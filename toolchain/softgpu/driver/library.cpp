@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Libraries: programs that are loaded once and appear in every context that uses them.
+#include "toolchain/softgpu/driver/library.h"
+
 #include <algorithm>
 #include <set>
 
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/image.h"
 #include "toolchain/softgpu/driver/memory.h"
-#include "toolchain/softgpu/driver/module.h"
 #include "toolchain/softgpu/driver/stream.h"
 
 namespace hpe::soft {
@@ -21,7 +23,7 @@ std::shared_ptr<Module> Library::in(Context& context) {
             program = Program::load(ptx, failure);
             require(program != nullptr, error_of(failure.fault));
         }
-        module = std::make_shared<Module>(context, program, this, symbols);
+        module = std::make_shared<Module>(context, program, symbols, *this, managed);
         driver().modules.add(module);
     }
     return module;

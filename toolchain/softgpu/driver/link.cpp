@@ -10,7 +10,8 @@
 #include "toolchain/ptx/printer.h"
 #include "toolchain/ptx/verify.h"
 #include "toolchain/softgpu/driver/driver.h"
-#include "toolchain/softgpu/driver/module.h"
+#include "toolchain/softgpu/driver/image.h"
+#include "toolchain/softgpu/driver/jit_options.h"
 
 namespace hpe::soft {
 namespace {

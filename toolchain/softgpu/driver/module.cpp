@@ -4,49 +4,19 @@
 
 #include <sys/mman.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "toolchain/ptx/parser.h"
 #include "toolchain/ptx/printer.h"
 #include "toolchain/softgpu/driver/capture.h"
 #include "toolchain/softgpu/driver/driver.h"
+#include "toolchain/softgpu/driver/image.h"
 #include "toolchain/softgpu/driver/memory.h"
+#include "toolchain/softgpu/driver/prelinked.h"
 #include "toolchain/softgpu/driver/stream.h"
 
 namespace hpe::soft {
 namespace {
-
-std::uint32_t word(const void* image) {
-    std::uint32_t value;
-    std::memcpy(&value, image, sizeof value);
-    return value;
-}
-
-constexpr unsigned long newest_ptx_version = 9;
-constexpr std::uint32_t elf_magic = 0x464c457f, wrapper_magic = 0x466243b1, fatbin_magic = 0xba55ed50;
-
-bool looks_like_ptx(const char* text) {
-    // A short look: images come without a length.
-    for (int i = 0; i < 4; ++i)
-        if (!text[i]) return false;
-    while (*text == ' ' || *text == '\t' || *text == '\r' || *text == '\n') ++text;
-    return *text == '.' || *text == '/';
-}
-
-// The first number of .version, which stands in front of everything but comments. 0: there is none.
-unsigned long major_version(const char* text) {
-    for (;;) {
-        while (*text == ' ' || *text == '\t' || *text == '\r' || *text == '\n') ++text;
-        if (text[0] != '/') break;
-        const bool line = text[1] == '/';
-        const char* const end = std::strstr(text + 1, line ? "\n" : "*/");
-        if (end == nullptr) return 0;
-        text = end + (line ? 1 : 2);
-    }
-    return std::strncmp(text, ".version", 8) == 0 ? std::strtoul(text + 8, nullptr, 10) : 0;
-}
 
 // The module's text with what the options change in it.
 std::string changed(const std::string& text, const JitOptions& options) {
@@ -58,42 +28,6 @@ std::string changed(const std::string& text, const JitOptions& options) {
 }
 
 }  // namespace
-
-fatbin::Ptx ptx_of(const void* image, std::string& why, bool any_device) {
-    fatbin::Ptx ptx;
-    const char* text = static_cast<const char*>(image);
-    if (text[0] == 0) {
-        why = "empty image";
-        fail(CUDA_ERROR_INVALID_IMAGE);
-    }
-    // Byte by byte: shorter texts end before a word does.
-    const bool four = text[1] && text[2] && text[3];
-    if (four && word(image) == elf_magic) {
-        why = "a cubin holds machine code of NVIDIA's GPUs and no PTX";
-        fail(CUDA_ERROR_NO_BINARY_FOR_GPU);
-    }
-    const bool binary = four && (word(image) == wrapper_magic || word(image) == fatbin_magic);
-    if (!binary && !(four && looks_like_ptx(text))) {
-        why = "neither a fat binary nor PTX";
-        fail(CUDA_ERROR_INVALID_IMAGE);
-    }
-    if (!fatbin::extract_ptx(image, ptx, why, capability().number)) {
-        const bool missing = why.find("no PTX") != std::string::npos || why.find("it is empty") != std::string::npos;
-        fail(missing ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_ERROR_INVALID_IMAGE);
-    }
-    // Of the driver's own first number everything is taken that the parser knows, as later toolkits of it write it.
-    if (major_version(ptx.text.c_str()) > newest_ptx_version) {
-        why = "PTX is of version " + std::to_string(major_version(ptx.text.c_str())) + ", the soft device takes " +
-              std::to_string(newest_ptx_version);
-        fail(CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
-    }
-    if (ptx.arch > capability().number && !any_device) {
-        why = "PTX is for compute capability " + std::to_string(ptx.arch / 10) + "." + std::to_string(ptx.arch % 10) +
-              ", the soft device has " + capability().name + " (HPE_SOFT_COMPUTE)";
-        fail(binary ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_ERROR_INVALID_PTX);
-    }
-    return ptx;
-}
 
 CUresult error_of(Fault fault) {
     switch (fault) {
@@ -139,18 +73,6 @@ std::shared_ptr<Program> load_program(const void* image, JitOptions& options, st
     }
 }
 
-std::string read_file(const char* name) {
-    require(name != nullptr);
-    FILE* file = std::fopen(name, "rbe");
-    require(file != nullptr, CUDA_ERROR_FILE_NOT_FOUND);
-    std::string bytes;
-    char buffer[1 << 16];
-    for (std::size_t n; (n = std::fread(buffer, 1, sizeof buffer, file)) > 0;) bytes.append(buffer, n);
-    std::fclose(file);
-    bytes.append(64, '\0');  // text must end, and a truncated header must not be read past its end
-    return bytes;
-}
-
 const KernelInfo& KernelFunction::info() {
     Failure failure;
     const KernelInfo* prepared = program->prepare(name, failure);
@@ -185,8 +107,17 @@ std::uint64_t allocate_managed(Context& context, std::uint64_t bytes) {
 
 }  // namespace
 
-Module::Module(Context& owner, std::shared_ptr<Program> its_program, Library* its_library, const HostSymbols& symbols)
-    : context(owner), program(std::move(its_program)), library(its_library) {
+Module::Module(Context& owner, std::shared_ptr<Program> its_program, const HostSymbols& symbols)
+    : context(owner), program(std::move(its_program)), library(nullptr) {
+    place_variables(symbols, nullptr);
+}
+Module::Module(Context& owner, std::shared_ptr<Program> its_program, const HostSymbols& symbols, Library& its_library,
+               SharedVariables& managed)
+    : context(owner), program(std::move(its_program)), library(&its_library) {
+    place_variables(symbols, &managed);
+}
+
+void Module::place_variables(const HostSymbols& symbols, SharedVariables* managed) {
     std::vector<const Variable*> fresh;  // all but managed ones that another context has brought to life
     const auto place = [&](const Variable& v) {
         if (v.external) {
@@ -199,8 +130,8 @@ Module::Module(Context& owner, std::shared_ptr<Program> its_program, Library* it
             fail(CUDA_ERROR_INVALID_PTX);
         }
         const std::uint64_t size = std::max<std::uint64_t>(v.size, 1);
-        if (v.managed && library) {
-            if (const auto at = library->managed.find(v.name); at != library->managed.end()) {
+        if (v.managed && managed) {
+            if (const auto at = managed->find(v.name); at != managed->end()) {
                 variables_[v.name] = at->second;
                 program->place(v.name, at->second.address);
                 return;
@@ -209,9 +140,9 @@ Module::Module(Context& owner, std::shared_ptr<Program> its_program, Library* it
         const std::uint64_t address =
             v.managed ? allocate_managed(context, size) : allocate_device(context, size, true);
         require(address != 0, CUDA_ERROR_OUT_OF_MEMORY);
-        const bool owned = !(v.managed && library);
+        const bool owned = !(v.managed && managed);
         variables_[v.name] = {address, v.size, owned};
-        if (!owned) library->managed[v.name] = variables_[v.name];
+        if (!owned) (*managed)[v.name] = variables_[v.name];
         fresh.push_back(&v);
         std::uint64_t run = 0;
         std::byte* bytes = bytes_at(address, size, run, true);
@@ -283,7 +214,7 @@ CUresult load(CUmodule* out, const void* image, unsigned options, const CUjit_op
     require(out != nullptr && image != nullptr);
     Context& context = current();
     JitOptions jit(JitOptions::Use::Load, options, names, values);
-    auto module = std::make_shared<Module>(context, load_program(image, jit), nullptr, jit.symbols());
+    auto module = std::make_shared<Module>(context, load_program(image, jit), jit.symbols());
     *out = module->handle();
     driver().modules.add(std::move(module));
     return CUDA_SUCCESS;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Modules (a program in one context), libraries (a program in every context that uses it), and their kernels.
-// A module is its context's, a library its loader's; a kernel in use is kept alive by whoever uses it. Threads: any.
-// Errors: exceptions of type Error (call.h).
+// Modules: a program in one context, with its kernels and variables (CUDA Driver API, "Module Management").
+//
+// A module is its context's; a kernel in use is kept alive by whoever uses it. Threads: any. Errors: exceptions of type
+// Error (call.h).
 #pragma once
 
 #include <atomic>
@@ -11,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "toolchain/fatbin/fatbin.h"
 #include "toolchain/softgpu/driver/context.h"
 #include "toolchain/softgpu/driver/jit_options.h"
 #include "toolchain/softgpu/exec/exec.h"
@@ -45,10 +45,15 @@ struct GlobalVariable {
     bool owned = true;  // not by the library
 };
 
+using SharedVariables = std::map<std::string, GlobalVariable>;
+
 class Module {
 public:
     // Places the program's variables. Throws OUT_OF_MEMORY, and INVALID_IMAGE for references that nothing defines.
-    Module(Context& owner, std::shared_ptr<Program> its_program, Library* its_library, const HostSymbols& symbols);
+    Module(Context& owner, std::shared_ptr<Program> its_program, const HostSymbols& symbols);
+    // One of a library's: its managed variables are that one's.
+    Module(Context& owner, std::shared_ptr<Program> its_program, const HostSymbols& symbols, Library& its_library,
+           SharedVariables& managed);
     ~Module();
     CUmodule handle() { return reinterpret_cast<CUmodule>(this); }
 
@@ -57,9 +62,10 @@ public:
 
     Context& context;
     const std::shared_ptr<Program> program;
-    Library* const library;
+    Library* const library;  // null: none
 
 private:
+    void place_variables(const HostSymbols& symbols, SharedVariables* managed);
     void end_variables();
 
     std::mutex mutex_;
@@ -67,44 +73,7 @@ private:
     std::map<std::string, GlobalVariable, std::less<>> variables_;
 };
 
-// A kernel of a library, in no context: CUkernel.
-struct Kernel {
-    Library* owner;
-    std::string name;
-    std::map<int, std::map<int, int>> attributes;  // by device; guarded by the library's mutex
-};
-
-struct Library {
-    std::string ptx;
-    HostSymbols symbols;
-    std::shared_ptr<Program> first;  // used by the first context
-    std::vector<std::shared_ptr<Kernel>> kernels;
-    std::mutex mutex;
-    std::map<unsigned long long, std::shared_ptr<Module>> modules;  // by context id
-    std::map<std::string, GlobalVariable> managed;                  // managed variables: one for all contexts
-
-    std::shared_ptr<Module> in(Context& context);
-    ~Library();
-};
-
-// The PTX in an image of any form that a program may pass. Throws the error that CUDA has for what is wrong with it,
-// and `why` says it in words. `any_device`: PTX for newer devices than this, too.
-fatbin::Ptx ptx_of(const void* image, std::string& why, bool any_device = false);
-// The same for a program of several parts (nvcc -rdc=true), linked; of any other image what ptx_of gives. Names that no
-// part defines must be in `given`.
-fatbin::Ptx linked_ptx_of(const void* image, const HostSymbols& given, std::string& why);
 std::shared_ptr<Program> load_program(const void* image, JitOptions& options, std::string* text = nullptr);
-std::string read_file(const char* name);  // with a NUL behind it; throws FILE_NOT_FOUND
-
-// Accepts a CUfunction or a CUkernel; throws INVALID_HANDLE.
-std::shared_ptr<KernelFunction> function_of(CUfunction handle);
-// The same of a CUfunction alone: what tells of a function takes no kernel for one (seen on an H200).
-std::shared_ptr<KernelFunction> function_itself(CUfunction handle);
-std::shared_ptr<KernelFunction> function_in(Context& context, Kernel& kernel);
-
-// When a context ends.
-void forget_modules(Context& context);
-
 CUresult error_of(Fault fault);
 
 }  // namespace hpe::soft

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Programs compiled in parts (nvcc -rdc=true): the PTX of all parts becomes one module when the program is loaded,
 // whether nvcc has linked their machine code or has left that to the driver.
+#include "toolchain/softgpu/driver/prelinked.h"
+
 #include "toolchain/ptx/link.h"
 #include "toolchain/ptx/parser.h"
 #include "toolchain/ptx/printer.h"
 #include "toolchain/ptx/verify.h"
 #include "toolchain/softgpu/driver/driver.h"
-#include "toolchain/softgpu/driver/module.h"
+#include "toolchain/softgpu/driver/image.h"
 
 namespace hpe::soft {
 namespace {
