@@ -53,7 +53,7 @@ def main(include, out_api, out_entries, out_map, *sources):
     if unknown:
         raise SystemExit("gen_soft_driver: no such driver function: " + ", ".join(sorted(unknown)))
 
-    api = [HEAD, "#pragma once\n\n#include \"toolchain/softgpu/driver/abi.h\"\n\n#include <cstdint>\n\n",
+    api = [HEAD, "#pragma once\n\n#include \"toolchain/softgpu/driver/base/abi.h\"\n\n#include <cstdint>\n\n",
            "namespace hpe::soft {\n\n// One per base name, as cuGetProcAddress is asked for it.\n",
            "enum class Function : std::uint16_t {\n"]
     api += [f"    {b},\n" for b in bases]
@@ -62,8 +62,8 @@ def main(include, out_api, out_entries, out_map, *sources):
     api += ["}  // namespace api\n}  // namespace hpe::soft\n"]
     write(out_api, "".join(api))
 
-    out = [HEAD, "#include \"api.h\"\n#include \"toolchain/softgpu/driver/call.h\"\n",
-           "#include \"toolchain/softgpu/driver/exports.h\"\n\nusing namespace hpe::soft;\n\n",
+    out = [HEAD, "#include \"api.h\"\n#include \"toolchain/softgpu/driver/base/call.h\"\n",
+           "#include \"toolchain/softgpu/driver/base/exports.h\"\n\nusing namespace hpe::soft;\n\n",
            "#define EXPORT extern \"C\" __attribute__((visibility(\"default\"))) CUresult\n\n"]
     for e in entries:
         per_thread = "true" if e.flavour else "false"

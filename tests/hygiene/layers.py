@@ -9,6 +9,9 @@ import re
 BELOW_SHIM = ["protocols", "shim/base"]
 ROOMS = ["shim/driver", "shim/observe", "shim/memory", "shim/transfer", "shim/coherence", "shim/copies", "shim/process",
          "shim/doors"]
+BELOW_DRIVER = ["toolchain/softgpu/exec", "toolchain/ptx", "toolchain/fatbin"]
+DRIVER_ROOMS = ["toolchain/softgpu/driver/" + room for room in
+                ("base", "device", "context", "stream", "memory", "copy", "module", "launch", "graph")]
 MAY_INCLUDE = {
     "protocols": [],
     "shim/base": [],
@@ -17,7 +20,8 @@ MAY_INCLUDE = {
     "toolchain/fatbin": [],
     "toolchain/ptx": [],
     "toolchain/softgpu/exec": ["toolchain/ptx", "toolchain/fatbin"],
-    "toolchain/softgpu/driver": ["toolchain/softgpu/exec", "toolchain/ptx", "toolchain/fatbin"],
+    **{room: BELOW_DRIVER + DRIVER_ROOMS[:i] for i, room in enumerate(DRIVER_ROOMS)},
+    "toolchain/softgpu/driver": BELOW_DRIVER + DRIVER_ROOMS,
     "toolchain/softgpu/runtime": [],
 }
 SOURCES = (".h", ".cpp", ".c", ".S", ".inc")

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: MIT
 // How contexts come and go, and which one a thread uses: the driver functions of contexts and primary contexts.
-#include "toolchain/softgpu/driver/array.h"
-#include "toolchain/softgpu/driver/capture.h"
-#include "toolchain/softgpu/driver/context.h"
-#include "toolchain/softgpu/driver/driver.h"
-#include "toolchain/softgpu/driver/library.h"
-#include "toolchain/softgpu/driver/memory.h"
-#include "toolchain/softgpu/driver/stream.h"
+#include "toolchain/softgpu/driver/context/context.h"
+#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/memory/array.h"
+#include "toolchain/softgpu/driver/memory/memory.h"
+#include "toolchain/softgpu/driver/module/library.h"
+#include "toolchain/softgpu/driver/stream/capture.h"
+#include "toolchain/softgpu/driver/stream/stream.h"
 
 namespace hpe::soft {
 namespace {
 
-void begin_life(Context& context) {
-    context.begin(std::make_shared<Stream>(context, Stream::Kind::Legacy, 0u, 0));
-}
+void begin_life(Context& context) { context.begin(std::make_shared<Stream>(context, Stream::Kind::Legacy, 0u, 0)); }
 
 // Waits for the work in flight, then frees everything.
 void end_life(Context& context) {

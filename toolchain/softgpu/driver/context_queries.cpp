@@ -2,15 +2,15 @@
 // What programs ask about a context and set in it: flags, limits, preferences.
 #include <algorithm>
 
-#include "toolchain/softgpu/driver/capture.h"
-#include "toolchain/softgpu/driver/context.h"
-#include "toolchain/softgpu/driver/driver.h"
-#include "toolchain/softgpu/driver/stream.h"
+#include "toolchain/softgpu/driver/context/context.h"
+#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/stream/capture.h"
+#include "toolchain/softgpu/driver/stream/stream.h"
 
 namespace hpe::soft {
 namespace {
 
-Context& context_or_current(CUcontext handle) {
+Context& live_context(CUcontext handle) {
     Context& context = handle ? context_of(handle) : current();
     require(context.alive(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     return context;
@@ -44,14 +44,14 @@ CUresult api::cuCtxSetFlags(unsigned flags) {
 
 CUresult api::cuCtxGetId(CUcontext ctx, unsigned long long* ctxId) {
     require(ctxId != nullptr);
-    *ctxId = context_or_current(ctx).id();
+    *ctxId = live_context(ctx).id();
     return CUDA_SUCCESS;
 }
 
 CUresult api::cuCtxGetApiVersion(CUcontext ctx, unsigned* version) {
     require(version != nullptr);
     require(!ctx || context_of(ctx).alive(), CUDA_ERROR_INVALID_CONTEXT);
-    *version = context_or_current(ctx).api_version;
+    *version = live_context(ctx).api_version;
     return CUDA_SUCCESS;
 }
 

@@ -2,9 +2,9 @@
 // How programs find driver functions by name and version.
 #include <cstring>
 
-#include "toolchain/softgpu/driver/call.h"
-#include "toolchain/softgpu/driver/device.h"
-#include "toolchain/softgpu/driver/exports.h"
+#include "toolchain/softgpu/driver/base/call.h"
+#include "toolchain/softgpu/driver/base/exports.h"
+#include "toolchain/softgpu/driver/device/device.h"
 
 namespace hpe::soft {
 namespace {

@@ -5,10 +5,10 @@
 #include <memory>
 #include <utility>
 
-#include "toolchain/softgpu/driver/capture.h"
-#include "toolchain/softgpu/driver/context.h"
-#include "toolchain/softgpu/driver/driver.h"
-#include "toolchain/softgpu/driver/stream.h"
+#include "toolchain/softgpu/driver/context/context.h"
+#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/stream/capture.h"
+#include "toolchain/softgpu/driver/stream/stream.h"
 #include "toolchain/softgpu/exec/exec.h"
 
 namespace hpe::soft {
