@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // How contexts come and go, and which one a thread uses: the driver functions of contexts and primary contexts.
 #include "toolchain/softgpu/driver/context/context.h"
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/memory/array.h"
 #include "toolchain/softgpu/driver/memory/memory.h"
 #include "toolchain/softgpu/driver/module/library.h"

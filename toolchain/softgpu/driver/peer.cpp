@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Access of one device to another's memory. HPE_SOFT_PEER=0 makes devices that cannot, 2 some on a bus without atomics.
 #include "toolchain/softgpu/driver/context/context.h"
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/stream/stream.h"
 
 namespace hpe::soft {

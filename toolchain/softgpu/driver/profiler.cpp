@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The profiler's switches. No profiler can be attached to the soft device, and without one they do nothing in CUDA too.
-#include "toolchain/softgpu/driver/context/context.h"
+#include "toolchain/softgpu/driver/context/current.h"
 
 namespace hpe::soft {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "toolchain/softgpu/driver/context/context.h"
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/stream/capture.h"
 #include "toolchain/softgpu/driver/stream/stream.h"
 #include "toolchain/softgpu/exec/exec.h"

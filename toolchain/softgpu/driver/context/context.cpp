@@ -1,23 +1,15 @@
 // SPDX-License-Identifier: MIT
-// The per-thread stack of current contexts, sticky errors, peer access.
+// Sticky errors, peer access, handles.
 #include "toolchain/softgpu/driver/context/context.h"
-
-#include <pthread.h>
 
 #include <utility>
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 
 namespace hpe::soft {
 namespace {
 
 std::atomic<unsigned long long> last_context_id{0};
-// A pointer, so that nothing is destroyed behind the back of a call that comes late; the key frees it when the thread
-// ends, and that does not happen to the main thread at exit.
-thread_local ThreadState* state = nullptr;
-pthread_key_t state_key;
-void (*at_thread_end)(ThreadState& state) = nullptr;
-
 void default_limits(std::map<CUlimit, std::size_t>& limits) {
     limits = {{CU_LIMIT_STACK_SIZE, 1024},
               {CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20},
@@ -33,24 +25,6 @@ void default_limits(std::map<CUlimit, std::size_t>& limits) {
 std::mutex& context_mutex() {
     static auto* mutex = new std::mutex;
     return *mutex;
-}
-
-void make_thread_key(void (*at_end)(ThreadState&)) {
-    at_thread_end = at_end;
-    pthread_key_create(&state_key, [](void* p) {
-        state = nullptr;
-        if (life() != Life::Ready) return;
-        const std::unique_ptr<ThreadState> ended(static_cast<ThreadState*>(p));
-        at_thread_end(*ended);
-    });
-}
-
-ThreadState& thread_state() {
-    if (!state) {
-        state = new ThreadState;
-        pthread_setspecific(state_key, state);
-    }
-    return *state;
 }
 
 Context::Context(Device& device, bool is_primary) : primary(is_primary), device_(device) { default_limits(limits); }
@@ -103,18 +77,6 @@ void Context::enable_peer(Context& other) {
 void Context::disable_peer(Context& other) {
     const std::unique_lock lock(peers_mutex_);
     require(peers_.erase(&other) > 0, CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
-}
-
-Context* current_or_null() {
-    if (!state || state->stack.empty()) return nullptr;
-    return state->stack.back();
-}
-
-Context& current() {
-    Context* context = current_or_null();
-    require(context != nullptr, CUDA_ERROR_INVALID_CONTEXT);
-    context->check();
-    return *context;
 }
 
 Context& context_of(CUcontext handle) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Contexts, primary and created, and which one is current in a thread (CUDA Driver API, "Context Management" and
+// Contexts, primary and created (CUDA Driver API, "Context Management" and
 // "Primary Context Management"). How they come and go: context_calls.cpp.
 //
 // Threads: any, but for what a lock is named for; ThreadState is its thread's. Errors: exceptions of type Error
@@ -9,6 +9,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <shared_mutex>
 #include <vector>
@@ -79,18 +80,6 @@ private:
 
 std::mutex& context_mutex();
 
-// What one thread of the application has set.
-struct ThreadState {
-    std::vector<Context*> stack;
-    std::map<unsigned long long, std::shared_ptr<Stream>> streams;  // per-thread default stream, by context id
-    CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-};
-ThreadState& thread_state();
-// By cuInit: what is to be done for a thread that ends while the driver is in use.
-void make_thread_key(void (*at_end)(ThreadState& state));
-
-Context& current();  // throws INVALID_CONTEXT, CONTEXT_IS_DESTROYED, or the sticky error
-Context* current_or_null();
 Context& context_of(CUcontext handle);  // throws INVALID_CONTEXT
 
 }  // namespace hpe::soft

@@ -10,7 +10,8 @@
 #include <cstring>
 
 #include "toolchain/softgpu/driver/base/counts.h"
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/memory/array.h"
 #include "toolchain/softgpu/driver/memory/memory.h"
 #include "toolchain/softgpu/driver/memory/pool.h"

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Values in memory that streams write and wait for.
+#include "toolchain/softgpu/driver/copy/memory_value.h"
+
 #include <atomic>
 #include <chrono>
 #include <thread>
 
 #include "toolchain/softgpu/driver/context/context.h"
-#include "toolchain/softgpu/driver/copy/memory_value.h"
+#include "toolchain/softgpu/driver/context/current.h"
 #include "toolchain/softgpu/driver/memory/memory.h"
 #include "toolchain/softgpu/driver/stream/stream.h"
 #include "toolchain/softgpu/driver/stream/submit.h"

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "toolchain/softgpu/driver/context/context.h"
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/memory/memory.h"
 #include "toolchain/softgpu/driver/stream/capture.h"
 #include "toolchain/softgpu/driver/stream/operation.h"

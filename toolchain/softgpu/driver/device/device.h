@@ -16,7 +16,7 @@
 
 namespace hpe::soft {
 
-constexpr std::uint64_t page_2m = 2ull << 20;
+constexpr std::uint64_t host_page = 4096, page_2m = 2ull << 20;
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
 
 // The physical memory of a device. Offsets are of the memfd; it is larger than the device, so that fragmentation of

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <unordered_map>
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 
 namespace hpe::soft {
 

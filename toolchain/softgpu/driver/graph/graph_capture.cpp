@@ -4,10 +4,11 @@
 
 #include <algorithm>
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
 #include "toolchain/softgpu/driver/copy/copy.h"
 #include "toolchain/softgpu/driver/copy/memory_value.h"
 #include "toolchain/softgpu/driver/copy/memset.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/graph/graph_memory.h"
 #include "toolchain/softgpu/driver/launch/launch.h"
 #include "toolchain/softgpu/driver/stream/capture.h"

@@ -2,8 +2,9 @@
 // Making conditional handles and nodes.
 #include "toolchain/softgpu/driver/graph/graph_conditional.h"
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
 #include "toolchain/softgpu/driver/copy/copy.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/launch/conditional_values.h"
 #include "toolchain/softgpu/driver/memory/memory.h"
 

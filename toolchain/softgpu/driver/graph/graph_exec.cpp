@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/graph/graph_conditional.h"
 #include "toolchain/softgpu/driver/launch/conditional_values.h"
 #include "toolchain/softgpu/driver/stream/capture.h"

@@ -3,7 +3,7 @@
 // evaluated.
 #include <algorithm>
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/graph/graph.h"
 #include "toolchain/softgpu/driver/graph/graph_capture.h"
 #include "toolchain/softgpu/driver/graph/graph_exec.h"

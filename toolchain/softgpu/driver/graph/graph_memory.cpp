@@ -8,7 +8,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/graph/graph.h"
 #include "toolchain/softgpu/driver/graph/graph_exec.h"
 #include "toolchain/softgpu/driver/memory/memory.h"

@@ -2,10 +2,11 @@
 // The nodes of graphs: what they do, and reading and changing that in a graph or in an instantiated one.
 #include <algorithm>
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
 #include "toolchain/softgpu/driver/copy/copy.h"
 #include "toolchain/softgpu/driver/copy/memory_value.h"
 #include "toolchain/softgpu/driver/copy/memset.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/graph/graph_conditional.h"
 #include "toolchain/softgpu/driver/graph/graph_describe.h"
 #include "toolchain/softgpu/driver/graph/graph_exec.h"

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdio>
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/graph/graph.h"
 #include "toolchain/softgpu/driver/graph/graph_exec.h"
 #include "toolchain/softgpu/driver/launch/launch.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "toolchain/softgpu/driver/context/driver.h"
 #include "toolchain/softgpu/driver/copy/copy.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/graph/graph_exec.h"
 #include "toolchain/softgpu/driver/graph/graph_memory.h"
 #include "toolchain/softgpu/driver/launch/launch.h"

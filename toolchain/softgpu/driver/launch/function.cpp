@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/module/library.h"
 
 namespace hpe::soft {

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/launch/function.h"
 #include "toolchain/softgpu/driver/launch/kernel_memory.h"
 #include "toolchain/softgpu/driver/module/library.h"

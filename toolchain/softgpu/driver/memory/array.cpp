@@ -2,7 +2,8 @@
 // Making CUDA arrays, and where a position in one is.
 #include "toolchain/softgpu/driver/memory/array.h"
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/memory/memory.h"
 #include "toolchain/softgpu/driver/stream/capture.h"
 #include "toolchain/softgpu/driver/stream/stream.h"

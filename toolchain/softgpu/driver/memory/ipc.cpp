@@ -9,7 +9,9 @@
 #include <cstdio>
 #include <cstring>
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
+#include "toolchain/softgpu/driver/device/device.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/memory/memory.h"
 #include "toolchain/softgpu/driver/stream/event.h"
 #include "toolchain/softgpu/driver/stream/shared_event.h"
@@ -19,7 +21,6 @@ namespace hpe::soft {
 namespace {
 
 constexpr std::uint64_t memory_tag = 0x6d656d20656f7068, event_tag = 0x74766520656f7068;
-constexpr std::uint64_t host_page = 4096;
 
 // The layout of both kinds of handle.
 struct Handle {

@@ -4,7 +4,8 @@
 
 #include <sys/mman.h>
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/memory/pending_frees.h"
 #include "toolchain/softgpu/driver/memory/pool.h"
 #include "toolchain/softgpu/driver/stream/capture.h"

@@ -2,8 +2,8 @@
 // What programs ask about an address.
 #include <cstring>
 
-#include "toolchain/softgpu/driver/context/context.h"
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/memory/pool.h"
 #include "toolchain/softgpu/driver/memory/virtual_memory.h"
 

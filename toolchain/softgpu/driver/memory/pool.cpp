@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 
 namespace hpe::soft {
 namespace {

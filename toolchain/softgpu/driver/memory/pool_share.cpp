@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "toolchain/softgpu/driver/context/context.h"
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/memory/pending_frees.h"
 #include "toolchain/softgpu/driver/memory/pool.h"
 

@@ -8,12 +8,12 @@
 #include <unistd.h>
 
 #include "toolchain/softgpu/driver/base/call.h"
+#include "toolchain/softgpu/driver/device/device.h"
 
 namespace hpe::soft {
 namespace {
 
 constexpr std::uint64_t tag = 0x6572616873657068;
-constexpr std::uint64_t host_page = 4096;
 
 }  // namespace
 

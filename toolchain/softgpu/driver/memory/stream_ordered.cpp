@@ -5,7 +5,7 @@
 // memory is never used twice before its first use is over, whatever the streams do.
 #include <vector>
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/memory/memory.h"
 #include "toolchain/softgpu/driver/memory/pending_frees.h"
 #include "toolchain/softgpu/driver/memory/pool.h"

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <optional>
 
-#include "toolchain/softgpu/driver/context/context.h"
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/device/texture_table.h"
 #include "toolchain/softgpu/driver/memory/array.h"
 #include "toolchain/softgpu/driver/memory/memory.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "toolchain/softgpu/driver/context/context.h"
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/memory/shareable.h"
 
 namespace hpe::soft {

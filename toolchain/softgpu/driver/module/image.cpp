@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 
 namespace hpe::soft {
 namespace {

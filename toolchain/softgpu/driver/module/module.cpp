@@ -8,7 +8,8 @@
 
 #include "toolchain/ptx/parser.h"
 #include "toolchain/ptx/printer.h"
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/memory/memory.h"
 #include "toolchain/softgpu/driver/module/image.h"
 #include "toolchain/softgpu/driver/module/prelinked.h"

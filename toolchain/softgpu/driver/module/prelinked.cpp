@@ -7,7 +7,7 @@
 #include "toolchain/ptx/parser.h"
 #include "toolchain/ptx/printer.h"
 #include "toolchain/ptx/verify.h"
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/module/image.h"
 
 namespace hpe::soft {

@@ -17,6 +17,7 @@
 namespace hpe::soft {
 
 class Event;
+struct ThreadState;
 
 class Capture {
 public:

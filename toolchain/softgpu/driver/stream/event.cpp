@@ -2,7 +2,8 @@
 // Events and their driver functions.
 #include "toolchain/softgpu/driver/stream/event.h"
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/stream/capture.h"
 #include "toolchain/softgpu/driver/stream/shared_event.h"
 #include "toolchain/softgpu/driver/stream/stream.h"

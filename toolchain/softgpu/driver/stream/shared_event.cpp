@@ -10,13 +10,9 @@
 #include <thread>
 
 #include "toolchain/softgpu/driver/context/context.h"
+#include "toolchain/softgpu/driver/device/device.h"
 
 namespace hpe::soft {
-namespace {
-
-constexpr std::uint64_t event_page = 4096;
-
-}  // namespace
 
 void SharedMark::reach(std::uint64_t record) {
     std::uint64_t before = done.load();
@@ -35,23 +31,23 @@ void SharedMark::wait(std::uint64_t record, const Context& context) const {
 std::shared_ptr<SharedEvent> SharedEvent::make(int file) {
     if (file < 0) {
         file = memfd_create("soft-device-event", MFD_CLOEXEC);
-        if (file >= 0 && ftruncate(file, event_page) != 0) {
+        if (file >= 0 && ftruncate(file, host_page) != 0) {
             close(file);
             file = -1;
         }
         require(file >= 0, CUDA_ERROR_OUT_OF_MEMORY);
     }
-    void* const page = mmap(nullptr, event_page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    void* const page = mmap(nullptr, host_page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (page == MAP_FAILED) {
         close(file);
         fail(CUDA_ERROR_OUT_OF_MEMORY);
     }
-    madvise(page, event_page, MADV_DONTFORK);
+    madvise(page, host_page, MADV_DONTFORK);
     return std::shared_ptr<SharedEvent>(new SharedEvent(file, static_cast<SharedMark*>(page)));
 }
 
 SharedEvent::~SharedEvent() {
-    munmap(mark_, event_page);
+    munmap(mark_, host_page);
     close(file_);
 }
 

@@ -4,7 +4,8 @@
 
 #include <atomic>
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 
 namespace hpe::soft {
 namespace {

@@ -2,7 +2,8 @@
 // The driver functions of streams.
 #include <algorithm>
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/context/current.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/stream/capture.h"
 #include "toolchain/softgpu/driver/stream/stream.h"
 

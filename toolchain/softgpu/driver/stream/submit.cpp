@@ -2,7 +2,7 @@
 // Hands operations to streams and to captures.
 #include "toolchain/softgpu/driver/stream/submit.h"
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/stream/capture.h"
 #include "toolchain/softgpu/driver/stream/stream.h"
 

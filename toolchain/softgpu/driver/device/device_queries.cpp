@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 
 namespace hpe::soft {
 namespace {

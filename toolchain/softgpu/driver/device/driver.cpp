@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Where the driver's state is.
-#include "toolchain/softgpu/driver/context/driver.h"
+#include "toolchain/softgpu/driver/device/driver.h"
 
 namespace hpe::soft {
 namespace {
