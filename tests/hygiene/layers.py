@@ -24,6 +24,8 @@ MAY_INCLUDE = {
     "toolchain/softgpu/driver": BELOW_DRIVER + DRIVER_ROOMS,
     "toolchain/softgpu/runtime": [],
 }
+# Where a subject, which is a header with the source of its name, and its users stand in no circle either.
+ONE_WAY = ["toolchain"]
 SOURCES = (".h", ".cpp", ".c", ".S", ".inc")
 
 
@@ -84,9 +86,21 @@ def circle(edges):
     return None
 
 
-def problems_of(files, may_include=None):
+def subjects_of(includes, folders):
+    """The includes of the files in those folders, by subject."""
+    subjects = {}
+    for path, targets in includes.items():
+        if any(path.startswith(folder + "/") for folder in folders):
+            subject = path.rsplit(".", 1)[0]
+            subjects.setdefault(subject, set()).update(target.rsplit(".", 1)[0] for target in targets)
+            subjects[subject].discard(subject)
+    return subjects
+
+
+def problems_of(files, may_include=None, one_way=None):
     """What breaks the order in a tree given as path -> text."""
     may_include = MAY_INCLUDE if may_include is None else may_include
+    one_way = ONE_WAY if one_way is None else one_way
     problems = []
     includes = includes_of(files)
     between = {}
@@ -108,7 +122,7 @@ def problems_of(files, may_include=None):
             if own and path.endswith(".cpp") and target[:-2] + ".cpp" not in files and \
                     target.rpartition("/")[0] != path.rpartition("/")[0]:
                 problems.append(f"{path}: implements {target}, a header of another folder")
-    for what, edges in (("files", includes), ("folders", between)):
+    for what, edges in (("files", includes), ("subjects", subjects_of(includes, one_way)), ("folders", between)):
         found = circle(edges)
         if found:
             problems.append(f"a circle of {what}: {' -> '.join(found)}")
