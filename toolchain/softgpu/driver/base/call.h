@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The one gate that every driver call passes: is the driver usable here and now, is a fault to be injected, and which
-// default stream does this call mean. Inside, errors travel as exceptions of type Error and leave as CUresult.
+// default stream does this call mean (CUDA Driver API, "Initialization" and "Stream synchronization behavior"). Inside,
+// errors travel as exceptions of type Error and leave as CUresult.
 //
-// Threads: any thread of the application.
+// Threads: any thread of the application; a Call is the calling thread's own, as long as the call. Errors: the gate
+// itself throws none.
 #pragma once
 
 #include <new>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What HPE_SOFT_COUNT tells besides the calls: nothing of it exists in a real driver.
-// Bytes. Threads: any. Errors: none.
+// What HPE_SOFT_COUNT tells besides the calls; a real driver has nothing like it.
+//
+// Bytes, from the start of the process on. Threads: any. Errors: none.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The generated tables: what is exported, and what each driver function is called.
-// Constant: any thread.
+// The generated tables: what is exported, and what each driver function is called (CUDA Driver API, "Driver Entry Point
+// Access").
+//
+// Constant: any thread, no owner, no errors.
 #pragma once
 
 namespace hpe::soft {

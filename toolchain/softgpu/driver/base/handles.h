@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Registries of the objects that the application holds handles of: a garbage or stale handle is found out, and an
-// object that is destroyed while another thread uses it lives until that use ends.
+// object that is destroyed while another thread uses it lives until that use ends. A real driver crashes at many such
+// handles.
 //
-// Threads: any. Errors: nullptr for what is no handle.
+// A registry shares its objects with whoever found them. Threads: any. Errors: nullptr for what is no handle.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The soft device's options, read from the environment once, by cuInit.
-// Threads: constant once cuInit has read them.
+// The soft device's options (toolchain/softgpu/README.md), read from the environment once, by cuInit.
+//
+// Threads: constant once cuInit has read them. Errors: false, after a line on stderr.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Contexts, primary and created (CUDA Driver API, "Context Management" and
-// "Primary Context Management"). How they come and go: context_calls.cpp.
+// Contexts, primary and created (CUDA Driver API, "Context Management" and "Primary Context Management"). How they come
+// and go: context_calls.cpp.
 //
-// Threads: any, but for what a lock is named for; ThreadState is its thread's. Errors: exceptions of type Error
-// (call.h).
+// A context is the registry's and is never freed. Threads: any, but for what a lock is named for. Errors: exceptions of
+// type Error (call.h).
 #pragma once
 
 #include <atomic>

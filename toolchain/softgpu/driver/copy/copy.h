@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What the copy functions share with graphs.
-// Sizes in bytes. Threads: any, there is no state; descriptors stay the caller's.
+// Copies in up to three dimensions, between any memory and CUDA arrays (CUDA Driver API, "Memory Management", cuMemcpy
+// and its relatives), in streams and graphs.
+//
+// Sizes in bytes. Threads: any, there is no state; descriptors stay the caller's. Errors: exceptions of type Error
+// (call.h); what run() answers breaks the context.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What operations on memory values share with graphs.
-// Threads: any; parameters are copied.
+// Values in memory that streams write and wait for (CUDA Driver API, "Stream Memory Operations"), in streams and
+// graphs.
+//
+// Threads: any; parameters are copied. Errors: exceptions of type Error (call.h); what run() answers breaks the
+// context.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The unified address space: which addresses belong to which allocation, and where its bytes are in this process.
+// The unified address space (CUDA Driver API, "Unified Addressing"): which addresses belong to which allocation, and
+// where its bytes are in this process.
 //
 // A device address is reserved PROT_NONE in the process, so that the host traps on it; the bytes are reached through
 // the device's hidden view. The application (or libhpe) may map what it likes over the reservation.

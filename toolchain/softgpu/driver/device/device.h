@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-// One device: its memory (a sparse memfd seen through a hidden view), its link to the host, its attributes.
+// One device (CUDA Driver API, "Device Management"): its memory, which is a sparse memfd seen through a hidden view,
+// its link to the host, its limits. What else is told of it: device_queries.cpp.
+//
 // Sizes in bytes. A device lives as long as the process. Threads: any. Errors: false.
 #pragma once
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The heap from which kernels of one context take memory with malloc and new. It is made when a kernel first asks for
-// some, as large as CU_LIMIT_MALLOC_HEAP_SIZE then says, and lives until the context ends.
+// The heap from which kernels of one context take memory with malloc and new (CUDA C++ Programming Guide, "Dynamic
+// Global Memory Allocation and Operations"). It is made when a kernel first asks for some, as large as
+// CU_LIMIT_MALLOC_HEAP_SIZE then says, and lives until the context ends.
 //
 // Addresses and sizes in bytes. The memory is its context's. Threads: any worker that runs kernels. Errors: 0 and
-// false. Source: CUDA C++ Programming Guide, "Dynamic Global Memory Allocation and Operations".
+// false.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Everything the driver knows, in one place that cuInit makes and nobody ever destroys: work may be in flight, and
-// calls may come, until the very end of the process. Of what stands above this file it knows the names alone.
+// Everything the driver knows, in one place that cuInit makes and nobody ever destroys (CUDA Driver API,
+// "Initialization"): work may be in flight, and calls may come, until the very end of the process. Of what stands above
+// this file it knows the names alone.
 //
 // Threads: any; each member has a lock of its own, `order` stands above them. Errors: exceptions of type Error
 // (call.h).

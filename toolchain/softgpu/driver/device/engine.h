@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Runs the device's asynchronous work: a graph of tasks, each started when all it waits for is done, on worker threads
-// that are made when work is ready and nobody is idle, and end after a while without work.
+// that are made when work is ready and nobody is idle, and end after a while without work. It stands for the hardware's
+// queues behind streams (CUDA C++ Programming Guide, "Asynchronous Concurrent Execution").
+//
+// A task is shared by whoever waits for it; what it held of its work is gone once it is done. Threads: any; an engine
+// lives as long as the process. Errors: exceptions of type Error (call.h); work must throw none.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Where small allocations of one context or pool lie, as in NVIDIA's driver: many in one 2 MiB page (observed, not
-// documented).
+// Where small allocations of one context or pool lie: many in one 2 MiB page, as in NVIDIA's driver, whose manual does
+// not say so.
 //
 // Addresses and sizes in bytes; the pages are their giver's. Threads: any. Errors: 0.
 #pragma once

@@ -2,9 +2,8 @@
 // Graphs: nodes and their order, made by hand or by stream capture (CUDA Driver API, "Graph Management"). What an
 // instantiated graph runs: graph_exec.h.
 //
-// Like CUDA's, a graph is not for use by several threads at once; only what launches read is guarded by the order lock.
-//
-// Errors: exceptions of type Error (call.h).
+// A graph is the registry's, a capture's, or a node's that holds it. Like CUDA's, it is not for use by several threads
+// at once; only what launches read is guarded by the order lock. Errors: exceptions of type Error (call.h).
 #pragma once
 
 #include <map>

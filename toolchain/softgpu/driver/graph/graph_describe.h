@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a node does, told to an application that did not say it itself: the node came from a capture.
+// What a node does, told to an application that did not say it itself, because the node came from a capture (CUDA
+// Driver API, "Graph Management", cuGraphMemcpyNodeGetParams and cuGraphBatchMemOpNodeGetParams).
 //
 // Threads: any, there is no state. Errors: exceptions of type Error (call.h).
 #pragma once

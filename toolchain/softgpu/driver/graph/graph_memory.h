@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Memory that graphs allocate and free. An address is a graph's from the making of the node to the end of the graph;
-// the memory behind it is taken when the graph is launched, and there from the allocation node to whatever frees it.
+// Memory that graphs allocate and free (CUDA Driver API, "Graph Management", cuGraphAddMemAllocNode). An address is a
+// graph's from the making of the node to the end of the graph; the memory behind it is taken when the graph is
+// launched, and there from the allocation node to whatever frees it.
 //
 // Sizes in bytes. Threads: launches, frees and their bookkeeping under the order lock; the rest any. Errors: exceptions
 // of type Error (call.h).

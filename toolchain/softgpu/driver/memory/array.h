@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// CUDA arrays: memory that copies and textures reach by position. Rows lie densely behind each other in an allocation
-// of the array's own, whose address no call tells.
+// CUDA arrays (CUDA Driver API, "Memory Management", cuArray3DCreate): memory that copies and textures reach by
+// position. Rows lie densely behind each other in an allocation of the array's own, whose address no call tells.
 //
-// Extents in elements, positions and strides in bytes. An array never changes. Threads: any. Errors: exceptions of type
-// Error (call.h).
+// Extents in elements, positions and strides in bytes. An array never changes; the registry shares it with its users.
+// Threads: any. Errors: exceptions of type Error (call.h).
 #pragma once
 
 #include <algorithm>

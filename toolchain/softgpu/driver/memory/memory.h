@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Making and ending allocations, and finding the bytes behind an address.
-// Addresses and sizes in bytes. Threads: any. Errors: 0, nullptr, or an Error where that is said.
+// Making and ending allocations of device memory (CUDA Driver API, "Memory Management", cuMemAlloc), and finding the
+// bytes behind any address.
+//
+// Addresses and sizes in bytes. Allocations are the address table's. Threads: any. Errors: 0, nullptr, or an Error
+// where that is said.
 #pragma once
 
 #include <cstddef>

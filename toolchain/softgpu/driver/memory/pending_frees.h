@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Memory that cuMemFreeAsync was called for (CUDA Driver API, "Stream Ordered Memory Allocator"): until the stream gets
 // there, it belongs to nobody.
-// By the ids of allocations. Threads: any. Errors: false.
+//
+// Allocations are told apart by their ids. Threads: any. Errors: false.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Memory pools: device memory that is allocated and freed in the order of a stream.
-// Sizes in bytes. A pool lives until it is destroyed and its last allocation is gone. Threads: any. Errors: 0 or false.
+// Memory pools: device memory for allocations in the order of a stream (CUDA Driver API, "Stream Ordered Memory
+// Allocator"). The allocations: stream_ordered.cpp; pools of other processes: pool_share.cpp.
+//
+// Sizes in bytes. A pool lives until it is destroyed and its last allocation is gone. Threads: any. Errors: 0 or false,
+// or an Error where that is said.
 #pragma once
 
 #include <cstdint>

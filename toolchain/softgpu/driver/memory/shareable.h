@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Files of memory that are handed to other processes: the bytes, and behind them a page that says whose they are.
+// Files of memory that are handed to other processes (CUDA Driver API, "Virtual Memory Management",
+// cuMemExportToShareableHandle, and "Stream Ordered Memory Allocator"): the bytes, and behind them a page that says
+// whose they are.
+//
 // A file is its owner's to close. Threads: any, there is no state. Errors: exceptions of type Error (call.h).
 #pragma once
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Address ranges that the application has reserved for its own mappings of physical memory.
-// Addresses and sizes in bytes. Threads: any.
+// Address ranges that the application has reserved for its own mappings of physical memory (CUDA Driver API, "Virtual
+// Memory Management").
+//
+// Addresses and sizes in bytes. Threads: any. Errors: false.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The options of cuModuleLoadDataEx, cuLibraryLoadData and cuLink*: what they ask for, and what they are told.
-// The arrays and buffers are the application's and must outlive this. One thread at a time.
+// The options of cuModuleLoadDataEx, cuLibraryLoadData and cuLink*: what they ask for, and what they are told (CUDA
+// Driver API, "Module Management", CUjit_option).
+//
+// The arrays and buffers are the application's and must outlive this. One thread at a time. Errors: exceptions of type
+// Error (call.h).
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Events: marks in the order of work.
-// Threads: any, but for what the order lock guards.
+// Events: marks in the order of work (CUDA Driver API, "Event Management").
+//
+// An event is the registry's, shared with its users and with graph nodes. Threads: any, but for what the order lock
+// guards. Errors: exceptions of type Error (call.h).
 #pragma once
 
 #include <memory>

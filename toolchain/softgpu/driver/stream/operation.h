@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// What a stream or a graph node does: one description, done now by a stream or later by every launch of a graph.
+// What a stream or a graph node does (CUDA Driver API, "Stream Management", "Graph Management"): one description, done
+// now by a stream or later by every launch of a graph.
 //
 // Each kind is a plain struct in the header of its subject (CopyOp in copy.h, KernelOp in launch.h), beside the
 // function that does it: `CUresult run(Context&, const CopyOp&)`, which is called on a worker thread and answers what
-// the context breaks with. An operation never changes and is shared by all that may still do it. Threads: any.
+// the context breaks with. An operation never changes and is shared by all that may still do it. Threads: any. Errors:
+// perform() throws none, the context breaks instead.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Streams: ordered queues of work, and how the default streams order themselves with the others (CUDA Driver API,
-// "Stream synchronization behavior"). The driver functions: stream_calls.cpp.
+// "Stream Management" and "Stream synchronization behavior"). The driver functions: stream_calls.cpp.
 //
-// A stream belongs to the registry of its handles, a default stream to its context or thread; work in flight does not
-// need it any more.
+// A stream is the registry's, a default stream its context's or its thread's; work in flight does not need it any more.
 // Threads: any, but for what the order lock guards. Errors: exceptions of type Error (call.h).
 #pragma once
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The way of all asynchronous calls that do work: into a stream's queue, or into the graph that captures the stream.
+// The way of all asynchronous calls that do work: into a stream's queue, or into the graph that captures the stream
+// (CUDA Driver API, "Stream Management").
 //
-// Threads: any; takes the order lock. Errors: exceptions of type Error (call.h). Source: CUDA Driver API, "Stream
-// synchronization behavior" and "Stream Management" (cuStreamBeginCapture).
+// The operation is the queue's or the graph's. Threads: any; it takes the order lock. Errors: exceptions of type Error
+// (call.h).
 #pragma once
 
 #include <utility>
