@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Many copies in one call: they keep the order of the stream as a whole, and have none among themselves. And managed
 // memory whose contents are given up in one call.
-#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/memory/memory.h"
 #include "toolchain/softgpu/driver/stream/capture.h"
 #include "toolchain/softgpu/driver/stream/stream.h"

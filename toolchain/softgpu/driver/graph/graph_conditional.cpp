@@ -4,7 +4,6 @@
 
 #include "toolchain/softgpu/driver/context/current.h"
 #include "toolchain/softgpu/driver/copy/copy.h"
-#include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/launch/conditional_values.h"
 #include "toolchain/softgpu/driver/memory/memory.h"
 

@@ -12,7 +12,6 @@
 #include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/graph/graph.h"
 #include "toolchain/softgpu/driver/graph/graph_exec.h"
-#include "toolchain/softgpu/driver/memory/memory.h"
 #include "toolchain/softgpu/driver/stream/stream.h"
 
 namespace hpe::soft {

@@ -9,7 +9,6 @@
 
 #include "toolchain/softgpu/driver/context/current.h"
 #include "toolchain/softgpu/driver/device/driver.h"
-#include "toolchain/softgpu/driver/memory/memory.h"
 #include "toolchain/softgpu/driver/stream/capture.h"
 #include "toolchain/softgpu/driver/stream/stream.h"
 
