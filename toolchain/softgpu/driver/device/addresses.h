@@ -23,12 +23,11 @@ namespace hpe::soft {
 
 class Context;
 class Device;
+class Stream;
+struct Allocation;
 struct MemoryPool;
 
 enum class Kind { Device, Pinned, Registered, Managed, Pool, Virtual, Graph };
-
-class Stream;
-struct Allocation;
 
 // What is behind an allocation of which the rooms above know more. Lives as long as the last record of the allocation.
 class Backing {
