@@ -52,9 +52,11 @@ public:
     bool may_hold(std::uintptr_t address) const noexcept {
         return address < highest_.load(std::memory_order_relaxed) && address >= lowest_.load(std::memory_order_relaxed);
     }
+    // The same of a range; also false for one that reaches out of the address space, which is nobody's memory.
     bool may_overlap(std::uintptr_t begin, std::size_t bytes) const noexcept {
-        const auto highest = highest_.load(std::memory_order_relaxed);
-        return begin < highest && (bytes >= highest - begin || begin + bytes > lowest_.load(std::memory_order_relaxed));
+        constexpr std::uintptr_t kEnd = std::uintptr_t{1} << 47;
+        return begin < highest_.load(std::memory_order_relaxed) && bytes <= kEnd - begin &&
+               begin + bytes > lowest_.load(std::memory_order_relaxed);
     }
     // The object that starts at / contains the address, or nullptr.
     Object* object_at(std::uintptr_t base) const noexcept;
@@ -171,7 +173,6 @@ private:
     static bool keep_twin(Loan& loan) noexcept;
     void take_neighbours(Run& run, const Stretch& stretch, Event event, State next) noexcept;
     void map_pages(const Run& run) noexcept;
-    void use_huge_pages(const Run& run) noexcept;
     CUresult bring(const Run& run, Event event, State next, bool unordered, std::size_t& fetched) noexcept;
     std::size_t overwrite(Object& object, std::uint32_t serial, std::uintptr_t begin, const std::byte* from,
                           std::size_t bytes) noexcept;

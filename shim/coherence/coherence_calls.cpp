@@ -95,6 +95,7 @@ std::size_t Coherence::overwrite(Object& object, std::uint32_t serial, std::uint
         // What a launch's stream waits for may still be on its way out of the very view.
         if (wait_in_order() == CUDA_SUCCESS && object.alive(serial) && map_shadow(object, false) &&
             settle_flushes() == CUDA_SUCCESS) {
+            use_huge_pages(object, object.offset_of(first), bytes);
             done = overwrite_blocks(object, serial, first, from, bytes);
         }
         room_.leave_fault();

@@ -204,7 +204,7 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     }
     Run run{object, index, 1};
     if (reach.open.contiguous()) take_neighbours(run, reach.open, event, next);
-    use_huge_pages(run);
+    use_huge_pages(object, object.offset_of(run.first), run.bytes());
 
     std::size_t fetched = 0;
     auto result = bring(run, event, next, false, fetched);
@@ -313,15 +313,6 @@ void Coherence::take_neighbours(Run& run, const Stretch& stretch, Event event, S
         run.first = std::min(run.first, index);
         ++run.count;
     }
-}
-
-// Of what is opened in so large parts everything will be used, and what lies beside it in a huge page, too.
-void Coherence::use_huge_pages(const Run& run) noexcept {
-    if (run.bytes() < Arena::kChunk / 2) return;
-    const auto begin = run.object.offset_of(run.first) / Arena::kChunk * Arena::kChunk;
-    const auto end =
-        (run.object.offset_of(run.first) + run.bytes() + Arena::kChunk - 1) / Arena::kChunk * Arena::kChunk;
-    Arena::use_huge_pages(run.object.view + begin, std::min(end, run.object.size) - begin);
 }
 
 // A sweep will touch all of it: its pages are mapped at once, not trap by trap.

@@ -5,10 +5,12 @@
 // Threads: any; async-signal-safe. Errors: none.
 #pragma once
 
+#include <algorithm>
 #include <csignal>
 
 #include "protocols/object.h"
 #include "shim/base/kernel.h"
+#include "shim/memory/arena.h"
 
 namespace hpe {
 
@@ -20,6 +22,14 @@ inline bool on_alternate_stack() noexcept {
 // The block is locked: is it still the one that was found, and its object mapped?
 inline bool usable(const Object& object, std::uint32_t serial, std::uint32_t index) noexcept {
     return object.alive(serial) && index < object.blocks() && object.shadowed.load(std::memory_order_acquire);
+}
+
+// Of what is opened in so large parts everything will be used, and what lies beside it in a huge page, too.
+inline void use_huge_pages(const Object& object, std::size_t offset, std::size_t bytes) noexcept {
+    if (bytes < Arena::kChunk / 2) return;
+    const auto begin = offset / Arena::kChunk * Arena::kChunk;
+    const auto end = (offset + bytes + Arena::kChunk - 1) / Arena::kChunk * Arena::kChunk;
+    Arena::use_huge_pages(object.view + begin, std::min(end, object.size) - begin);
 }
 
 }  // namespace hpe

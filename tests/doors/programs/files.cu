@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Reads and writes of files and pipes with memory that kernels use. Cases one by one; see io.h.
+#include <limits.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/time.h>
@@ -57,6 +58,8 @@ void failures(int, char**) {
     result("pwrite before the beginning", pwrite(file, data.at(), 10, -1));
     result("read a directory", read(open(".", O_RDONLY), data.at(), 2 * kMiB));
     iovec one{data.at(), 100};
+    result("read more than an address space", read(file, data.at(), SSIZE_MAX));
+    result("write more than an address space", pwrite(file, data.at(), SSIZE_MAX - 4096, 0));
     result("readv of none", readv(file, &one, 0));
     result("readv of a negative number", readv(file, &one, -1));
     result("writev of too many", writev(file, &one, 5000));

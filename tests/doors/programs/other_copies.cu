@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Copies that tests/apps/copies.cu has not: with CUDA arrays, and in batches. In the plain form the object is given where
-// the call takes host memory, with blocks in every state: as a kernel left them, read by the CPU, and written by it.
-// Linked with libcuda too.
+// Copies that tests/apps/copies.cu has not: with CUDA arrays, and in batches. In the plain form the object is given
+// where the call takes host memory, with blocks in every state: as a kernel left them, read by the CPU, and written by
+// it. Linked with libcuda too.
 #include <cuda.h>
 
 #include "program.h"
@@ -180,11 +180,8 @@ static void batch(int, char**) {
 }
 
 int main(int argc, char** argv) {
-    const Case cases[] = {{"batch", batch},
-                          {"line", line},
-                          {"line_async", line_async},
-                          {"line_on_device", line_on_device},
-                          {"plane", plane},
-                          {"plane_3d", plane_3d}};
+    const Case cases[] = {{"batch", batch},           {"line", line},
+                          {"line_async", line_async}, {"line_on_device", line_on_device},
+                          {"plane", plane},           {"plane_3d", plane_3d}};
     return run_case(cases, argc, argv);
 }

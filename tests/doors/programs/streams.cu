@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 
 #include <cstdlib>
+#include <fstream>
 
 #include "io.h"
 
@@ -209,9 +210,32 @@ void cancelled(int, char**) {
     say("cancelled %d data %llx\n", how == PTHREAD_CANCELED, data.sum());
 }
 
+void of_the_language(int, char**) {
+    char path[] = "io-XXXXXX";
+    close(mkstemp(path));
+    const Memory data(3 * kMiB);
+    data.change(11);
+    {
+        std::ofstream out(path, std::ios::binary);
+        out.write(reinterpret_cast<const char*>(data.at(5)), 2 * kMiB);
+        out << "text";
+        out.write(reinterpret_cast<const char*>(data.at(100)), 10);
+        say("good %d at %ld\n", out.good(), static_cast<long>(out.tellp()));
+    }
+    data.change(12);
+    std::ifstream in(path, std::ios::binary);
+    in.read(reinterpret_cast<char*>(data.at(77)), kMiB);
+    say("good %d count %ld\n", in.good(), static_cast<long>(in.gcount()));
+    data.change(13);
+    in.read(reinterpret_cast<char*>(data.at(kMiB)), 2 * kMiB);
+    say("eof %d count %ld data %llx\n", in.eof(), static_cast<long>(in.gcount()), data.sum());
+    unlink(path);
+}
+
 constexpr Case cases[] = {
-    {"items", items},     {"pieces", pieces}, {"writes", writes}, {"failures", failures},
-    {"buffers", buffers}, {"text", text},     {"shared", shared}, {"cancelled", cancelled},
+    {"items", items},         {"pieces", pieces}, {"writes", writes}, {"failures", failures},
+    {"buffers", buffers},     {"text", text},     {"shared", shared}, {"of_the_language", of_the_language},
+    {"cancelled", cancelled},
 };
 
 }  // namespace

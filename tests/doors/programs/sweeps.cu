@@ -18,8 +18,8 @@ void once() {
     a.kernel(3);
     a.read(0, a.size());
 }
-// One block of a window is used, and after a kernel sent for again by another sweep, before the rest of the first window
-// turns out to be old.
+// One block of a window is used, and after a kernel sent for again by another sweep, before the rest of the first
+// window turns out to be old.
 void sent_for_twice() {
     constexpr std::size_t block = (64 << 10) / sizeof(Word);
     Swept a;

@@ -184,8 +184,17 @@ static void many(int, char**) {
 }
 
 int main(int argc, char** argv) {
-    static const Case cases[] = {{"threads", threads}, {"readers", readers}, {"streams", streams}, {"captured", captured}, {"reset", reset},
-                                 {"errors", errors},   {"pending", pending}, {"late", late},         {"many", many},
-                                 {"fork_first", fork_first}, {"overlapping", overlapping}, {"ends_in_callback", ends_in_callback}};
+    static const Case cases[] = {{"threads", threads},
+                                 {"readers", readers},
+                                 {"streams", streams},
+                                 {"captured", captured},
+                                 {"reset", reset},
+                                 {"errors", errors},
+                                 {"pending", pending},
+                                 {"late", late},
+                                 {"many", many},
+                                 {"fork_first", fork_first},
+                                 {"overlapping", overlapping},
+                                 {"ends_in_callback", ends_in_callback}};
     return run_case(cases, argc, argv);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Warp-wide instructions: shfl, vote, match, redux, bar.warp.sync, elect. Each lane names the lanes it works with; an
-// instruction runs when all of these that have not exited are at it, even if they came there on different paths.
+// Warp-wide instructions (PTX ISA, "Parallel Synchronization and Communication Instructions"): shfl, vote, match,
+// redux, bar.warp.sync, elect. Each lane names the lanes it works with; an instruction runs when all of these that have
+// not exited are at it, even if they came there on different paths.
 #include "toolchain/softgpu/exec/handlers.h"
 #include "toolchain/softgpu/exec/races.h"
 

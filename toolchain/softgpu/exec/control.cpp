@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Branches, calls, exits, predicates and special registers: what works on masks and groups rather than on lanes'
-// values.
+// Control flow (PTX ISA, "Control Flow Instructions"): branches, calls, exits, predicates and special registers: what
+// works on masks and groups rather than on lanes' values.
 #include <ctime>
 
 #include "toolchain/softgpu/exec/handlers.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// setp and set over 32 lanes. Compiled once per instruction set.
+// setp and set over 32 lanes (PTX ISA, "Comparison and Selection Instructions"). Compiled once per instruction set.
 #include <type_traits>
 
 #include "toolchain/softgpu/exec/half.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Single and double precision arithmetic over 32 lanes. Compiled once per instruction set, never with contraction.
-// A NaN result of single precision is the canonical 0x7fffffff, as on the hardware.
+// Single and double precision arithmetic over 32 lanes (PTX ISA, "Floating-Point Instructions"). Compiled once per
+// instruction set, never with contraction. A NaN result of single precision is the canonical 0x7fffffff, as on the
+// hardware.
 #include <cmath>
 #include <limits>
 

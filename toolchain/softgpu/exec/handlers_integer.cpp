@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Integer, logic and bit instructions over 32 lanes. Compiled once per instruction set.
+// Integer, logic and bit instructions over 32 lanes (PTX ISA, "Integer Arithmetic", "Logic and Shift Instructions").
+// Compiled once per instruction set.
 #include <limits>
 #include <type_traits>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ld and st over 32 lanes. Compiled once per instruction set.
+// ld and st over 32 lanes (PTX ISA, "Data Movement and Conversion Instructions"). Compiled once per instruction set.
 #include "toolchain/softgpu/exec/handlers.h"
 #include "toolchain/softgpu/exec/resolve.h"
 

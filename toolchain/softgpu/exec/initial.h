@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Initial values of module-scope variables as bytes and relocations.
+// Initial values of module-scope variables as bytes and relocations. Source: PTX ISA, "Initializers".
 // Threads: any, there is no state. Errors: false, `why` says in one line what is wrong.
 #pragma once
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How handlers work on 32 lanes at once. Included only by the handler files, which are compiled once per instruction
-// set: everything here has internal linkage, so that no copy for one set is linked into the other.
+// How handlers work on 32 lanes at once, a warp of PTX ISA, "PTX Machine Model". Included only by the handler files,
+// which are compiled once per instruction set: everything here has internal linkage, so that no copy for one set is
+// linked into the other.
 //
 // Threads: a warp is run by one at a time. Errors: handlers return nullptr or set Warp::stop.
 #pragma once

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The executor's machine: pre-decoded instructions, warps as groups of lanes, call frames, blocks and launches.
+// The executor's machine, which models a multiprocessor as PTX describes it (PTX ISA, "PTX Machine Model"): pre-decoded
+// instructions, warps as groups of lanes, call frames, blocks and launches.
 //
 // Registers are arrays of 32 lanes (structure of arrays) in the frame of the function; predicates are one 32-bit mask.
 // An operand is an offset into the frame, or, with bit 0 set, into the constants of the code, which are arrays as well.

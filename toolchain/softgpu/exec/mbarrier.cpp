@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// mbarrier objects, bulk copies that report to them, and the part of a thread's stack that alloca takes.
+// mbarrier objects (PTX ISA, "mbarrier"), bulk copies that report to them, and the part of a thread's stack that alloca
+// takes.
 //
 // An mbarrier is 64 bits of shared memory whose meaning is ours: arrivals still pending, arrivals expected per phase,
 // bytes still to come, and the phase, of which programs only ever see whether it is another one. Shared memory belongs

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
-// From the addresses of 32 lanes to bytes of this process, with every check on the way.
+// From the addresses of 32 lanes to bytes of this process, with every check on the way: state spaces, generic addresses
+// and their windows, alignment, bounds of allocations. An access that hardware would trap on ends the launch.
+// Source: PTX ISA, "State Spaces", "Generic Addressing"; CUDA Driver API, CUDA_ERROR_ILLEGAL_ADDRESS.
+//
+// Threads: a warp, and a worker's cache of ranges, are used by one at a time. Errors: nullptr, and Warp::stop says why.
 #pragma once
 
 #include "toolchain/softgpu/exec/machine.h"

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Runs the warps of a block in turns.
+// Runs the warps of a block in turns. Models independent thread scheduling: the lanes of a warp that go different ways
+// are groups, each goes on by itself until groups meet, so that a lane may wait for another of its warp.
+// Source: CUDA C++ Programming Guide, "SIMT Architecture"; PTX ISA, "Control Flow Instructions", bar and barrier.
+//
 // Threads: a block and its warps are run by one at a time. Errors: Warp::stop.
 #pragma once
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// From a PTX function to Code. What the executor cannot run is refused here, with line and instruction.
+// From a PTX function to Code; the driver's just-in-time compiler stands here on hardware. Source: PTX ISA,
+// "Instruction Set". What the executor cannot run is refused here, with line and instruction.
 // One Translator per function and thread; it borrows what it is made of. Errors: false, with a reason.
 #pragma once
 
