@@ -33,7 +33,8 @@ for command in commands:
     if (wanted[0] != 0 and command[1:] != ["too_long", "default"]) or b"WRONG" in wanted[1]:
         problems.append(f"{command[1:]} without libhpe: {wanted}")
     # So many bytes once each way.
-    for options in [{}] if command[1] == "sum" else OPTIONS if len(command) == 2 else OPTIONS[:1]:
+    tried = OPTIONS if command[0] == program else OPTIONS[:4]
+    for options in [{}] if command[1] == "sum" else tried if len(command) == 2 else OPTIONS[:1]:
         runs += 1
         got = soft.run(command, **MACHINE, **options)
         if got[:2] != wanted[:2] or b"hpe:" in got[2]:
@@ -104,7 +105,7 @@ with tempfile.TemporaryDirectory() as folder:
     staged = json.loads(path.read_text())["staged_copies"]
     if not 3 <= staged <= 17:
         problems.append(f"of 20 copies behind a kernel {staged} were staged")
-if runs < 184:
+if runs < 130:
     problems.append(f"only {runs} runs")
 print("\n".join(problems[:20]) or f"{runs} runs")
 sys.exit(1 if problems else 0)
