@@ -14,7 +14,7 @@ import soft
 
 OPTIONS = [{}, {"HPE_PROTOCOL": "lazy"}, {"HPE_PROTOCOL": "batch"}, {"HPE_BLOCK_SIZE": "4K", "HPE_ROLLING_SIZE": 1},
            {"HPE_BLOCK_SIZE": "1M"}]
-programs = sys.argv[1:]
+programs = [os.path.abspath(program) for program in sys.argv[1:]]
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     for program in programs:

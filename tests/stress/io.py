@@ -13,6 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "doors")
 import soft  # noqa: E402
 
 program, faults, operations, *given = sys.argv[1:]
+program, faults = os.path.abspath(program), os.path.abspath(faults)
 variables = dict(v.split("=") for v in given)
 wanted = f"{operations} operations, some of which were made to fail\n".encode()
 with tempfile.TemporaryDirectory() as folder:

@@ -28,6 +28,20 @@ void whole_file(int, char**) {
     }
 }
 
+// Enough for helper threads, with what is in the page cache and with what is not.
+void large_file(int, char**) {
+    const File file(70 * kMiB + 5);
+    const Memory data(80 * kMiB);
+    for (const off_t begin : {off_t{0}, off_t{4096}, off_t{12345}}) {
+        fsync(file);
+        if (begin != 0) posix_fadvise(file, begin * 1000, static_cast<off_t>(20 * kMiB), POSIX_FADV_DONTNEED);
+        data.change(28);
+        lseek(file, begin, SEEK_SET);
+        result("read", read(file, data.at(static_cast<std::size_t>(begin) % 8192 * 100), 72 * kMiB));
+        say("offset %ld data %llx\n", file.offset(), data.sum());
+    }
+}
+
 void at_the_end(int, char**) {
     const File file(2 * kMiB + 10);
     const Memory data(4 * kMiB);
@@ -396,6 +410,7 @@ void over_the_end(int, char**) {
 constexpr Case cases[] = {
     {"whole_file", whole_file},
     {"at_the_end", at_the_end},
+    {"large_file", large_file},
     {"failures", failures},
     {"with_offsets", with_offsets},
     {"vectors", vectors},
