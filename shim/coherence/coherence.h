@@ -138,6 +138,17 @@ public:
     // Stores bytes that a call has put beside the object, as a CPU write does.
     bool store(Object& object, std::uintptr_t begin, const std::byte* from, std::size_t bytes,
                const void* caller) noexcept;
+    // The same of whole blocks that the range begins with, from a source that may have less: their old bytes are not
+    // asked for. Returns how many bytes were stored: 0 where there is no such block, or the source failed.
+    class Source {
+    public:
+        // Puts its first bytes there; called once. False: `to` is undefined.
+        virtual bool fill(std::byte* to, std::size_t bytes) noexcept = 0;
+
+    protected:
+        ~Source() = default;
+    };
+    std::size_t overwrite(Object& object, std::uintptr_t begin, std::size_t bytes, Source& source) noexcept;
 
     // Host callbacks will run: what serving their faults needs is made now, since some driver calls wait for the
     // device.
@@ -174,10 +185,8 @@ private:
     void take_neighbours(Run& run, const Stretch& stretch, Event event, State next) noexcept;
     void map_pages(const Run& run) noexcept;
     CUresult bring(const Run& run, Event event, State next, bool unordered, std::size_t& fetched) noexcept;
-    std::size_t overwrite(Object& object, std::uint32_t serial, std::uintptr_t begin, const std::byte* from,
-                          std::size_t bytes) noexcept;
-    std::size_t overwrite_blocks(Object& object, std::uint32_t serial, std::uint32_t first, const std::byte* from,
-                                 std::size_t bytes) noexcept;
+    std::size_t overwrite_blocks(Object& object, std::uint32_t serial, std::uint32_t first, std::size_t bytes,
+                                 Source& source) noexcept;
     bool lock_if_missing(Object& object, std::uint32_t index) const noexcept;
     std::uint32_t open_arrived(Object& object, const Stretch& stretch, std::size_t& fetched) noexcept;
     void fetch_ahead(Object& object, const Stretch& stretch) noexcept;

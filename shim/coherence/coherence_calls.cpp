@@ -59,14 +59,29 @@ bool Coherence::ready_to_read(Object& object, std::uintptr_t begin, std::size_t 
     return true;
 }
 
+namespace {
+
+class FromMemory final : public Coherence::Source {
+public:
+    explicit FromMemory(const std::byte* from) noexcept : from_(from) {}
+    bool fill(std::byte* to, std::size_t bytes) noexcept override {
+        std::memcpy(to, from_, bytes);
+        return true;
+    }
+
+private:
+    const std::byte* const from_;
+};
+
+}  // namespace
+
 bool Coherence::store(Object& object, std::uintptr_t begin, const std::byte* from, std::size_t bytes,
                       const void* caller) noexcept {
-    const auto serial = object.serial();
     const auto end = begin + bytes;
     for (auto at = begin; at < end;) {
-        const auto* const source = from + (at - begin);
-        const auto done = may_wait() ? overwrite(object, serial, at, source, end - at) : 0;
-        if (done != 0) {
+        const auto* const next = from + (at - begin);
+        FromMemory source(next);
+        if (const auto done = overwrite(object, at, end - at, source); done != 0) {
             at += done;
             continue;
         }
@@ -77,68 +92,69 @@ bool Coherence::store(Object& object, std::uintptr_t begin, const std::byte* fro
             const AsInHandler scope;
             if (serve_fault({at, true, reinterpret_cast<std::uintptr_t>(caller)}) != Served::Done) return false;
         }
-        std::memcpy(reinterpret_cast<void*>(at), source, part);
+        std::memcpy(reinterpret_cast<void*>(at), next, part);
         at += part;
     }
     return true;
 }
 
-// The whole blocks that the range begins with: their old bytes are not asked for. Returns bytes, 0 where there are
-// none.
-std::size_t Coherence::overwrite(Object& object, std::uint32_t serial, std::uintptr_t begin, const std::byte* from,
-                                 std::size_t bytes) noexcept {
+std::size_t Coherence::overwrite(Object& object, std::uintptr_t begin, std::size_t bytes, Source& source) noexcept {
+    const auto serial = object.serial();
     const auto first = object.block_at(begin);
-    if (object.base + object.offset_of(first) != begin || object.bytes_of(first) > bytes) return 0;
+    if (!may_wait() || object.base + object.offset_of(first) != begin || object.bytes_of(first) > bytes) return 0;
     const AsInHandler scope;
     std::size_t done = 0;
     helper::with_driver(on_alternate_stack(), helper::Kind::Fault, [&] {
         // What a launch's stream waits for may still be on its way out of the very view.
         if (wait_in_order() == CUDA_SUCCESS && object.alive(serial) && map_shadow(object, false) &&
             settle_flushes() == CUDA_SUCCESS) {
-            use_huge_pages(object, object.offset_of(first), bytes);
-            done = overwrite_blocks(object, serial, first, from, bytes);
+            done = overwrite_blocks(object, serial, first, bytes, source);
         }
         room_.leave_fault();
     });
     return done;
 }
 
-std::size_t Coherence::overwrite_blocks(Object& object, std::uint32_t serial, std::uint32_t first,
-                                        const std::byte* from, std::size_t bytes) noexcept {
-    std::size_t done = 0;
-    std::uint32_t newly_dirty = 0;
-    // Stretches of blocks that became Dirty, one after the other.
-    const auto tell = [&](std::uint32_t end) {
-        if (newly_dirty == 0) return;
-        Plan plan;
-        protocol_->dirtied({&object, serial, end - newly_dirty, newly_dirty}, false, plan);
-        for (const auto& victim : plan) evict(victim);
-        newly_dirty = 0;
-    };
-    auto index = first;
-    for (; index < object.blocks() && object.bytes_of(index) <= bytes - done; ++index) {
-        const auto size = object.bytes_of(index);
-        Block& block = object.block(index);
+// In the room, as a fault, with all device work waited for.
+std::size_t Coherence::overwrite_blocks(Object& object, std::uint32_t serial, std::uint32_t first, std::size_t bytes,
+                                        Source& source) noexcept {
+    // Launches of other threads wait meanwhile.
+    constexpr std::size_t kAtOnce = std::size_t{16} << 20;
+    const auto most = std::max(std::min(bytes, kAtOnce), object.bytes_of(first));
+    std::size_t size = 0;
+    auto end = first;
+    for (; end < object.blocks() && object.bytes_of(end) <= most - size; ++end) {
+        const auto block_bytes = object.bytes_of(end);
+        Block& block = object.block(end);
         const auto before = block.lock();
         const bool ours =
-            usable(object, serial, index) && object.bytes_of(index) == size && !block.lent() &&
-            (!block.expected() || read_ahead::settle(object, index, 1, read_ahead::kNothing) == CUDA_SUCCESS);
+            usable(object, serial, end) && object.bytes_of(end) == block_bytes && !block.lent() &&
+            (!block.expected() || read_ahead::settle(object, end, 1, read_ahead::kNothing) == CUDA_SUCCESS);
         if (!ours) {
             block.unlock(before);
             break;
         }
-        std::memcpy(object.view + object.offset_of(index), from + done, size);
-        if (!valid_on_host(before)) became_valid(object, 1);
-        block.unlock(State::Dirty);
-        done += size;
-        if (before == State::Dirty) {
-            tell(index);
-        } else {
-            ++newly_dirty;
+        size += block_bytes;
+    }
+    if (end == first) return 0;
+    use_huge_pages(object, object.offset_of(first), size);
+    const bool filled = source.fill(object.view + object.offset_of(first), size);
+    Plan plan;
+    for (auto i = first, fresh = first; i < end; ++i) {
+        Block& block = object.block(i);
+        const auto before = block.peek().state;
+        // Of a valid block the host copy is the newest also where the source has left it in the middle.
+        const bool changes = filled || valid_on_host(before);
+        if (changes && !valid_on_host(before)) became_valid(object, 1);
+        block.unlock(changes ? State::Dirty : before);
+        if (!changes || before == State::Dirty) {
+            fresh = i + 1;
+        } else if (i + 1 == end || object.block(i + 1).peek().state == State::Dirty) {
+            protocol_->dirtied({&object, serial, fresh, i + 1 - fresh}, false, plan);
         }
     }
-    tell(index);
-    return done;
+    for (const auto& victim : plan) evict(victim);
+    return filled ? size : 0;
 }
 
 }  // namespace hpe

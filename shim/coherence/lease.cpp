@@ -13,10 +13,15 @@
 
 #include "shim/base/errno_kept.h"
 #include "shim/base/kernel.h"
+#include "shim/transfer/copiers.h"
+#include "shim/transfer/staging.h"
 
 namespace hpe::lease {
 
 namespace {
+
+// Helper threads pay from about here on.
+constexpr std::size_t kManyBytes = std::size_t{64} << 20;
 
 std::uintptr_t address(const void* pointer) noexcept { return reinterpret_cast<std::uintptr_t>(pointer); }
 
@@ -56,6 +61,18 @@ std::size_t copy_ordinary(long call, std::uintptr_t ordinary, std::byte* bounce,
     const auto copied = kernel::raw(call, kernel::raw(SYS_getpid), kernel::word(&mine), 1, kernel::word(&other), 1, 0);
     return copied < 0 ? 0 : static_cast<std::size_t>(copied);
 }
+
+class FromFile final : public Coherence::Source {
+public:
+    FromFile(int file, std::int64_t offset) noexcept : file_(file), offset_(offset) {}
+    bool fill(std::byte* to, std::size_t bytes) noexcept override {
+        return copiers::read_together(to, file_, offset_, bytes);
+    }
+
+private:
+    const int file_;
+    const std::int64_t offset_;
+};
 
 }  // namespace
 
@@ -132,6 +149,15 @@ std::size_t store(void* to, const std::byte* from, std::size_t bytes, const void
         }
         return coherence().store(*object, begin, source, part, caller) ? part : 0;
     });
+}
+
+std::size_t store_file(void* to, std::size_t bytes, int file, std::int64_t offset) noexcept {
+    Object* const object = coherence().object_of(address(to));
+    if (object == nullptr) return 0;
+    if (bytes >= kManyBytes) staging::start_helpers();
+    FromFile source(file, offset);
+    return coherence().overwrite(*object, address(to), std::min(bytes, object->base + object->size - address(to)),
+                                 source);
 }
 
 }  // namespace hpe::lease

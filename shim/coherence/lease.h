@@ -68,6 +68,10 @@ private:
 // where ordinary memory beside an object cannot be written.
 std::size_t store(void* to, const std::byte* from, std::size_t bytes, const void* caller) noexcept;
 
+// Reads what is at hand of a regular file straight into an object, with helper threads: whole blocks that begin at
+// `to`. Returns bytes, 0 where that cannot be done: the caller reads into bounce memory.
+std::size_t store_file(void* to, std::size_t bytes, int file, std::int64_t offset) noexcept;
+
 // The other way: copies to memory that is no object's.
 std::size_t load(std::byte* to, const void* from, std::size_t bytes, const void* caller) noexcept;
 

@@ -97,6 +97,10 @@ ssize_t read_pieces(int file, void* at, std::size_t bytes, off64_t offset, const
     auto* const to = static_cast<std::byte*>(at);
     std::size_t done = 0;
     while (done < bytes) {
+        // What is in the page cache, without bounce memory. Else a piece is waited for, and the kernel reads ahead.
+        const auto quick = lease::store_file(to + done, bytes - done, file, offset + static_cast<off64_t>(done));
+        done += quick;
+        if (quick != 0) continue;
         // Up to a multiple of the piece, so that whole blocks are stored.
         const auto piece = std::min(kPiece - reinterpret_cast<std::uintptr_t>(to + done) % kPiece, bytes - done);
         const auto from = offset + static_cast<off64_t>(done);

@@ -2,6 +2,8 @@
 // Two queues of jobs, for few and for all helpers. Helpers and callers take the parts of a job by counting them.
 #include "shim/transfer/copiers.h"
 
+#include <sys/uio.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -21,6 +23,7 @@ namespace hpe::copiers {
 namespace {
 
 void carry_out(const Rows& rows, Reader reader, trace::Share& share) noexcept;
+void read_part(const File& file, std::byte* to, std::size_t bytes) noexcept;
 
 // Of a job: the low half of its number, how many parts it has, and which of them is to be begun next.
 struct Open {
@@ -47,6 +50,7 @@ struct Place {
     alignas(64) Rows rows{};  // from nowhere: nothing to copy, pages to map
     std::size_t step = 0;     // of a part, in rows where there are several, else in bytes
     Reader reader = Reader::Processor;
+    File file{};
 
     // As many parts as are left to be begun, `most` at the most; false: none was. Of whichever job is there: it stays
     // until its parts have ended.
@@ -55,7 +59,12 @@ struct Place {
         unsigned count = 0;
         for (auto mine = begin(); mine.any(); mine = begin()) {
             const auto at = mine.next() * step;
-            if (rows.count > 1) {
+            if (file.descriptor >= 0) {
+                const auto bytes = std::min(step, rows.width - at);
+                read_part({file.descriptor, file.offset + static_cast<std::int64_t>(at), file.incomplete}, rows.to + at,
+                          bytes);
+                share.add(bytes);
+            } else if (rows.count > 1) {
                 carry_out(rows.part(at, std::min(step, rows.count - at)), reader, share);
             } else {
                 const auto* const from = rows.from == nullptr ? nullptr : rows.from + at;
@@ -83,7 +92,7 @@ namespace {
 class Queue {
 public:
     // nullptr: no place is to be had.
-    Place* add(const Rows& rows, std::size_t part, Reader reader) noexcept;
+    Place* add(const Rows& rows, std::size_t part, Reader reader, const File& file) noexcept;
     // Copies parts of the oldest job that has some to be begun; false: there is none.
     bool work() noexcept;
     // Jobs that were ever in it.
@@ -146,7 +155,17 @@ void carry_out(const Rows& rows, Reader reader, trace::Share& share) noexcept {
     }
 }
 
-Place* Queue::add(const Rows& rows, std::size_t part, Reader reader) noexcept {
+// RWF_NOWAIT (preadv2(2), Linux 4.14): who reads here may hold what others wait for, and a disk takes milliseconds.
+void read_part(const File& file, std::byte* to, std::size_t bytes) noexcept {
+    const iovec part{to, bytes};
+    const auto got =
+        file.incomplete->load(std::memory_order_relaxed)
+            ? 0
+            : kernel::raw(SYS_preadv2, file.descriptor, kernel::word(&part), 1, file.offset, 0, RWF_NOWAIT);
+    if (got != static_cast<long>(bytes)) file.incomplete->store(true, std::memory_order_relaxed);
+}
+
+Place* Queue::add(const Rows& rows, std::size_t part, Reader reader, const File& file) noexcept {
     if (rows.width == 0 || rows.count == 0) return nullptr;
     constexpr std::size_t kPage = 4096;
     const bool in_rows = rows.count > 1;
@@ -168,6 +187,7 @@ Place* Queue::add(const Rows& rows, std::size_t part, Reader reader) noexcept {
         place.rows = rows;
         place.step = step;
         place.reader = reader;
+        place.file = file;
         place.left.store(static_cast<std::uint32_t>(parts), std::memory_order_relaxed);
         place.open.store(Open(number, parts).word, std::memory_order_seq_cst);
         return &place;
@@ -269,9 +289,13 @@ void Job::begin_mapping(void* at, std::size_t bytes, std::size_t part) noexcept 
     hand_over({static_cast<std::byte*>(at), nullptr, bytes}, part, Reader::Processor, Crew::All);
 }
 
-void Job::hand_over(const Rows& rows, std::size_t part, Reader reader, Crew crew) noexcept {
-    place_ = running() != 0 ? of(queues, crew).add(rows, part, reader) : nullptr;
-    if (place_ == nullptr) return move(rows, reader);
+void Job::begin_reading(std::byte* to, const File& file, std::size_t bytes, std::size_t part) noexcept {
+    hand_over({to, nullptr, bytes}, part, Reader::Processor, Crew::All, file);
+}
+
+void Job::hand_over(const Rows& rows, std::size_t part, Reader reader, Crew crew, const File& file) noexcept {
+    place_ = running() != 0 ? of(queues, crew).add(rows, part, reader, file) : nullptr;
+    if (place_ == nullptr) return file.descriptor < 0 ? move(rows, reader) : read_part(file, rows.to, rows.width);
     of(bells, Crew::Few).ring();
     if (crew == Crew::All) of(bells, Crew::All).ring();
 }
@@ -300,6 +324,15 @@ void move_together(void* to, const void* from, std::size_t bytes, Reader reader)
     Job job;
     job.begin(rows, kPart, reader);
     job.finish();
+}
+
+bool read_together(std::byte* to, int file, std::int64_t offset, std::size_t bytes) noexcept {
+    constexpr std::size_t kPart = std::size_t{512} << 10;
+    std::atomic<bool> incomplete{false};
+    Job job;
+    job.begin_reading(to, {file, offset, &incomplete}, bytes, kPart);
+    job.finish();
+    return !incomplete.load(std::memory_order_relaxed);
 }
 
 void map_pages(void* at, std::size_t bytes, bool made) noexcept {

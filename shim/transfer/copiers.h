@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Helper threads that copy memory, and touch it for the first time, for all transfers of the process. A copy is handed
-// over once, however many take part in it: handing over is what the caller alone must do. The caller takes part: what
-// no helper has begun it copies itself, so that a small copy never waits behind a large one, and one without helpers
-// still ends.
+// Helper threads that copy memory, read files into it, and touch it for the first time, for all transfers of the
+// process. A copy is handed over once, however many take part in it: handing over is what the caller alone must do. The
+// caller takes part: what no helper has begun it copies itself, so that a small copy never waits behind a large one,
+// and one without helpers still ends.
 //
 // They are made by the first start(), sleep when there is nothing to do, and are gone in a forked child, where libhpe
 // does nothing more. SIGSEGV and SIGBUS stay open to them: memory that the program handed to a copy may be one that its
@@ -15,6 +15,7 @@
 
 #include <sched.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -48,6 +49,13 @@ struct Rows {
     }
 };
 
+// A file that is read instead; nothing of it is waited for.
+struct File {
+    int descriptor = -1;
+    std::int64_t offset = 0;                  // in the file, of the first byte
+    std::atomic<bool>* incomplete = nullptr;  // set where bytes are not at hand (not in the page cache), or missing
+};
+
 struct Place;
 
 // A copy that was handed over, in parts. It is finished exactly once, by the thread that made it.
@@ -58,13 +66,14 @@ public:
     void begin(const Rows& rows, std::size_t part, Reader reader, Crew crew = Crew::All) noexcept;
     // Pages to be mapped instead, so that first accesses to them do not trap one by one.
     void begin_mapping(void* at, std::size_t bytes, std::size_t part) noexcept;
+    void begin_reading(std::byte* to, const File& file, std::size_t bytes, std::size_t part) noexcept;
     // Copies a part here that nobody has begun; false if there is none.
     bool help() noexcept;
     bool done() const noexcept;
     void finish() noexcept;
 
 private:
-    void hand_over(const Rows& rows, std::size_t part, Reader reader, Crew crew) noexcept;
+    void hand_over(const Rows& rows, std::size_t part, Reader reader, Crew crew, const File& file = {}) noexcept;
     Place* place_ = nullptr;  // nullptr: none, or done by its own thread
 };
 
@@ -73,6 +82,10 @@ void move(const Rows& rows, Reader reader) noexcept;
 
 // The same with the helpers' help, where there is enough to do.
 void move_together(void* to, const void* from, std::size_t bytes, Reader reader) noexcept;
+
+// Reads a regular file's bytes, with the helpers' help. False: not all were at hand, or there; what is in memory then
+// is undefined.
+bool read_together(std::byte* to, int file, std::int64_t offset, std::size_t bytes) noexcept;
 
 // Maps the pages of [at, at + bytes), whole pages of shared memory; with the helpers' help if they must be `made`.
 // Kernels before Linux 5.14 leave it to the accesses.
