@@ -82,7 +82,7 @@ bool any_object(std::uintptr_t begin, std::size_t bytes) noexcept {
     return any;
 }
 
-Bounce::Bounce(const void* like, std::size_t bytes) noexcept {
+bool Bounce::take(const void* like, std::size_t bytes) noexcept {
     const auto in_page = address(like) % kPage;
     const auto wanted = (in_page + bytes + kPage - 1) / kPage * kPage;
     mapped_ = std::max(wanted, kRecycled + kPage);
@@ -95,6 +95,7 @@ Bounce::Bounce(const void* like, std::size_t bytes) noexcept {
     }
     if (mapping_ == nullptr) mapping_ = map(mapped_);
     if (mapping_ != nullptr) memory_ = mapping_ + in_page;
+    return mapping_ != nullptr;
 }
 
 Bounce::~Bounce() {
@@ -109,7 +110,7 @@ Bounce::~Bounce() {
     kernel::munmap(mapping_, mapped_);
 }
 
-ToRead::ToRead(const void* at, std::size_t bytes, const void* caller) noexcept : bounce_(), bytes_(bytes) {
+ToRead::ToRead(const void* at, std::size_t bytes, const void* caller) noexcept : bytes_(bytes) {
     Object* const object = coherence().object_of(address(at));
     if (object != nullptr && bytes <= object->base + object->size - address(at)) {
         if (coherence().ready_to_read(*object, address(at), bytes, caller)) {
@@ -119,8 +120,7 @@ ToRead::ToRead(const void* at, std::size_t bytes, const void* caller) noexcept :
         }
         return;
     }
-    new (&bounce_) Bounce(at, bytes);
-    if (bounce_.memory() == nullptr) return;
+    if (!bounce_.take(at, bytes)) return;
     bytes_ = load(bounce_.memory(), at, bytes, caller);
     if (bytes_ != 0) {
         memory_ = bounce_.memory();

@@ -38,10 +38,12 @@ public:
     static constexpr std::size_t kRecycled = std::size_t{1} << 20;
 
     Bounce() noexcept = default;
-    Bounce(const void* like, std::size_t bytes) noexcept;
+    Bounce(const void* like, std::size_t bytes) noexcept { take(like, bytes); }
     ~Bounce();
     Bounce(const Bounce&) = delete;
     Bounce& operator=(const Bounce&) = delete;
+    // Once, where the constructor has not. False: there is no memory.
+    bool take(const void* like, std::size_t bytes) noexcept;
     std::byte* memory() const noexcept { return memory_; }
 
 private:

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <new>
 
 namespace hpe::doors {
 
@@ -36,8 +35,7 @@ VectorToRead::VectorToRead(std::span<const iovec> program, const void* caller) n
     for (const iovec& part : program) {
         if (concerns(part) && !has_view(part)) copied += pages_of(part);
     }
-    if (copied != 0) new (&bounce_) lease::Bounce(nullptr, copied);
-    if (copied != 0 && bounce_.memory() == nullptr) {
+    if (copied != 0 && !bounce_.take(nullptr, copied)) {
         ok_ = false;
         return;
     }
@@ -67,8 +65,7 @@ VectorToWrite::VectorToWrite(std::span<const iovec> program) noexcept : Vector(p
     for (const iovec& part : program) {
         if (concerns(part)) bytes += pages_of(part);
     }
-    new (&bounce_) lease::Bounce(nullptr, bytes);
-    ok_ = bounce_.memory() != nullptr;
+    ok_ = bounce_.take(nullptr, bytes);
     auto* place = bounce_.memory();
     for (std::size_t i = 0; ok_ && i < count_; ++i) {
         iovec& part = parts_[i];
