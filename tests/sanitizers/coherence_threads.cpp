@@ -9,6 +9,7 @@
 #include <cuda.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <cstdint>
@@ -22,6 +23,7 @@
 #include "shim/base/thread.h"
 #include "shim/coherence/callbacks.h"
 #include "shim/coherence/coherence.h"
+#include "shim/coherence/lease.h"
 #include "shim/coherence/loans.h"
 #include "shim/doors/fault.h"
 #include "shim/driver/driver.h"
@@ -89,6 +91,30 @@ struct Swept {
             wrong += data()[i] != model[i];
             ++read_words;
         }
+    }
+    // As a call that the kernel answers: what it writes, and what it reads.
+    void store(std::size_t first, std::size_t count, Word value) {
+        std::vector<Word> words(count);
+        for (std::size_t i = 0; i < count; ++i) words[i] = model[first + i] = value + static_cast<Word>(i);
+        const auto bytes = count * sizeof(Word);
+        auto* const to = reinterpret_cast<Word*>(device) + first;
+        tell_again([&] {
+            const auto* const from = reinterpret_cast<const std::byte*>(words.data());
+            return hpe::lease::store(to, from, bytes, nullptr) == bytes ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+        });
+    }
+    void load(std::size_t first, std::size_t count) const {
+        const auto bytes = count * sizeof(Word);
+        const auto* const from = reinterpret_cast<const Word*>(device) + first;
+        tell_again([&] {
+            const hpe::lease::ToRead memory(from, bytes, nullptr);
+            if (memory.memory() == nullptr) return CUDA_ERROR_UNKNOWN;
+            wrong += !std::equal(model.begin() + static_cast<std::ptrdiff_t>(first),
+                                 model.begin() + static_cast<std::ptrdiff_t>(first + count),
+                                 static_cast<const Word*>(memory.memory()));
+            return CUDA_SUCCESS;
+        });
+        read_words += count;
     }
     void write(std::size_t first, std::size_t last, std::size_t step, Word value) {
         for (std::size_t i = first; i < last; i += step) data()[i] = model[i] = value + static_cast<Word>(i);
@@ -310,6 +336,9 @@ void work(CUcontext context, unsigned thread, unsigned rounds, Swept& shared, st
             own.read(0, n / 2);
             own.fill(n / 3, n / 3, round + 2, stream, true);
             own.read(n / 8, n, 16384);
+            own.store(n / 5, n / 3, round);
+            own.fill(n / 4, 1000, round, stream, true);
+            own.load(n / 9, n / 2);
             // One object for all: one thread gives it to the device, then all read it.
             together.arrive_and_wait();
             if (thread == round % kThreads) {
@@ -318,6 +347,13 @@ void work(CUcontext context, unsigned thread, unsigned rounds, Swept& shared, st
             }
             together.arrive_and_wait();
             shared.read(thread % 2 == 0 ? 0 : thread * 10000, shared.model.size());
+            // Each stores a part whose borders lie inside of blocks, and loads it again.
+            together.arrive_and_wait();
+            const auto part = shared.model.size() / kThreads;
+            shared.store(thread * part, part, round + thread);
+            shared.load(thread * part, part);
+            together.arrive_and_wait();
+            shared.load(1, shared.model.size() - 2);
         }
     }
     DO(cuStreamSynchronize(stream));
