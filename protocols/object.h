@@ -44,11 +44,13 @@ public:
     void lend() noexcept { lent_.store(true, std::memory_order_relaxed); }
     void take_back() noexcept { lent_.store(false, std::memory_order_relaxed); }
     bool lent() const noexcept { return lent_.load(std::memory_order_relaxed); }
-    // Its bytes were sent for before anybody asked: they arrive, or have arrived, in the view, though the block is not
-    // valid on the host. Set by whoever holds the lock; who takes the mark away decides what the bytes are good for.
-    void expect() noexcept { expected_.store(true, std::memory_order_release); }
-    bool expected() const noexcept { return expected_.load(std::memory_order_acquire); }
-    bool take_expected() noexcept { return expected() && expected_.exchange(false, std::memory_order_acq_rel); }
+    // A prefetch was requested: the block's bytes are on their way to the view, or there already, while the block is
+    // not valid on the host. Set under the lock. Whoever takes the request decides whether the bytes are used.
+    void request_prefetch() noexcept { prefetch_requested_.store(true, std::memory_order_release); }
+    bool prefetch_requested() const noexcept { return prefetch_requested_.load(std::memory_order_acquire); }
+    bool take_prefetch_request() noexcept {
+        return prefetch_requested() && prefetch_requested_.exchange(false, std::memory_order_acq_rel);
+    }
     // It was flushed early, and the device was not given it since: who writes it again is not done with it. Set by
     // whoever holds the lock.
     void sent_early() noexcept { sent_early_.store(true, std::memory_order_relaxed); }
@@ -62,7 +64,7 @@ public:
     void reset(State s) noexcept {
         word_.store(static_cast<std::uint32_t>(s), std::memory_order_relaxed);
         take_back();
-        take_expected();
+        take_prefetch_request();
         take_sent_early();
         mapped_ = false;
     }
@@ -73,7 +75,7 @@ private:
     static constexpr std::uint32_t kStateMask = 0xff, kLocked = 0x100, kAwaited = 0x200;
     std::atomic<std::uint32_t> word_{0};
     std::atomic<bool> lent_{false};
-    std::atomic<bool> expected_{false};
+    std::atomic<bool> prefetch_requested_{false};
     std::atomic<bool> sent_early_{false};
     bool mapped_ = false;
 };

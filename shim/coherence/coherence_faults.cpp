@@ -335,10 +335,10 @@ void Coherence::map_pages(const Run& run) noexcept {
 CUresult Coherence::bring(const Run& run, Event event, State next, bool unordered, std::size_t& fetched) noexcept {
     Object& object = run.object;
     const auto wanted = [&](std::uint32_t i) { return protocol_->on(run.state(i), event).action == Action::Fetch; };
-    bool any = false, any_expected = false;
+    bool any = false, any_requested = false;
     for (auto i = run.first; i < run.end(); ++i) {
         any = any || wanted(i);
-        any_expected = any_expected || object.block(i).expected();
+        any_requested = any_requested || object.block(i).prefetch_requested();
     }
     if (!any) return CUDA_SUCCESS;
     if (damage() != CUDA_SUCCESS) return damage();
@@ -352,12 +352,12 @@ CUresult Coherence::bring(const Run& run, Event event, State next, bool unordere
         result = settle_flushes();
         if (result != CUDA_SUCCESS) return;
         // In a callback the device is at work: what it was asked for before is of no use.
-        if (any_expected)
+        if (any_requested)
             result = read_ahead::settle(object, run.first, run.count, unordered ? read_ahead::kNothing : work);
         if (result != CUDA_SUCCESS) return;
         const auto missing = [&](std::uint32_t i) {
             if (!wanted(i)) return false;
-            if (!object.block(i).take_expected()) return true;
+            if (!object.block(i).take_prefetch_request()) return true;
             read_ahead::used(object, i);
             fetched += object.bytes_of(i);
             return false;
@@ -393,8 +393,8 @@ std::uint32_t Coherence::open_arrived(Object& object, const Stretch& stretch, st
         const auto index = stretch.at(opened);
         Block& block = object.block(index);
         if (!lock_if_missing(object, index)) break;
-        const bool arrived =
-            block.expected() && read_ahead::settle(object, index, 1, work) == CUDA_SUCCESS && block.take_expected();
+        const bool arrived = block.prefetch_requested() && read_ahead::settle(object, index, 1, work) == CUDA_SUCCESS &&
+                             block.take_prefetch_request();
         if (arrived) {
             read_ahead::used(object, index);
             fetched += object.bytes_of(index);
@@ -420,7 +420,7 @@ void Coherence::fetch_ahead(Object& object, const Stretch& stretch) noexcept {
     for (reached.count = 0; reached.count < stretch.count; ++reached.count) {
         const auto index = stretch.at(reached.count);
         if (!lock_if_missing(object, index)) break;
-        if (object.block(index).expected()) {
+        if (object.block(index).prefetch_requested()) {
             object.block(index).unlock();
             break;
         }

@@ -68,12 +68,12 @@ Counts read(const Traffic& t) {
             t.evictions.load(),           t.ahead_used_bytes.load(),  t.ahead_wasted_bytes.load()};
 }
 
-// Of an object that still lives. What is on its way to the host now, or has arrived, nobody will have asked for.
+// Of an object that is still allocated. What was prefetched and not used by now never will be.
 Counts read_at_end(Object& object) {
     auto counts = read(object.traffic);
     const auto blocks = object.shadowed.load(std::memory_order_acquire) ? object.blocks() : 0;
     for (std::uint32_t i = 0; i < blocks; ++i) {
-        if (object.block(i).expected()) counts.ahead_wasted_bytes += object.bytes_of(i);
+        if (object.block(i).prefetch_requested()) counts.ahead_wasted_bytes += object.bytes_of(i);
     }
     return counts;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Windows: the stretches of blocks that are on their way, by context.
+// By context: windows, the stretches of blocks that were requested together.
 #include "shim/transfer/read_ahead.h"
 
 #include <algorithm>
@@ -24,18 +24,19 @@ namespace {
 struct Window {
     Object* object = nullptr;  // nullptr: free
     Stretch stretch;
-    std::uint64_t work = kNothing;  // InFlight::work() when it was sent for; kNothing: who knows what is in the view
+    std::uint64_t work = kNothing;  // InFlight::work() at the request; kNothing: the bytes must not be used
     CUevent event = nullptr;        // after its last transfer
     bool recorded = false;
     bool arrived = false;
-    std::uint64_t sent = 0;  // when, and in how many bytes, for the timeline
+    std::uint64_t sent_at = 0;  // for the timeline
     std::size_t bytes = 0;
-    std::uint64_t number = 0;  // in the order of sending
-    // Where they go that cannot go to the view: so many blocks of the stretch into each bay.
+    std::uint64_t number = 0;  // in the order of requests
+    // Where the blocks go if the view is not pinned: `blocks_per_bay` of the stretch into each bay.
     std::array<std::byte*, Parking::kMostAtOnce> bays{};
     std::uint32_t bay_count = 0, blocks_per_bay = 0;
 
-    // The same order in the bays as in the object: neighbours are one transfer, also of a sweep that goes backwards.
+    // In the bays blocks have the order of the object: neighbours are one transfer, also in a sweep that goes
+    // backwards.
     std::uint32_t begin() const noexcept { return stretch.contiguous() ? stretch.lowest() : stretch.first; }
     std::int32_t step() const noexcept { return stretch.contiguous() ? 1 : stretch.step; }
     std::uint32_t at(std::uint32_t place) const noexcept { return Stretch{begin(), step(), stretch.count}.at(place); }
@@ -48,124 +49,126 @@ struct Window {
     }
 };
 
-struct Lookout {
+struct Prefetcher {
     std::atomic<CUcontext> context{nullptr};
     std::atomic<unsigned> windows_used{0};
     SpinLock lock;  // guards what follows; taken after blocks' locks
-    // Of low priority: what a thread is waiting for goes first.
+    // Of low priority: fetches that a thread waits for go first.
     CUstream stream = nullptr;
     std::array<Window, 16> windows{};
-    std::uint64_t sent = 0;  // windows
+    std::uint64_t windows_sent = 0;
     Parking parking;
 };
 
-constinit ByContext<Lookout> lookouts;
+constinit ByContext<Prefetcher> prefetchers;
 constinit bool enabled = true;
 
-// Whether the block, which the window contains, is still marked on its account: a mark that was taken away may stand
-// there again for a later window, whose transfer may be under way.
-bool is_left(const Lookout& lookout, const Window& window, std::uint32_t block) noexcept {
-    return window.object->block(block).expected() &&
-           std::none_of(lookout.windows.begin(), lookout.windows.end(), [&](const Window& w) {
+// Whether the block's request is still this window's. If it was taken, a later window may have requested the block
+// again, and that window's transfer may be under way.
+bool still_requested(const Prefetcher& prefetcher, const Window& window, std::uint32_t block) noexcept {
+    return window.object->block(block).prefetch_requested() &&
+           std::none_of(prefetcher.windows.begin(), prefetcher.windows.end(), [&](const Window& w) {
                return w.object == window.object && w.number > window.number && w.contains(block);
            });
 }
 
-// Takes the window's marks away and frees it. Its transfer has ended.
-void close(Lookout& lookout, Window& window) noexcept {
+// Drops the window's requests and frees the window, whose transfer has ended.
+void close(Prefetcher& prefetcher, Window& window) noexcept {
     for (std::uint32_t i = 0; i < window.stretch.count; ++i) {
-        if (!is_left(lookout, window, window.stretch.at(i))) continue;
-        if (window.object->block(window.stretch.at(i)).take_expected()) wasted(*window.object, window.stretch.at(i));
+        if (!still_requested(prefetcher, window, window.stretch.at(i))) continue;
+        if (window.object->block(window.stretch.at(i)).take_prefetch_request())
+            wasted(*window.object, window.stretch.at(i));
     }
-    while (window.bay_count != 0) lookout.parking.give_back(window.bays[--window.bay_count]);
+    while (window.bay_count != 0) prefetcher.parking.give_back(window.bays[--window.bay_count]);
     window.object = nullptr;
-    lookout.windows_used.fetch_sub(1, std::memory_order_release);
+    prefetcher.windows_used.fetch_sub(1, std::memory_order_release);
 }
 
-bool any_left(const Lookout& lookout, const Window& window) noexcept {
+bool any_still_requested(const Prefetcher& prefetcher, const Window& window) noexcept {
     for (std::uint32_t i = 0; i < window.stretch.count; ++i) {
-        if (is_left(lookout, window, window.stretch.at(i))) return true;
+        if (still_requested(prefetcher, window, window.stretch.at(i))) return true;
     }
     return false;
 }
 
-// It is known to have ended.
-void arrived(Lookout& lookout, Window& window) noexcept {
+// The window's transfer is known to have ended.
+void arrived(Prefetcher& prefetcher, Window& window) noexcept {
     window.arrived = true;
-    if (window.sent == 0) [[likely]] {
+    if (window.sent_at == 0) [[likely]] {
         return;
     }
-    trace::add_until_now({.begin = window.sent,
+    trace::add_until_now({.begin = window.sent_at,
                           .name = "to host",
                           .bytes = window.bytes,
-                          .place = reinterpret_cast<std::uintptr_t>(lookout.context.load(std::memory_order_relaxed)),
+                          .place = reinterpret_cast<std::uintptr_t>(prefetcher.context.load(std::memory_order_relaxed)),
                           .number = 1,
                           .kind = trace::Kind::Stream,
                           .flag = true});
 }
 
-// Of a lost context: nothing arrives any more, and who knows what did.
+// The context is lost: nothing arrives any more, and it is unknown which bytes did.
 CUresult give_up(Window& window) noexcept {
     window.work = kNothing;
     return CUDA_SUCCESS;
 }
 
-// Locked, its context current.
-CUresult wait(Lookout& lookout, Window& window) noexcept {
+// The prefetcher is locked, its context current.
+CUresult wait(Prefetcher& prefetcher, Window& window) noexcept {
     if (window.arrived) return CUDA_SUCCESS;
     auto result = CUDA_ERROR_UNKNOWN;
     if (window.recorded) result = twice([&] { return driver.cuEventSynchronize(window.event); });
-    // One error may pass for a lost context: the stream is asked, too.
-    if (result != CUDA_SUCCESS) result = twice([&] { return driver.cuStreamSynchronize(lookout.stream); });
+    // A single failed call may look like a lost context: the stream is asked, too.
+    if (result != CUDA_SUCCESS) result = twice([&] { return driver.cuStreamSynchronize(prefetcher.stream); });
     if (lost_context(result)) result = give_up(window);
-    if (result == CUDA_SUCCESS) arrived(lookout, window);
+    if (result == CUDA_SUCCESS) arrived(prefetcher, window);
     return result;
 }
 
-// Closes what is used up. Locked, its context current.
-void tidy(Lookout& lookout) noexcept {
-    for (auto& window : lookout.windows) {
+// Closes the windows whose blocks have all been used. The prefetcher is locked, its context current.
+void tidy(Prefetcher& prefetcher) noexcept {
+    for (auto& window : prefetcher.windows) {
         if (window.object == nullptr) continue;
         if (!window.arrived && window.recorded && driver.cuEventQuery(window.event) == CUDA_SUCCESS) {
-            arrived(lookout, window);
+            arrived(prefetcher, window);
         }
-        if (window.arrived && !any_left(lookout, window)) close(lookout, window);
+        if (window.arrived && !any_still_requested(prefetcher, window)) close(prefetcher, window);
     }
 }
 
-// Gives up the oldest window that `chosen` accepts, if there is one and it has arrived.
+// Closes the oldest window that `chosen` accepts, if there is one and its transfer has ended.
 template <class Chosen>
-bool close_oldest(Lookout& lookout, Chosen&& chosen) noexcept {
+bool close_oldest(Prefetcher& prefetcher, Chosen&& chosen) noexcept {
     Window* oldest = nullptr;
-    for (auto& window : lookout.windows) {
+    for (auto& window : prefetcher.windows) {
         if (window.object != nullptr && chosen(window) && (oldest == nullptr || window.number < oldest->number)) {
             oldest = &window;
         }
     }
     if (oldest == nullptr || !oldest->arrived) return false;
-    close(lookout, *oldest);
+    close(prefetcher, *oldest);
     return true;
 }
 
-// Tidied before.
-Window* free_window(Lookout& lookout) noexcept {
+// After tidy().
+Window* free_window(Prefetcher& prefetcher) noexcept {
     const auto find = [&]() -> Window* {
-        for (auto& window : lookout.windows) {
+        for (auto& window : prefetcher.windows) {
             if (window.object == nullptr) return &window;
         }
         return nullptr;
     };
     if (Window* window = find()) return window;
-    return close_oldest(lookout, [](const Window&) { return true; }) ? find() : nullptr;
+    return close_oldest(prefetcher, [](const Window&) { return true; }) ? find() : nullptr;
 }
 
-bool prepare(Lookout& lookout, Window& window) noexcept {
-    if (lookout.stream == nullptr) {
+bool prepare(Prefetcher& prefetcher, Window& window) noexcept {
+    if (prefetcher.stream == nullptr) {
         int lowest = 0, highest = 0;
         twice([&] { return driver.cuCtxGetStreamPriorityRange(&lowest, &highest); });
-        if (twice([&] { return driver.cuStreamCreateWithPriority(&lookout.stream, CU_STREAM_NON_BLOCKING, lowest); }) !=
-            CUDA_SUCCESS) {
-            lookout.stream = nullptr;
+        if (twice([&] {
+                return driver.cuStreamCreateWithPriority(&prefetcher.stream, CU_STREAM_NON_BLOCKING, lowest);
+            }) != CUDA_SUCCESS) {
+            prefetcher.stream = nullptr;
             return false;
         }
     }
@@ -191,7 +194,7 @@ bool for_ranges(const Object& object, const Stretch& stretch, Run&& run) noexcep
     return true;
 }
 
-// The same, cut at the boundaries of what is pinned as one.
+// The same, cut at the arena's chunks, which are pinned one by one.
 template <class Run>
 bool for_pieces(const Object& object, const Stretch& stretch, Run&& run) noexcept {
     return for_ranges(object, stretch, [&](std::size_t offset, std::size_t bytes) {
@@ -227,25 +230,26 @@ bool for_parked(const Object& object, const Window& window, Wanted&& wanted, Run
 }
 
 bool view_is_pinned(const Object& object, const Stretch& stretch) noexcept {
-    // None is pinned for a stretch that then goes elsewhere.
+    // First ask of all chunks, so that none is pinned for a stretch that goes to bays in the end.
     return for_pieces(object, stretch, [&](std::size_t at, std::size_t) { return Arena::used(object.view + at); }) &&
            for_pieces(object, stretch, [&](std::size_t at, std::size_t) {
                return Arena::pinned(object.view + at, Arena::Pinning::IfUsedBefore);
            });
 }
 
-// Bays for as much of the window's stretch as there is room for. Its context is current. False: for nothing.
-bool park(Lookout& lookout, Window& window, const Object& object) noexcept {
-    // What is over at once is not worth memory that stays.
+// Takes bays for the window's stretch, which is shortened to as much as they hold. The context is current. False: no
+// bay is to be had.
+bool park(Prefetcher& prefetcher, Window& window, const Object& object) noexcept {
+    // An object that is read in no time is not worth pinned memory that stays.
     constexpr std::size_t kWorthIt = 2 * Parking::kBay;
     window.blocks_per_bay = static_cast<std::uint32_t>(Parking::kBay / object.block_bytes());
     if (object.size < kWorthIt || window.blocks_per_bay == 0) return false;
     const auto wanted = std::min<std::size_t>(
         (window.stretch.count + window.blocks_per_bay - 1) / window.blocks_per_bay, Parking::kMostAtOnce);
     while (window.bay_count < wanted) {
-        auto* bay = lookout.parking.take();
-        if (bay == nullptr && close_oldest(lookout, [&](const Window& w) { return w.bay_count != 0; })) {
-            bay = lookout.parking.take();
+        auto* bay = prefetcher.parking.take();
+        if (bay == nullptr && close_oldest(prefetcher, [&](const Window& w) { return w.bay_count != 0; })) {
+            bay = prefetcher.parking.take();
         }
         if (bay == nullptr) break;
         window.bays[window.bay_count++] = bay;
@@ -259,12 +263,12 @@ void deliver(Object& object, const Window& window, std::uint32_t first, std::uin
     for_parked(
         object, window,
         [&](std::uint32_t block) {
-            return block >= first && block - first < count && object.block(block).expected() &&
+            return block >= first && block - first < count && object.block(block).prefetch_requested() &&
                    !valid_on_host(object.block(block).peek().state);
         },
         [&](std::size_t offset, std::size_t bytes, const std::byte* from) {
             copiers::move_together(object.view + offset, from, bytes, copiers::Reader::Processor);
-            // It counts as a use: the next one finds the view pinned.
+            // Counts as a use of the chunk, so that the next transfer finds it pinned.
             for (std::size_t at = offset; at < offset + bytes; at += kPage) {
                 if (!Arena::used(object.view + at)) Arena::pinned(object.view + at, Arena::Pinning::Use);
             }
@@ -283,19 +287,19 @@ bool covers(const Window& window, std::uint32_t first, std::uint32_t count) noex
 // Calls end(window) for the windows of the object that `chosen` accepts, after their transfers ended.
 template <class Chosen, class End>
 CUresult end_windows(Object& object, Chosen&& chosen, End&& end) noexcept {
-    Lookout* lookout = lookouts.known(static_cast<CUcontext>(object.context));
-    if (lookout == nullptr || lookout->windows_used.load(std::memory_order_acquire) == 0) return CUDA_SUCCESS;
+    Prefetcher* prefetcher = prefetchers.known(static_cast<CUcontext>(object.context));
+    if (prefetcher == nullptr || prefetcher->windows_used.load(std::memory_order_acquire) == 0) return CUDA_SUCCESS;
     auto result = CUDA_SUCCESS;
-    std::scoped_lock lock(lookout->lock);
+    std::scoped_lock lock(prefetcher->lock);
     ContextScope scope(object.context);
     CaptureRelaxed relaxed;
-    for (auto& window : lookout->windows) {
+    for (auto& window : prefetcher->windows) {
         if (window.object != &object || !chosen(window)) continue;
         auto waited = scope.result();
-        if (waited == CUDA_SUCCESS || window.arrived) waited = wait(*lookout, window);
+        if (waited == CUDA_SUCCESS || window.arrived) waited = wait(*prefetcher, window);
         if (lost_context(waited)) waited = give_up(window);
         if (waited == CUDA_SUCCESS) {
-            end(*lookout, window);
+            end(*prefetcher, window);
         } else {
             result = waited;
         }
@@ -309,34 +313,34 @@ void configure(bool wanted) noexcept { enabled = wanted; }
 bool on() noexcept { return enabled; }
 
 void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept {
-    Lookout* lookout = lookouts.of(static_cast<CUcontext>(object.context));
-    if (lookout == nullptr || stretch.count == 0) return;
+    Prefetcher* prefetcher = prefetchers.of(static_cast<CUcontext>(object.context));
+    if (prefetcher == nullptr || stretch.count == 0) return;
     ContextScope scope(object.context);
     if (scope.result() != CUDA_SUCCESS) return;
     CaptureRelaxed relaxed;
     const bool direct = view_is_pinned(object, stretch);
-    std::scoped_lock lock(lookout->lock);
-    tidy(*lookout);
-    Window* window = free_window(*lookout);
-    if (window == nullptr || !prepare(*lookout, *window)) return;
+    std::scoped_lock lock(prefetcher->lock);
+    tidy(*prefetcher);
+    Window* window = free_window(*prefetcher);
+    if (window == nullptr || !prepare(*prefetcher, *window)) return;
     window->stretch = stretch;
-    if (!direct && !park(*lookout, *window, object)) return;
+    if (!direct && !park(*prefetcher, *window, object)) return;
     window->object = &object;
     window->work = work;
     window->recorded = window->arrived = false;
-    window->number = ++lookout->sent;
-    lookout->windows_used.fetch_add(1, std::memory_order_release);
+    window->number = ++prefetcher->windows_sent;
+    prefetcher->windows_used.fetch_add(1, std::memory_order_release);
     std::size_t wanted = 0, bytes = 0, transfers = 0;
     for (std::uint32_t i = 0; i < window->stretch.count; ++i) {
-        object.block(window->stretch.at(i)).expect();
+        object.block(window->stretch.at(i)).request_prefetch();
         wanted += object.bytes_of(window->stretch.at(i));
     }
     trace::Transfer traced(trace::Kind::Fetch, "fetch ahead", wanted, object.report_id);
-    window->sent = trace::on() ? ticks::look() : 0;
+    window->sent_at = trace::on() ? ticks::look() : 0;
     window->bytes = wanted;
     auto result = CUDA_SUCCESS;
     const auto send = [&](std::size_t offset, std::size_t part, std::byte* to) {
-        result = twice([&] { return driver.cuMemcpyDtoHAsync_v2(to, object.base + offset, part, lookout->stream); });
+        result = twice([&] { return driver.cuMemcpyDtoHAsync_v2(to, object.base + offset, part, prefetcher->stream); });
         if (result != CUDA_SUCCESS) return false;
         bytes += part;
         ++transfers;
@@ -350,30 +354,30 @@ void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept 
             object, *window, [](std::uint32_t) { return true; }, send);
     }
     if (result == CUDA_SUCCESS) {
-        result = twice([&] { return driver.cuEventRecord(window->event, lookout->stream); });
+        result = twice([&] { return driver.cuEventRecord(window->event, prefetcher->stream); });
         window->recorded = result == CUDA_SUCCESS;
     }
     object.traffic.to_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
     object.traffic.to_host_transfers.fetch_add(transfers, std::memory_order_relaxed);
     if (result == CUDA_SUCCESS) return traced.done();
-    // Blocks that nothing was sent for are not wasted.
+    // Blocks for which no transfer was enqueued do not count as wasted.
     for (std::uint32_t i = 0; i < window->stretch.count; ++i) {
         const auto size = object.bytes_of(window->at(i));
-        if (bytes == 0) object.block(window->at(i)).take_expected();
+        if (bytes == 0) object.block(window->at(i)).take_prefetch_request();
         bytes -= std::min(bytes, size);
     }
-    // What has been sent for already must not arrive later: without an end the window stays, and whoever needs one of
-    // its blocks waits again.
+    // Transfers that were enqueued must not arrive later. If their end cannot be waited for, the window stays, and
+    // whoever needs one of its blocks waits again.
     window->work = kNothing;
-    if (wait(*lookout, *window) == CUDA_SUCCESS) close(*lookout, *window);
+    if (wait(*prefetcher, *window) == CUDA_SUCCESS) close(*prefetcher, *window);
 }
 
 CUresult settle(Object& object, std::uint32_t first, std::uint32_t count, std::uint64_t work) noexcept {
     return end_windows(
         object, [&](const Window& window) { return covers(window, first, count); },
-        [&](Lookout& lookout, Window& window) {
+        [&](Prefetcher& prefetcher, Window& window) {
             if (window.work != work || work == kNothing) {
-                close(lookout, window);
+                close(prefetcher, window);
             } else if (window.bay_count != 0) {
                 deliver(object, window, first, count);
             }
@@ -382,7 +386,8 @@ CUresult settle(Object& object, std::uint32_t first, std::uint32_t count, std::u
 
 CUresult drop(Object& object) noexcept {
     return end_windows(
-        object, [](const Window&) { return true; }, [](Lookout& lookout, Window& window) { close(lookout, window); });
+        object, [](const Window&) { return true; },
+        [](Prefetcher& prefetcher, Window& window) { close(prefetcher, window); });
 }
 
 void used(Object& object, std::uint32_t block) noexcept {
@@ -393,16 +398,16 @@ void wasted(Object& object, std::uint32_t block) noexcept {
 }
 
 void forget(CUcontext context) noexcept {
-    Lookout* lookout = lookouts.known(context);
-    if (lookout == nullptr) return;
-    std::scoped_lock lock(lookout->lock);
-    lookout->stream = nullptr;
-    // An object that could not be freed keeps no mark of what will never arrive.
-    for (auto& window : lookout->windows) {
-        if (window.object != nullptr) close(*lookout, window);
+    Prefetcher* prefetcher = prefetchers.known(context);
+    if (prefetcher == nullptr) return;
+    std::scoped_lock lock(prefetcher->lock);
+    prefetcher->stream = nullptr;
+    // An object that could not be freed must not keep a request whose bytes will never arrive.
+    for (auto& window : prefetcher->windows) {
+        if (window.object != nullptr) close(*prefetcher, window);
     }
-    lookout->windows = {};
-    lookout->parking.forget();
+    prefetcher->windows = {};
+    prefetcher->parking.forget();
 }
 
 }  // namespace hpe::read_ahead

@@ -69,14 +69,14 @@ TEST_CASE("a state that changes under the lock, and a lock that is only tried") 
     CHECK(block.peek().state == State::Dirty);
 }
 
-TEST_CASE("a mark that a block is sent for is taken away once") {
+TEST_CASE("a prefetch request is taken once") {
     Block block;
-    CHECK_FALSE(block.take_expected());
-    block.expect();
-    CHECK(block.expected());
-    CHECK(block.take_expected());
-    CHECK_FALSE(block.take_expected());
-    block.expect();
+    CHECK_FALSE(block.take_prefetch_request());
+    block.request_prefetch();
+    CHECK(block.prefetch_requested());
+    CHECK(block.take_prefetch_request());
+    CHECK_FALSE(block.take_prefetch_request());
+    block.request_prefetch();
     block.reset(State::DeviceOnly);
-    CHECK_FALSE(block.expected());
+    CHECK_FALSE(block.prefetch_requested());
 }
