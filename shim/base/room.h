@@ -63,10 +63,10 @@ public:
         mine.left.store(mine.left.load(std::memory_order_relaxed) + 1, std::memory_order_release);
         mine.taken.store(false, std::memory_order_release);
     }
-    // Whether a launch that has entered has to look for claims (claims.h), which are made from within.
-    bool claimed() const noexcept { return claims_.load(std::memory_order_seq_cst) != 0; }
-    void add_claim() noexcept { claims_.fetch_add(1, std::memory_order_seq_cst); }
-    void drop_claim() noexcept { claims_.fetch_sub(1, std::memory_order_seq_cst); }
+    // Whether a launch that has entered has to look for stream reservations (reservations.h), which are made inside.
+    bool reserved() const noexcept { return reservations_.load(std::memory_order_seq_cst) != 0; }
+    void add_reservation() noexcept { reservations_.fetch_add(1, std::memory_order_seq_cst); }
+    void drop_reservation() noexcept { reservations_.fetch_sub(1, std::memory_order_seq_cst); }
 
     // Of a launch that is inside.
     void works_in(unsigned slot, Where where) noexcept {
@@ -175,7 +175,7 @@ private:
         std::uint32_t left_ = 0;
     };
     std::atomic<std::uint32_t> word_{0};
-    std::atomic<std::uint32_t> claims_{0};      // beside what a launch looks at anyway
+    std::atomic<std::uint32_t> reservations_{0};  // beside what a launch looks at anyway
     std::atomic<std::uint32_t> generation_{0};  // moves when the room empties while somebody waits, or gives up waiting
     std::array<Slot, kSlots> slots_;
 };

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "shim/copies/break_even.h"
-#include "shim/copies/claims.h"
+#include "shim/copies/reservations.h"
 #include "shim/driver/driver.h"
 #include "shim/observe/report.h"
 
@@ -116,11 +116,11 @@ Attempt attempt(const Copy& copy, const UnderWay& under_way) noexcept {
     const CUcontext context = context_if_current(stream);
     if (context == nullptr) return {};
     const CaptureRelaxed relaxed;
-    std::optional<Claim> claim;
+    std::optional<StreamReservation> reservation;
     if (way == Crossover::Way::Staged) {
-        claim.emplace(stream, touched(copy));
+        reservation.emplace(stream, touched(copy));
         // A capture may have begun until then.
-        if (!claim->held() || in_flight.capturing_anywhere()) return {};
+        if (!reservation->held() || in_flight.capturing_anywhere()) return {};
     }
     // What came before in the stream has ended when such a copy returns, and when it begins. Now, so that only the copy
     // is measured, and blocks can be made.

@@ -368,11 +368,12 @@ Attempt::Attempt(const Copy& copy, Ordered ordered) noexcept : copy_(copy) {
         }
     }
     if (companion_ != nullptr) {
-        const auto among = ordered == Ordered::InStream ? claims::Among::Stream : claims::Among::Everything;
-        claim_.emplace(stream, Touched{{copy.to, copy.bytes}, {copy.from, copy.bytes}}, among);
+        const auto with =
+            ordered == Ordered::InStream ? reservations::OrderedWith::Stream : reservations::OrderedWith::Everything;
+        reservation_.emplace(stream, Touched{{copy.to, copy.bytes}, {copy.from, copy.bytes}}, with);
         // A capture may have begun until then.
-        if (!claim_->held() || in_flight.capturing_anywhere()) {
-            claim_.reset();
+        if (!reservation_->held() || in_flight.capturing_anywhere()) {
+            reservation_.reset();
             companion_->held.store(false, std::memory_order_release);
             companion_ = nullptr;
         }

@@ -26,7 +26,7 @@
 #include <optional>
 
 #include "shim/base/thread.h"
-#include "shim/copies/claims.h"
+#include "shim/copies/reservations.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
 
@@ -68,7 +68,7 @@ private:
     const Copy& copy_;
     Companion* companion_ = nullptr;
     Trial* trial_ = nullptr;
-    std::optional<Claim> claim_;
+    std::optional<StreamReservation> reservation_;
 };
 
 extern std::atomic<unsigned> wishes;  // for companions

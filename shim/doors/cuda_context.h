@@ -80,7 +80,7 @@ template <class C, class... A>
 CUresult begin_capture(const C& call, CUstream stream, A... rest) {
     auto& room = coherence().room();
     const LaunchInRoom in_room(room, named(stream, call.flavour));
-    if (room.claimed()) claims::give_way(named(stream, call.flavour), nullptr);
+    if (room.reserved()) reservations::give_way(named(stream, call.flavour), nullptr);
     in_flight.capture_began(stream, call.flavour);
     // Launches into threads' own default streams, which do not know of it yet. One that the driver keeps longer does
     // by the time that it comes back.

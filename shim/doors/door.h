@@ -18,7 +18,7 @@
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
-#include "shim/copies/claims.h"
+#include "shim/copies/reservations.h"
 #include "shim/doors/exported.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
@@ -130,8 +130,8 @@ HPE_HOT CUresult device_work(CUstream stream, Flavour flavour, Before&& before, 
     {
         auto& state = coherence();
         const LaunchInRoom in_room(state.room(), named(stream, flavour));
-        if (state.room().claimed()) [[unlikely]] {
-            claims::give_way(named(stream, flavour), touched);
+        if (state.room().reserved()) [[unlikely]] {
+            reservations::give_way(named(stream, flavour), touched);
         }
         if (state.needs_release()) result = before();
         if (result == CUDA_SUCCESS) [[likely]] {

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "shim/copies/claims.h"
+#include "shim/copies/reservations.h"
 #include "shim/copies/peer_staging.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
@@ -63,7 +63,7 @@ void work(const Contexts& contexts, unsigned thread, unsigned rounds) {
             auto& room = hpe::coherence().room();
             const hpe::LaunchInRoom in_room(room, stream);
             const hpe::Touched touched{{target, bytes}, {source, bytes}};
-            if (room.claimed()) hpe::claims::give_way(stream, &touched);
+            if (room.reserved()) hpe::reservations::give_way(stream, &touched);
             return hpe::peer_staging::copy(
                 {target, source, bytes, stream, hpe::Flavour::Legacy, contexts[to], contexts[from]}, ordered, part);
         }();

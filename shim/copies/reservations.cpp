@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The claims, one for each slot of the room.
-#include "shim/copies/claims.h"
+// The reservations: at most one for each slot of the room.
+#include "shim/copies/reservations.h"
 
 #include <algorithm>
 #include <array>
@@ -22,9 +22,9 @@ constexpr unsigned kPatience = 5;  // milliseconds
 
 using Clock = std::chrono::steady_clock;
 
-// Work that gives way.
+// Work that waits outside the room.
 struct Waiting {
-    const claims::Order& order;
+    const reservations::Order& order;
     const Touched* touched;
     const void* owner;
     Clock::time_point since;
@@ -32,16 +32,16 @@ struct Waiting {
 };
 
 constinit SpinLock lock;  // with the program's signals blocked: a handler may launch
-constinit std::array<const Claim*, Room::kSlots> made{};
+constinit std::array<const StreamReservation*, Room::kSlots> made{};
 constinit Waiting* waiting = nullptr;
 constinit std::atomic<std::uint32_t> ended{0};
 
 const void* this_threads_own() noexcept { return &this_thread; }
 
-// The driver is asked for as little as there is to know.
-claims::Order order_of(CUstream stream, claims::Among among) noexcept {
+// Asks the driver only for what the stream's name does not tell.
+reservations::Order order_of(CUstream stream, reservations::OrderedWith with) noexcept {
     const Inside inside;
-    claims::Order order{stream, nullptr, true, among};
+    reservations::Order order{stream, nullptr, true, with};
     if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
         driver.cuCtxGetCurrent(&order.context);
         return order;
@@ -51,28 +51,28 @@ claims::Order order_of(CUstream stream, claims::Among among) noexcept {
     return order;
 }
 
-bool meet(const DeviceRange& a, const DeviceRange& b) noexcept {
+bool overlap(const DeviceRange& a, const DeviceRange& b) noexcept {
     return a.bytes != 0 && b.bytes != 0 && a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes;
 }
 
-// nullptr: whatever there is.
-bool meet(const Touched* a, const Touched* b) noexcept {
-    return a == nullptr || b == nullptr || meet(a->written, b->written) || meet(a->written, b->read) ||
-           meet(a->read, b->written);
+// nullptr: any memory.
+bool overlap(const Touched* a, const Touched* b) noexcept {
+    return a == nullptr || b == nullptr || overlap(a->written, b->written) || overlap(a->written, b->read) ||
+           overlap(a->read, b->written);
 }
 
-bool ordered(const claims::Order& a, const claims::Order& b) noexcept {
-    if (a.among == claims::Among::Everything || b.among == claims::Among::Everything) return true;
+bool ordered(const reservations::Order& a, const reservations::Order& b) noexcept {
+    if (a.with == reservations::OrderedWith::Everything || b.with == reservations::OrderedWith::Everything) return true;
     if (a.context != b.context) return false;
     // Each thread has a stream of its own by that name.
     if (a.stream == b.stream) return a.stream != CU_STREAM_PER_THREAD;
     return (a.stream == CU_STREAM_LEGACY && b.blocking) || (b.stream == CU_STREAM_LEGACY && a.blocking);
 }
 
-// Of work in the room, of which no more is known than its stream's name.
-bool may_be_ordered(const claims::Order& order, Room::Where where) noexcept {
+// Whether work in the room, of which only the stream's name is known, may be ordered with this.
+bool may_be_ordered(const reservations::Order& order, Room::Where where) noexcept {
     if (where == Room::kNowhere) return false;
-    if (order.among == claims::Among::Everything) return true;
+    if (order.with == reservations::OrderedWith::Everything) return true;
     const auto stream = static_cast<CUstream>(where);
     if (order.stream == CU_STREAM_LEGACY) return in_flight.blocks_legacy(stream, order.context);
     if (stream == CU_STREAM_LEGACY) return order.blocking;
@@ -80,18 +80,18 @@ bool may_be_ordered(const claims::Order& order, Room::Where where) noexcept {
 }
 
 // Under the lock.
-bool claimed(const claims::Order& order, const Touched* touched) noexcept {
+bool reserved(const reservations::Order& order, const Touched* touched) noexcept {
     return std::any_of(made.begin(), made.end(),
-                       [&](const Claim* claim) { return claim != nullptr && claim->before(order, touched); });
+                       [&](const StreamReservation* r) { return r != nullptr && r->delays(order, touched); });
 }
 
-// Under the lock. Of what waits longer than `own`, which may be nullptr.
-bool another_first(const claims::Order& order, const Touched& touched, const Waiting* own) noexcept {
+// Under the lock. Whether work that has waited longer than `own` (nullptr: any) waits for the copy's stream.
+bool older_work_waits(const reservations::Order& order, const Touched& touched, const Waiting* own) noexcept {
     const auto too_long_ago = Clock::now() - std::chrono::seconds(1);
     // The youngest comes first.
     for (const auto* w = own != nullptr ? own->next : waiting; w != nullptr; w = w->next) {
         if (w->owner != this_threads_own() && w->since > too_long_ago && ordered(w->order, order) &&
-            meet(w->touched, &touched)) {
+            overlap(w->touched, &touched)) {
             return true;
         }
     }
@@ -100,39 +100,40 @@ bool another_first(const claims::Order& order, const Touched& touched, const Wai
 
 }  // namespace
 
-void claims::give_way(CUstream stream, const Touched* touched) noexcept {
+void reservations::give_way(CUstream stream, const Touched* touched) noexcept {
     auto& room = coherence().room();
     const ErrnoKept kept;
-    const auto order = order_of(stream, Among::Stream);
+    const auto order = order_of(stream, OrderedWith::Stream);
     Waiting self{order, touched, this_threads_own(), Clock::now(), nullptr};
     for (bool listed = false;;) {
         std::uint32_t seen = 0;
-        bool by_claim = false;
+        bool by_reservation = false;
         {
             const SignalsBlocked blocked;
             const std::scoped_lock guard(lock);
-            by_claim = claimed(order, touched);
-            // Only copies may become claims; launches are in no launch's way.
-            if (!by_claim && (touched == nullptr || !another_first(order, *touched, listed ? &self : nullptr))) {
+            by_reservation = reserved(order, touched);
+            // Only copies make reservations, and so only they wait for older work.
+            if (!by_reservation &&
+                (touched == nullptr || !older_work_waits(order, *touched, listed ? &self : nullptr))) {
                 if (listed) {
                     auto** at = &waiting;
                     while (*at != &self) at = &(*at)->next;
                     *at = self.next;
-                    room.drop_claim();
+                    room.drop_reservation();
                 }
                 break;
             }
             if (!listed) {
-                // As a claim, it is looked for.
+                // Counts as a reservation, so that every launch looks for it.
                 self.next = waiting;
                 waiting = &self;
-                room.add_claim();
+                room.add_reservation();
                 listed = true;
             }
             seen = ended.load(std::memory_order_acquire);
         }
         LaunchInRoom::leave(room);
-        if (by_claim) {
+        if (by_reservation) {
             wait_while(ended, seen);
         } else {
             nap(std::chrono::microseconds(100));
@@ -141,15 +142,15 @@ void claims::give_way(CUstream stream, const Touched* touched) noexcept {
     }
 }
 
-bool Claim::before(const claims::Order& order, const Touched* touched) const noexcept {
-    return owner_ != this_threads_own() && ordered(order_, order) && meet(&touched_, touched);
+bool StreamReservation::delays(const reservations::Order& order, const Touched* touched) const noexcept {
+    return owner_ != this_threads_own() && ordered(order_, order) && overlap(&touched_, touched);
 }
 
-Claim::Claim(CUstream stream, const Touched& touched, claims::Among among) noexcept
-    : order_(order_of(stream, among)), touched_(touched), slot_(this_thread.slot), owner_(this_threads_own()) {
+StreamReservation::StreamReservation(CUstream stream, const Touched& touched, reservations::OrderedWith with) noexcept
+    : order_(order_of(stream, with)), touched_(touched), slot_(this_thread.slot), owner_(this_threads_own()) {
     auto& room = coherence().room();
     if (slot_ == Room::kNoSlot) return;
-    // What it enqueues from here on is under a claim, or waits for one: nobody has to wait for it by its slot.
+    // From here on this launch enqueues only under a reservation: nobody has to wait for its slot.
     room.works_in(slot_, Room::kNowhere);
     const ErrnoKept kept;
     for (;;) {
@@ -157,9 +158,9 @@ Claim::Claim(CUstream stream, const Touched& touched, claims::Among among) noexc
         {
             const SignalsBlocked blocked;
             const std::scoped_lock guard(lock);
-            if (!claimed(order_, &touched_)) {
+            if (!reserved(order_, &touched_)) {
                 made[slot_] = this;
-                room.add_claim();
+                room.add_reservation();
                 break;
             }
             seen = ended.load(std::memory_order_acquire);
@@ -170,14 +171,14 @@ Claim::Claim(CUstream stream, const Touched& touched, claims::Among among) noexc
         slot_, [&](Room::Where where) { return may_be_ordered(order_, where); }, kPatience);
 }
 
-Claim::~Claim() {
+StreamReservation::~StreamReservation() {
     if (slot_ == Room::kNoSlot) return;
     {
         const SignalsBlocked blocked;
         const std::scoped_lock guard(lock);
         made[slot_] = nullptr;
-        coherence().room().drop_claim();
-        // Before another claim is made, which would not know of what is enqueued here from now on.
+        coherence().room().drop_reservation();
+        // Before another reservation is made: that one has to wait for what this launch enqueues from now on.
         coherence().room().works_in(slot_, order_.stream);
     }
     ended.fetch_add(1, std::memory_order_release);
