@@ -76,7 +76,7 @@ public:
     // `concerns(Where)` is false. A launch that enters meanwhile sees what the caller had stored before. False: they
     // have not, for so many milliseconds.
     template <class Concerns>
-    bool wait_for_launches(unsigned but, Concerns&& concerns, unsigned milliseconds) const noexcept {
+    bool wait_for_launches(unsigned except, Concerns&& concerns, unsigned milliseconds) const noexcept {
         std::atomic_thread_fence(std::memory_order_seq_cst);
         Patience patience(milliseconds);
         for (unsigned i = 0; i < kSlots; ++i) {
@@ -85,7 +85,7 @@ public:
                 const Where where = slots_[i].where.load(std::memory_order_acquire);
                 return where == nullptr || concerns(where);  // it has just entered, or is just leaving
             };
-            while (i != but && !stay.over() && concerned()) {
+            while (i != except && !stay.over() && concerned()) {
                 if (!patience.wait()) return false;
             }
         }

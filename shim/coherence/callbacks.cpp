@@ -36,7 +36,7 @@ class InCallback {
 public:
     explicit InCallback(const void* stream) noexcept {
         ++this_thread.in_callback;
-        this_thread.behind = stream;
+        this_thread.callback_stream = stream;
         // The driver may have made this thread while everything was blocked.
         sigset_t faults;
         sigemptyset(&faults);
@@ -49,7 +49,7 @@ public:
     ~InCallback() {
         // The stream goes on when we return: what was written must be there.
         coherence().end_callback(began_);
-        this_thread.behind = nullptr;
+        this_thread.callback_stream = nullptr;
         --this_thread.in_callback;
     }
     InCallback(const InCallback&) = delete;

@@ -21,10 +21,10 @@ void Coherence::damaged(void* context, CUresult result) noexcept {
     log::error("cannot send what a callback wrote: {}; the calls that follow fail", error_name(result));
 }
 
-// Whatever the device has to do waits for the calling thread's host function. What is begun from here on takes the
-// blocks first that are valid on the host.
+// Whether all outstanding device work waits for the calling thread's host function. A launch that comes later releases
+// the blocks that are valid on the host before its kernel runs.
 bool Coherence::device_waits_for_us() const noexcept {
-    return !room_.launches_inside() && in_flight.idle_but(this_thread.behind);
+    return !room_.launches_inside() && in_flight.idle_except(this_thread.callback_stream);
 }
 
 // The block is locked, and not writable.

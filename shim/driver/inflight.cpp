@@ -337,7 +337,7 @@ bool InFlight::idle_after_wait() noexcept {
     return true;
 }
 
-bool InFlight::idle_but(const void* stream) const noexcept {
+bool InFlight::idle_except(const void* stream) const noexcept {
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
         if (r != stream && r->outstanding()) return false;
     }

@@ -53,9 +53,9 @@ public:
     // The same after the program has waited, with the patience that the device needs to say so: events recorded only
     // now in streams that have nothing else to do take some microseconds.
     bool idle_after_wait() noexcept;
-    // Whether nothing is outstanding but in that stream (Mark::record), as far as work was seen to end. Asks no stream:
-    // one that is full would not answer, and a captured one would be captured no more.
-    bool idle_but(const void* stream) const noexcept;
+    // Whether no other stream than this one (Mark::record) has work outstanding, as far as work was seen to end. Asks
+    // no stream: one that is full would not answer, and asking a captured one would end its capture.
+    bool idle_except(const void* stream) const noexcept;
 
     // Whether work in the stream may be ordered with that in the context's legacy stream. For a stream that is another
     // thread's, and may go at any moment: the driver is not asked.
