@@ -277,7 +277,7 @@ bool Coherence::lend(Object& object, std::uint32_t serial, const Access& access,
     };
     // From here on a launch waits for the block, and takes it.
     if (!valid_on_host(before)) became_valid(object, 1);
-    if (loan != nullptr && !lent) loan->alone = device_waits_for_us();
+    if (loan != nullptr && !lent) loan->device_idle = device_waits_for_us();
     std::size_t fetched = 0;
     const Run run{object, index, 1};
     if (const auto result = bring(run, event, next, true, fetched); result != CUDA_SUCCESS) {

@@ -29,7 +29,7 @@ bool Coherence::device_waits_for_us() const noexcept {
 
 // The block is locked, and not writable.
 bool Coherence::keep_twin(Loan& loan) noexcept {
-    if (loan.alone) return true;
+    if (loan.device_idle) return true;
     // A flush that is under way takes the bytes of the view as they are by then: they need not be those of the twin.
     auto drained = CUDA_SUCCESS;
     helper::with_driver(true, helper::Kind::Transfer, [&] { drained = engine.drain(); });
@@ -39,7 +39,7 @@ bool Coherence::keep_twin(Loan& loan) noexcept {
 CUresult Coherence::send_changes(const Loan& loan) noexcept {
     Object& object = *loan.object;
     const auto offset = object.offset_of(loan.block);
-    return loan.alone ? engine.flush(object, offset, object.bytes_of(loan.block), Engine::Order::Unordered)
+    return loan.device_idle ? engine.flush(object, offset, object.bytes_of(loan.block), Engine::Order::Unordered)
                       : engine.flush_changes(object, offset, loan.bytes, loan.twin);
 }
 

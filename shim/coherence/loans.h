@@ -22,10 +22,10 @@ namespace hpe {
 struct Loan {
     Object* object = nullptr;
     std::uint32_t block = 0;
-    std::byte* twin = nullptr;  // nullptr: opened for reading only, or alone
+    std::byte* twin = nullptr;  // nullptr: opened for reading only, or device_idle
     std::size_t bytes = 0;      // of the twin
     std::uint64_t number = 0;   // in the order in which they were made
-    bool alone = false;         // the device does not write beside
+    bool device_idle = false;   // no kernel can write to the block's other bytes meanwhile
 
     // Takes the twin anew, of the first `count` bytes of the block as the view has them.
     bool keep_twin(std::size_t count) noexcept;

@@ -31,16 +31,18 @@ public:
     explicit UnderWay(Copies& copies) noexcept
         : copies_(copies),
           number_(copies.begun.fetch_add(1, std::memory_order_acq_rel)),
-          began_alone_(copies.ended.load(std::memory_order_acquire) == number_) {}
+          began_as_only_(copies.ended.load(std::memory_order_acquire) == number_) {}
     ~UnderWay() { copies_.ended.fetch_add(1, std::memory_order_release); }
     UnderWay(const UnderWay&) = delete;
     UnderWay& operator=(const UnderWay&) = delete;
-    bool alone() const noexcept { return began_alone_ && copies_.begun.load(std::memory_order_acquire) == number_ + 1; }
+    bool only_copy() const noexcept {
+        return began_as_only_ && copies_.begun.load(std::memory_order_acquire) == number_ + 1;
+    }
 
 private:
     Copies& copies_;
     const std::uint64_t number_;
-    const bool began_alone_;
+    const bool began_as_only_;
 };
 
 class Crossover {

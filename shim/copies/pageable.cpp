@@ -105,7 +105,7 @@ Attempt attempt(const Copy& copy, const UnderWay& under_way) noexcept {
     auto& ways = crossover(copy);
     const bool waits = copy.returns == Return::Done;
     // Only a copy that waits tells how long it takes.
-    const bool measure = waits && under_way.alone() && ways.measuring(bytes);
+    const bool measure = waits && under_way.only_copy() && ways.measuring(bytes);
     const auto way = ways.choose(bytes, measure);
     if (way == Crossover::Way::Driver && !measure) return {};
     if (!is_pageable(copy.host) || !in_one_allocation(on_device(copy))) return {};
@@ -140,7 +140,8 @@ Attempt attempt(const Copy& copy, const UnderWay& under_way) noexcept {
     const bool to_device = copy.direction == Copy::Direction::ToDevice;
     const auto begin = measure ? now() : 0;
     const auto result = transfer(lane, copy, to_device ? lane.to_device() : lane.to_host());
-    if (measure && under_way.alone() && !lane.growing() && result == CUDA_SUCCESS) ways.took(bytes, way, now() - begin);
+    if (measure && under_way.only_copy() && !lane.growing() && result == CUDA_SUCCESS)
+        ways.took(bytes, way, now() - begin);
     return {true, false, result};
 }
 

@@ -56,7 +56,7 @@ CUresult copy(const Copy& copy, Driver&& driver) {
         relaxed;  // it has waited already, and began before a capture that another thread has begun since
     const auto begin = detail::now();
     const CUresult result = driver();
-    if (result == CUDA_SUCCESS && under_way.alone()) detail::driver_took(copy, detail::now() - begin);
+    if (result == CUDA_SUCCESS && under_way.only_copy()) detail::driver_took(copy, detail::now() - begin);
     return result;
 }
 

@@ -34,7 +34,7 @@ std::size_t in_pages(std::size_t bytes) noexcept { return (bytes + 4095) / 4096 
 void Pieces::configure() noexcept { copies_shared = can_share_copies(); }
 
 Pieces::Pieces(const Extent& extent, const Lane& lane, Way way) noexcept
-    : extent_(extent), bytes_(extent.bytes()), team_(lane.team()), alone_(lane.alone()), way_(way) {
+    : extent_(extent), bytes_(extent.bytes()), team_(lane.team()), only_copy_(lane.only_copy()), way_(way) {
     const auto most = lane.block_bytes();
     piece_ = std::clamp(in_pages(fit(lane.crowded())), std::min(kSmallest, most), most);
     const auto share = in_pages(piece_ / (kPartsEach * (team_ + 1)));
@@ -74,7 +74,7 @@ Reader Pieces::reader() const noexcept {
 // To the device ten are better where blocks are filled through their caches, by a fiftieth. That is for one link:
 // several copies may be several devices'.
 Crew Pieces::crew() const noexcept {
-    return alone_ && (way_ == Way::Drain || bytes_ >= kFillsCaches) ? Crew::Few : Crew::All;
+    return only_copy_ && (way_ == Way::Drain || bytes_ >= kFillsCaches) ? Crew::Few : Crew::All;
 }
 
 std::size_t Pieces::begin_at(std::size_t piece, std::size_t pitch) const noexcept {

@@ -55,7 +55,7 @@ private:
     const Extent extent_;
     const std::size_t bytes_;
     const unsigned team_;
-    const bool alone_;
+    const bool only_copy_;
     const Way way_;
     std::size_t piece_, part_;
 };

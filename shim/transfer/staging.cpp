@@ -182,7 +182,7 @@ Lane::Lane(CUcontext context, std::size_t bytes, std::size_t most_pinned, bool (
     : context_(context), pool_(pools.of(context)), block_bytes_(staging::block_bytes) {
     if (pool_ == nullptr) return;
     const auto others = active.fetch_add(1, std::memory_order_relaxed);
-    alone_ = others == 0;
+    only_copy_ = others == 0;
     // Callers copy, too: with half as many of them as helpers, handing over would only cost.
     team_ = start_helpers(*pool_) / (others + 1);
     if (others != 0 && team_ < 2) team_ = 0;

@@ -67,12 +67,12 @@ public:
     std::size_t block_bytes() const noexcept { return block_bytes_; }
     // Helpers for this copy: its share of all, other copies being under way.
     unsigned team() const noexcept { return team_; }
-    // No other was under way when it began.
-    bool alone() const noexcept { return alone_; }
-    // So many others are under way that it has none.
+    // No other copy was under way when this one began.
+    bool only_copy() const noexcept { return only_copy_; }
+    // So many others are under way that this copy has no helper.
     bool crowded() const noexcept { return pool_ != nullptr && team_ == 0; }
     Block& operator[](std::size_t piece) noexcept { return *blocks_[piece % count_]; }
-    // Blocks were made for it, or may be for a later one: it takes longer than others will.
+    // Blocks were made for this copy, or may be for a later one: it takes longer than others will.
     bool growing() const noexcept { return growing_; }
     // Streams of libhpe's own, which wait for nothing of the program's.
     CUcontext context() const noexcept { return context_; }
@@ -87,7 +87,7 @@ private:
     std::array<Block*, kMost> blocks_{};
     std::size_t block_bytes_ = 0;
     unsigned count_ = 0, team_ = 0;
-    bool alone_ = true, growing_ = false;
+    bool only_copy_ = true, growing_ = false;
 };
 
 // What a copy moves: rows of so many bytes, so far apart on either side; one row: linear memory.

@@ -90,20 +90,20 @@ TEST_CASE("a copy that cannot be compared is staged, and learns nothing") {
     CHECK(c.choose(4 * kMiB, false) == Way::Driver);  // known
 }
 
-TEST_CASE("alone: no other copy began or went on meanwhile") {
+TEST_CASE("the only copy: no other began or went on meanwhile") {
     UnderWay::Copies copies;
     {
         const UnderWay first(copies);
-        CHECK(first.alone());
+        CHECK(first.only_copy());
         {
             const UnderWay second(copies);
-            CHECK_FALSE(first.alone());
-            CHECK_FALSE(second.alone());
+            CHECK_FALSE(first.only_copy());
+            CHECK_FALSE(second.only_copy());
         }
-        CHECK_FALSE(first.alone());
+        CHECK_FALSE(first.only_copy());
         const UnderWay third(copies);
-        CHECK_FALSE(third.alone());
+        CHECK_FALSE(third.only_copy());
     }
     const UnderWay last(copies);
-    CHECK(last.alone());
+    CHECK(last.only_copy());
 }
