@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Companions, the pipeline of blocks, and the trials that tell which way is faster.
+// Peer streams, the pipeline of bounce buffers, and the trials that tell which way is faster.
 #include "shim/copies/peer_staging.h"
 
 #include <algorithm>
@@ -23,21 +23,21 @@ namespace detail {
 constexpr unsigned kBlocks = 4;
 constexpr std::size_t kBlockBytes = std::size_t{4} << 20, kBytes = kBlocks * kBlockBytes;
 
-// Follows one stream of the program's at a time. It fills blocks from its own GPU or empties them there; the program's
-// stream does the other.
-struct Companion {
-    bool ready = false;             // all that follows is made, and its events tell what was done
+// A stream of libhpe's in the other GPU's context, with its bounce buffers. It follows one stream of the program's at a
+// time, and fills the buffers from its own GPU or empties them there; the program's stream does the other.
+struct PeerStream {
+    bool ready = false;             // all members below are made, and the events tell what was done
     std::atomic<bool> held{false};  // by a copy that is being enqueued
     bool empties = false;
     CUcontext context = nullptr;     // its own
     CUcontext partner = nullptr;     // where the program's stream is; null: the entry is free
-    unsigned long long follows = 0;  // that stream, the last time
+    unsigned long long follows = 0;  // the stream that it followed last
     CUstream stream = nullptr;
-    CUevent after_own = nullptr;      // recorded in the companion's stream
+    CUevent after_own = nullptr;      // recorded in this stream
     CUevent after_program = nullptr;  // recorded in the program's; of the partner
     std::byte* memory = nullptr;
     std::array<CUevent, kBlocks> emptied{};  // of the context that blocks are emptied in
-    std::array<bool, kBlocks> filled{};      // at least once, so that the event says something
+    std::array<bool, kBlocks> filled{};      // at least once: only then the event means anything
 };
 
 // Two timing events around one copy.
@@ -50,7 +50,7 @@ struct Trial {
     Crossover::Way way = Crossover::Way::Driver;
 };
 
-constinit std::atomic<unsigned> wishes{0};
+constinit std::atomic<unsigned> requests{0};
 
 }  // namespace detail
 
@@ -62,23 +62,23 @@ namespace {
 // for this thread.
 constexpr std::size_t kMostAhead = 128;
 
-struct Companions {
+struct PeerStreams {
     static constexpr unsigned kMost = 8;
 
     std::atomic<CUcontext> context{nullptr};
-    SpinLock lock;  // guards what follows but not what a held companion is made of
-    std::array<Companion, kMost> companions{};
-    // Asked for while the device was at work.
-    struct Wish {
+    SpinLock lock;  // guards what follows but not the members of a held peer stream
+    std::array<PeerStream, kMost> streams{};
+    // Made while the device was at work.
+    struct Request {
         CUcontext partner = nullptr;
         bool empties = false;
-    } wish;
+    } request;
 };
 
-constinit ByContext<Companions> all;
+constinit ByContext<PeerStreams> all;
 constinit Crossover ways;
 constinit Trial trial;
-constinit std::atomic<unsigned> waits{0};  // while something was wished for
+constinit std::atomic<unsigned> waits{0};  // while there are requests
 
 std::size_t class_of(std::size_t bytes) noexcept { return std::min(bytes, Crossover::kDecisive); }
 
@@ -100,38 +100,38 @@ bool make_event(CUcontext context, CUevent& event) noexcept {
     return false;
 }
 
-// What could not be made this time is the next time. One whose events tell nothing is as good as new once its stream
-// has done all.
-bool make(Companion& companion) noexcept {
-    const auto context = companion.context;
+// Makes what is missing; what cannot be made now is tried again the next time. A peer stream whose events tell nothing
+// can be used again once it has done all its work.
+bool make(PeerStream& peer_stream) noexcept {
+    const auto context = peer_stream.context;
     ContextScope scope(context);
     if (scope.result() != CUDA_SUCCESS) return false;
-    if (companion.stream == nullptr &&
-        twice([&] { return driver.cuStreamCreateWithPriority(&companion.stream, CU_STREAM_NON_BLOCKING, 0); }) !=
+    if (peer_stream.stream == nullptr &&
+        twice([&] { return driver.cuStreamCreateWithPriority(&peer_stream.stream, CU_STREAM_NON_BLOCKING, 0); }) !=
             CUDA_SUCCESS) {
-        companion.stream = nullptr;
+        peer_stream.stream = nullptr;
         return false;
     }
-    if (driver.cuStreamQuery(companion.stream) != CUDA_SUCCESS) return false;
-    companion.filled = {};
-    const auto emptier = companion.empties ? context : companion.partner;
-    if (!make_event(context, companion.after_own) || !make_event(companion.partner, companion.after_program) ||
-        !std::all_of(companion.emptied.begin(), companion.emptied.end(),
+    if (driver.cuStreamQuery(peer_stream.stream) != CUDA_SUCCESS) return false;
+    peer_stream.filled = {};
+    const auto emptier = peer_stream.empties ? context : peer_stream.partner;
+    if (!make_event(context, peer_stream.after_own) || !make_event(peer_stream.partner, peer_stream.after_program) ||
+        !std::all_of(peer_stream.emptied.begin(), peer_stream.emptied.end(),
                      [&](CUevent& event) { return make_event(emptier, event); })) {
         return false;
     }
-    if (companion.memory == nullptr) {
+    if (peer_stream.memory == nullptr) {
         if (!pinned::take(kBytes)) return false;
         void* memory = nullptr;
         if (twice([&] { return driver.cuMemHostAlloc(&memory, kBytes, CU_MEMHOSTALLOC_PORTABLE); }) != CUDA_SUCCESS) {
             pinned::give_back(kBytes);
             return false;
         }
-        companion.memory = static_cast<std::byte*>(memory);
+        peer_stream.memory = static_cast<std::byte*>(memory);
     }
     log::debug("copies between contexts {} and {} can go through pinned blocks", static_cast<const void*>(context),
-               static_cast<const void*>(companion.partner));
-    return companion.ready = true;
+               static_cast<const void*>(peer_stream.partner));
+    return peer_stream.ready = true;
 }
 
 void destroy(CUcontext context, CUevent& event) noexcept {
@@ -141,56 +141,56 @@ void destroy(CUcontext context, CUevent& event) noexcept {
     event = nullptr;
 }
 
-// One of its two contexts ended, with what was made there: what is in the other one goes or is kept for another
-// partner.
-void end(Companion& companion, CUcontext context) noexcept {
-    const bool own = context == companion.context;
-    if (!own) companion.after_program = nullptr;
-    destroy(companion.partner, companion.after_program);
-    for (auto& event : companion.emptied) {
-        if (own == companion.empties) event = nullptr;
-        destroy(own ? companion.partner : companion.context, event);
+// One of the peer stream's two contexts ended, with what was made in it. What was made in the other context is
+// destroyed, or kept for another partner.
+void end(PeerStream& peer_stream, CUcontext context) noexcept {
+    const bool own = context == peer_stream.context;
+    if (!own) peer_stream.after_program = nullptr;
+    destroy(peer_stream.partner, peer_stream.after_program);
+    for (auto& event : peer_stream.emptied) {
+        if (own == peer_stream.empties) event = nullptr;
+        destroy(own ? peer_stream.partner : peer_stream.context, event);
     }
-    companion.filled = {};
-    companion.partner = nullptr;
-    companion.ready = false;
+    peer_stream.filled = {};
+    peer_stream.partner = nullptr;
+    peer_stream.ready = false;
     if (!own) return;
-    if (companion.memory != nullptr) pinned::give_back(kBytes);
-    companion.memory = nullptr;
-    companion.stream = nullptr;
-    companion.after_own = nullptr;
+    if (peer_stream.memory != nullptr) pinned::give_back(kBytes);
+    peer_stream.memory = nullptr;
+    peer_stream.stream = nullptr;
+    peer_stream.after_own = nullptr;
 }
 
-// Nobody can tell what is still done with these: they stay until their context ends.
-void lose(Companion& companion) noexcept {
-    companion.stream = nullptr;
-    companion.memory = nullptr;
-    companion.after_own = companion.after_program = nullptr;
-    companion.emptied = {};
+// The device may still use these, and nothing tells until when: they stay until their context ends.
+void lose(PeerStream& peer_stream) noexcept {
+    peer_stream.stream = nullptr;
+    peer_stream.memory = nullptr;
+    peer_stream.after_own = peer_stream.after_program = nullptr;
+    peer_stream.emptied = {};
 }
 
-// Held, or nullptr. With `make_one` one is made if there is none to be had.
-Companion* take(Companions& companions, CUcontext partner, bool empties, unsigned long long stream,
-                bool make_one) noexcept {
-    std::scoped_lock lock(companions.lock);
-    const auto fits = [&](const Companion& c) {
+// Returns a peer stream, held, or nullptr. With `make_one` it is made if none is free.
+PeerStream* take(PeerStreams& peer_streams, CUcontext partner, bool empties, unsigned long long stream,
+                 bool make_one) noexcept {
+    std::scoped_lock lock(peer_streams.lock);
+    const auto fits = [&](const PeerStream& c) {
         return !c.held.load(std::memory_order_acquire) && c.partner == partner && c.empties == empties;
     };
-    Companion* found = nullptr;
-    for (auto& c : companions.companions) {
+    PeerStream* found = nullptr;
+    for (auto& c : peer_streams.streams) {
         if (!fits(c) || !c.ready) continue;
         if (c.follows == stream) {
             found = &c;
             break;
         }
-        // One that has done all it was given waits for nobody.
+        // A stream that has done all its work can follow any other.
         if (found == nullptr && driver.cuStreamQuery(c.stream) == CUDA_SUCCESS) found = &c;
     }
     if (found == nullptr && make_one) {
-        const auto place = std::find_if(companions.companions.begin(), companions.companions.end(),
-                                        [&](const Companion& c) { return fits(c) || c.partner == nullptr; });
-        if (place == companions.companions.end()) return nullptr;
-        place->context = companions.context.load(std::memory_order_relaxed);
+        const auto place = std::find_if(peer_streams.streams.begin(), peer_streams.streams.end(),
+                                        [&](const PeerStream& c) { return fits(c) || c.partner == nullptr; });
+        if (place == peer_streams.streams.end()) return nullptr;
+        place->context = peer_streams.context.load(std::memory_order_relaxed);
         place->partner = partner;
         place->empties = empties;
         if (make(*place)) found = place;
@@ -201,19 +201,19 @@ Companion* take(Companions& companions, CUcontext partner, bool empties, unsigne
     return found;
 }
 
-// False: something was wished for already.
-bool wish(Companions& companions, Companions::Wish wish) noexcept {
-    std::scoped_lock lock(companions.lock);
-    if (companions.wish.partner != nullptr) return false;
-    companions.wish = wish;
-    wishes.fetch_add(1, std::memory_order_relaxed);
+// False: there is a request already.
+bool add_request(PeerStreams& peer_streams, PeerStreams::Request request) noexcept {
+    std::scoped_lock lock(peer_streams.lock);
+    if (peer_streams.request.partner != nullptr) return false;
+    peer_streams.request = request;
+    requests.fetch_add(1, std::memory_order_relaxed);
     return true;
 }
 
-Companions::Wish take_wish(Companions& companions) noexcept {
-    std::scoped_lock lock(companions.lock);
-    if (companions.wish.partner != nullptr) wishes.fetch_sub(1, std::memory_order_relaxed);
-    return std::exchange(companions.wish, {});
+PeerStreams::Request take_request(PeerStreams& peer_streams) noexcept {
+    std::scoped_lock lock(peer_streams.lock);
+    if (peer_streams.request.partner != nullptr) requests.fetch_sub(1, std::memory_order_relaxed);
+    return std::exchange(peer_streams.request, {});
 }
 
 bool change(Trial::State from, Trial::State to) noexcept {
@@ -226,7 +226,7 @@ void end_trial() noexcept {
     trial.state.store(Trial::State::Free, std::memory_order_release);
 }
 
-// What the last trial tells, if it has ended.
+// Learns from the last trial, if it has ended.
 void learn() noexcept {
     if (!change(Trial::State::Pending, Trial::State::Held)) return;
     ContextScope scope(trial.context);
@@ -263,13 +263,13 @@ Trial* begin_trial(const Copy& copy, CUcontext context, CUstream stream, Crossov
     return nullptr;
 }
 
-// What one copy puts into two streams. The first step that fails is the last.
+// Enqueues one copy in two streams. After a step that fails nothing more is enqueued.
 class Pipeline {
 public:
-    Pipeline(Companion& companion, CUstream program) noexcept : companion_(companion), program_(program) {}
+    Pipeline(PeerStream& peer_stream, CUstream program) noexcept : peer_stream_(peer_stream), program_(program) {}
 
     bool run(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) noexcept {
-        auto& c = companion_;
+        auto& c = peer_stream_;
         const auto filler = c.empties ? program_ : c.stream, emptier = c.empties ? c.stream : program_;
         const auto filled = c.empties ? c.after_program : c.after_own;
         if (!c.empties) {
@@ -297,10 +297,9 @@ public:
         return ok_;
     }
 
-    // After an error: what the program's stream is given from now on comes after all that was enqueued, and what the
-    // companion's is given, too.
+    // After an error: later work of both streams comes after everything that was enqueued in either.
     CUresult join() noexcept {
-        auto& c = companion_;
+        auto& c = peer_stream_;
         c.ready = false;
         ok_ = true;
         in(program_, [&] { record(c.after_program, program_); });
@@ -317,11 +316,11 @@ public:
     }
 
 private:
-    // The program's context is current; the companion's is for its own stream.
+    // The program's context is current; for the peer stream its own is made current.
     template <class Steps>
     void in(CUstream stream, Steps&& steps) noexcept {
         if (stream == program_) return steps();
-        ContextScope scope(companion_.context);
+        ContextScope scope(peer_stream_.context);
         ok_ = ok_ && scope.result() == CUDA_SUCCESS;
         steps();
     }
@@ -336,7 +335,7 @@ private:
         step([&] { return driver.cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT); });
     }
 
-    Companion& companion_;
+    PeerStream& peer_stream_;
     const CUstream program_;
     bool ok_ = true;
 };
@@ -357,33 +356,33 @@ Attempt::Attempt(const Copy& copy, Ordered ordered) noexcept : copy_(copy) {
     if (way == Crossover::Way::Staged && twice([&] { return driver.cuStreamGetId(stream, &id); }) == CUDA_SUCCESS &&
         (copy.bytes <= kMostAhead * piece_of(copy.bytes) || in_flight.idle())) {
         const bool empties = context == copy.from_context;
-        Companions* companions = all.of(empties ? copy.to_context : copy.from_context);
-        if (companions != nullptr) {
-            companion_ = take(*companions, context, empties, id, false);
-            // Asked once: afterwards the program's next wait is looked at.
-            if (companion_ == nullptr && wish(*companions, {context, empties}) && in_flight.idle()) {
-                companion_ = take(*companions, context, empties, id, true);
-                if (companion_ != nullptr) take_wish(*companions);
+        PeerStreams* peer_streams = all.of(empties ? copy.to_context : copy.from_context);
+        if (peer_streams != nullptr) {
+            peer_stream_ = take(*peer_streams, context, empties, id, false);
+            // The device is asked once whether it is idle; afterwards when the program has waited (make_requested).
+            if (peer_stream_ == nullptr && add_request(*peer_streams, {context, empties}) && in_flight.idle()) {
+                peer_stream_ = take(*peer_streams, context, empties, id, true);
+                if (peer_stream_ != nullptr) take_request(*peer_streams);
             }
         }
     }
-    if (companion_ != nullptr) {
+    if (peer_stream_ != nullptr) {
         const auto with =
             ordered == Ordered::InStream ? reservations::OrderedWith::Stream : reservations::OrderedWith::Everything;
         reservation_.emplace(stream, Touched{{copy.to, copy.bytes}, {copy.from, copy.bytes}}, with);
-        // A capture may have begun until then.
+        // A capture may have begun while the reservation waited.
         if (!reservation_->held() || in_flight.capturing_anywhere()) {
             reservation_.reset();
-            companion_->held.store(false, std::memory_order_release);
-            companion_ = nullptr;
+            peer_stream_->held.store(false, std::memory_order_release);
+            peer_stream_ = nullptr;
         }
     }
-    if (companion_ == nullptr) way = Crossover::Way::Driver;
+    if (peer_stream_ == nullptr) way = Crossover::Way::Driver;
     if (measure) trial_ = begin_trial(copy, context, stream, way);
 }
 
 Attempt::~Attempt() {
-    if (companion_ != nullptr) companion_->held.store(false, std::memory_order_release);
+    if (peer_stream_ != nullptr) peer_stream_->held.store(false, std::memory_order_release);
     if (trial_ == nullptr) return;
     Inside inside;
     end_trial();
@@ -393,14 +392,14 @@ CUresult Attempt::enqueue(std::size_t begin, std::size_t bytes, bool& made) noex
     Inside inside;
     const CaptureRelaxed relaxed;
     trace::Transfer traced(trace::Kind::Staging, "staged copy between devices", bytes);
-    Pipeline pipeline(*companion_, named(copy_.stream, copy_.flavour));
+    Pipeline pipeline(*peer_stream_, named(copy_.stream, copy_.flavour));
     made = pipeline.run(copy_.to + begin, copy_.from + begin, bytes);
     if (made) {
         report::copy_staged(bytes);
         traced.done();
         return CUDA_SUCCESS;
     }
-    // How long both ways together take is no trial.
+    // The time of a copy that went both ways tells nothing.
     if (std::exchange(trial_, nullptr) != nullptr) end_trial();
     return pipeline.join();
 }
@@ -415,16 +414,16 @@ void Attempt::succeeded() noexcept {
 }
 
 // Seldom once it has not worked often: asking whether the device is idle costs some tens of microseconds.
-void detail::grant_wishes() noexcept {
+void detail::make_requested() noexcept {
     const auto turn = waits.fetch_add(1, std::memory_order_relaxed);
     if ((turn >= 64 && turn % 64 != 0) || in_flight.capturing_anywhere()) return;
     Inside inside;
     const CaptureRelaxed relaxed;
     if (!in_flight.idle_after_wait()) return;
-    for (auto& companions : all) {
-        const auto wish = take_wish(companions);
-        if (wish.partner == nullptr) continue;
-        if (Companion* made = take(companions, wish.partner, wish.empties, 0, true)) {
+    for (auto& peer_streams : all) {
+        const auto request = take_request(peer_streams);
+        if (request.partner == nullptr) continue;
+        if (PeerStream* made = take(peer_streams, request.partner, request.empties, 0, true)) {
             made->held.store(false, std::memory_order_release);
         }
     }
@@ -437,15 +436,15 @@ void forget(CUcontext context) noexcept {
         if (gone) trial.begin = trial.end = nullptr;
         trial.state.store(gone ? Trial::State::Free : Trial::State::Pending, std::memory_order_release);
     }
-    for (auto& companions : all) {
-        const auto owner = companions.context.load(std::memory_order_acquire);
-        std::scoped_lock lock(companions.lock);
-        if (companions.wish.partner != nullptr && (owner == context || companions.wish.partner == context)) {
-            companions.wish = {};
-            wishes.fetch_sub(1, std::memory_order_relaxed);
+    for (auto& peer_streams : all) {
+        const auto owner = peer_streams.context.load(std::memory_order_acquire);
+        std::scoped_lock lock(peer_streams.lock);
+        if (peer_streams.request.partner != nullptr && (owner == context || peer_streams.request.partner == context)) {
+            peer_streams.request = {};
+            requests.fetch_sub(1, std::memory_order_relaxed);
         }
-        for (auto& companion : companions.companions) {
-            if (companion.context == context || companion.partner == context) end(companion, context);
+        for (auto& peer_stream : peer_streams.streams) {
+            if (peer_stream.context == context || peer_stream.partner == context) end(peer_stream, context);
         }
     }
 }

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT
-// Copies between two GPUs of which neither reaches the other's memory (Peers), through pinned blocks: one GPU fills a
-// block while the other empties another, so that both directions of the link are in use. The driver has fewer bytes
-// under way (36 to 38 GB/s on the host of two H200s, where four blocks of 2 MiB give 43 to 49).
+// Copies between two GPUs of which neither reaches the other's memory (Peers), through bounce buffers: one GPU fills a
+// buffer while the other empties another, so that both directions of the link are in use. The driver has fewer bytes
+// under way (36 to 38 GB/s on the host of two H200s, where four buffers of 2 MiB give 43 to 49).
 //
-// Streams order everything; nothing waits on the CPU. One of the two streams is the program's. The other is a
-// companion in the other GPU's context: one that follows this stream only, since a stream may wait for whatever the
-// program wants, and what has to wait with it must be its own. What the copy must not overtake and what must not
-// overtake it is thus said by the program's stream, where the copy ends.
+// Streams order everything; nothing waits on the CPU. One of the two streams is the program's, and the copy begins and
+// ends there: its order with the program's other work is that of this stream. The other is a peer stream, libhpe's own
+// in the other GPU's context. It follows one stream of the program's only: that stream may wait for anything, and other
+// copies must not wait with it.
 //
 // The first copies of each class of sizes go both ways in turn, between timing events in the program's stream, and the
 // faster way is taken from then on (Crossover).
 //
-// Left to the driver: copies in captures, and those issued in a third context. Companions and their blocks
-// (HPE_PINNED_LIMIT) are made when the device has nothing to do, since pinning waits for it; what they are asked for
-// earlier goes the driver's way.
+// Left to the driver: copies in captures, and those issued in a third context. Peer streams and their buffers
+// (HPE_PINNED_LIMIT) are made when the device has nothing to do, since pinning waits for it; until then copies are the
+// driver's.
 //
-// Bytes. Threads: any, in the room as a launch. Streams and memory are the program's; companions end with their
+// Bytes. Threads: any, in the room as a launch. Streams and memory are the program's; peer streams end with their
 // context. Errors: none of ours reaches the program while the driver can do the copy instead.
 #pragma once
 
@@ -47,7 +47,7 @@ enum class Ordered : bool { InStream, AmongContexts };
 
 namespace detail {
 
-struct Companion;
+struct PeerStream;
 struct Trial;
 
 class Attempt {
@@ -57,22 +57,22 @@ public:
     Attempt(const Attempt&) = delete;
     Attempt& operator=(const Attempt&) = delete;
 
-    bool staged() const noexcept { return companion_ != nullptr; }
-    // Puts the copy of these bytes into the streams. Where `made` is false and there is no error they are the driver's
-    // to copy, in the same stream.
+    bool staged() const noexcept { return peer_stream_ != nullptr; }
+    // Enqueues the copy of these bytes. If it returns no error and `made` is false, the driver has to copy them, in the
+    // same stream.
     CUresult enqueue(std::size_t begin, std::size_t bytes, bool& made) noexcept;
     // All of the copy is in the stream.
     void succeeded() noexcept;
 
 private:
     const Copy& copy_;
-    Companion* companion_ = nullptr;
+    PeerStream* peer_stream_ = nullptr;
     Trial* trial_ = nullptr;
     std::optional<StreamReservation> reservation_;
 };
 
-extern std::atomic<unsigned> wishes;  // for companions
-void grant_wishes() noexcept;
+extern std::atomic<unsigned> requests;  // for peer streams
+void make_requested() noexcept;
 
 }  // namespace detail
 
@@ -90,7 +90,7 @@ CUresult copy(const Copy& copy, Ordered ordered, Part&& part) {
         if (result == CUDA_SUCCESS) result = attempt.enqueue(edge, middle, made);
         if (!made && result == CUDA_SUCCESS) result = part(copy.to + edge, copy.from + edge, middle);
         const auto rest = copy.bytes - edge;
-        // Nearly all is there: what fails only once is no reason to give up.
+        // Nearly all bytes are there: a call that fails once is tried again.
         if (edge != 0 && result == CUDA_SUCCESS) {
             result = twice([&] { return part(copy.to + rest, copy.from + rest, edge); });
         }
@@ -103,8 +103,8 @@ CUresult copy(const Copy& copy, Ordered ordered, Part&& part) {
 
 // The program waited for the device.
 inline void waited() noexcept {
-    if (detail::wishes.load(std::memory_order_relaxed) != 0) [[unlikely]] {
-        detail::grant_wishes();
+    if (detail::requests.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+        detail::make_requested();
     }
 }
 

@@ -2,7 +2,7 @@
 // usage: peer_staging_threads ROUNDS [ONE_IN]
 //
 // Copies between devices through pinned blocks from many threads at once over the soft driver, in streams of either
-// device, so that a sanitizer sees companions, trials and wishes together; contexts end in between. With ONE_IN, one in
+// device, so that a sanitizer sees peer streams, trials and requests together; contexts end in between. With ONE_IN, one in
 // so many of libhpe's own driver calls fails: what was copied is right all the same, or the copy says that it failed.
 #include <cuda.h>
 #include <dlfcn.h>
@@ -42,7 +42,7 @@ void work(const Contexts& contexts, unsigned thread, unsigned rounds) {
     DO(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     std::vector<unsigned> got(words);
     for (unsigned round = 0; round < rounds; ++round) {
-        // Companions are made when the devices have nothing to do, so one thread begins after the other.
+        // Peer streams are made when the devices have nothing to do, so one thread begins after the other.
         std::unique_lock alone(beginning, std::defer_lock);
         if (round == 0) alone.lock();
         const unsigned value = thread * 1000 + round;
