@@ -12,7 +12,7 @@
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/fault_path.h"
-#include "shim/coherence/kept_out.h"
+#include "shim/coherence/launches_blocked.h"
 #include "shim/coherence/loans.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
@@ -70,7 +70,7 @@ std::uint32_t blocks_in_huge_page(const Object& object) noexcept {
     return fit ? static_cast<std::uint32_t>(Arena::kChunk / block) : 1;
 }
 
-constinit KeptOut kept_out;
+constinit LaunchesBlocked launches_blocked;
 
 }  // namespace
 
@@ -98,27 +98,27 @@ struct Coherence::Run {
     }
 };
 
-// Until nothing that the program enqueued before its access is outstanding, and no launch can come between: the room is
-// left only to wait, since a launch of another thread must not wait for a kernel.
+// Waits until no device work that was enqueued before the access is outstanding, and enters the room, so that no launch
+// can come between. Outside the room while it waits, since a launch of another thread must not wait for a kernel.
 // In the room on return. An error: the device may still be writing.
 CUresult Coherence::wait_in_order() noexcept {
-    using Clock = KeptOut::Clock;
+    using Clock = LaunchesBlocked::Clock;
     const trace::Span span(trace::Kind::Wait, "wait for device work");
-    // A context that is lost does nothing any more, and the others go on.
+    // A lost context does nothing any more; the others go on.
     const auto but_lost = [](CUresult result) { return lost_context(result) ? CUDA_SUCCESS : result; };
     constexpr int kPatience = 8;  // then threads that launch without pause have to let us in
     constexpr std::chrono::milliseconds kShortest{1};
     for (int attempt = 0;; ++attempt) {
         const auto work = in_flight.work();
-        const auto begin = Clock::now() - kept_out.total();
+        const auto begin = Clock::now() - launches_blocked.total();
         const auto waited = but_lost(in_flight.wait());
-        const auto took = std::max<Clock::duration>(Clock::now() - kept_out.total() - begin, kShortest);
+        const auto took = std::max<Clock::duration>(Clock::now() - launches_blocked.total() - begin, kShortest);
         room_.enter_fault();
         if (in_flight.work() == work || waited != CUDA_SUCCESS) return waited;
         if (attempt >= kPatience) {
-            // As long as what such threads keep enqueued takes: more may be waiting for the very launches that are kept
-            // out.
-            const KeptOut::Scope keeping(kept_out);
+            // For as long as the work took that such threads keep enqueued, and no longer: the device may be waiting
+            // for a launch that is blocked here.
+            const LaunchesBlocked::Scope blocking(launches_blocked);
             const auto last = but_lost(in_flight.wait_until(Clock::now() + 2 * took));
             if (last != CUDA_ERROR_NOT_READY) return last;
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// For how long faults have kept launches out of the room to wait for the device. What another fault waits for meanwhile
-// tells nothing of the device: if it was taken for that, each would keep launches out for twice as long as the one
+// For how long faults have blocked launches (kept them out of the room) to wait for the device. A fault that measures
+// how long the device takes subtracts this time: otherwise each fault would block launches for twice as long as the one
 // before.
 //
 // Threads: any, also inside the fault path; where several begin and end at once, a few microseconds more or less.
@@ -12,26 +12,26 @@
 
 namespace hpe {
 
-class KeptOut {
+class LaunchesBlocked {
 public:
     using Clock = std::chrono::steady_clock;
     class Scope {
     public:
-        explicit Scope(KeptOut& kept) noexcept : kept_(kept) {
-            if (kept_.by_.fetch_add(1, std::memory_order_relaxed) == 0)
-                kept_.since_.store(now(), std::memory_order_relaxed);
+        explicit Scope(LaunchesBlocked& blocked) noexcept : blocked_(blocked) {
+            if (blocked_.by_.fetch_add(1, std::memory_order_relaxed) == 0)
+                blocked_.since_.store(now(), std::memory_order_relaxed);
         }
         ~Scope() {
-            const auto since = kept_.since_.load(std::memory_order_relaxed);
-            if (kept_.by_.fetch_sub(1, std::memory_order_relaxed) == 1) {
-                kept_.total_.fetch_add(now() - since, std::memory_order_relaxed);
+            const auto since = blocked_.since_.load(std::memory_order_relaxed);
+            if (blocked_.by_.fetch_sub(1, std::memory_order_relaxed) == 1) {
+                blocked_.total_.fetch_add(now() - since, std::memory_order_relaxed);
             }
         }
         Scope(const Scope&) = delete;
         Scope& operator=(const Scope&) = delete;
 
     private:
-        KeptOut& kept_;
+        LaunchesBlocked& blocked_;
     };
     // Up to now.
     Clock::duration total() const noexcept {
