@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// When staging is worth its start: helper threads, streams and pinned blocks cost a process some 27 ms on an H200's
+// When staging is worth its start: helper threads, streams and bounce buffers cost a process some 27 ms on an H200's
 // host, what a copy gains by them is 40 to 100 us a MiB. So a process rents before it buys (the ski-rental problem: a
 // price is paid when as much has been lost without it, hence at most twice what would have been best): its first copies
 // are the driver's. From kStart on, the copy that reaches it among them, staging may pin a part of what was copied:

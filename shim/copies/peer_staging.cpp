@@ -20,8 +20,8 @@ namespace hpe::peer_staging {
 
 namespace detail {
 
-constexpr unsigned kBlocks = 4;
-constexpr std::size_t kBlockBytes = std::size_t{4} << 20, kBytes = kBlocks * kBlockBytes;
+constexpr unsigned kBuffers = 4;
+constexpr std::size_t kBufferBytes = std::size_t{4} << 20, kBytes = kBuffers * kBufferBytes;
 
 // A stream of libhpe's in the other GPU's context, with its bounce buffers. It follows one stream of the program's at a
 // time, and fills the buffers from its own GPU or empties them there; the program's stream does the other.
@@ -36,8 +36,8 @@ struct PeerStream {
     CUevent after_own = nullptr;      // recorded in this stream
     CUevent after_program = nullptr;  // recorded in the program's; of the partner
     std::byte* memory = nullptr;
-    std::array<CUevent, kBlocks> emptied{};  // of the context that blocks are emptied in
-    std::array<bool, kBlocks> filled{};      // at least once: only then the event means anything
+    std::array<CUevent, kBuffers> emptied{};  // of the context that buffers are emptied in
+    std::array<bool, kBuffers> filled{};      // at least once: only then the event means anything
 };
 
 // Two timing events around one copy.
@@ -85,7 +85,7 @@ std::size_t class_of(std::size_t bytes) noexcept { return std::min(bytes, Crosso
 // Small ones fill the pipeline sooner, large ones cost less.
 std::size_t piece_of(std::size_t bytes) noexcept {
     constexpr std::size_t kPage = 4096, kSmall = std::size_t{1} << 20, kMiddling = std::size_t{2} << 20;
-    if (bytes > (std::size_t{64} << 20)) return kBlockBytes;
+    if (bytes > (std::size_t{64} << 20)) return kBufferBytes;
     return std::clamp(bytes / 8 / kPage * kPage, kSmall, kMiddling);
 }
 
@@ -129,7 +129,7 @@ bool make(PeerStream& peer_stream) noexcept {
         }
         peer_stream.memory = static_cast<std::byte*>(memory);
     }
-    log::debug("copies between contexts {} and {} can go through pinned blocks", static_cast<const void*>(context),
+    log::debug("copies between contexts {} and {} can go through bounce buffers", static_cast<const void*>(context),
                static_cast<const void*>(peer_stream.partner));
     return peer_stream.ready = true;
 }
@@ -277,23 +277,23 @@ public:
             in(c.stream, [&] { wait(c.stream, c.after_program); });
         }
         const auto piece = piece_of(bytes);
-        unsigned block = 0;
-        for (std::size_t at = 0; at < bytes && ok_; at += piece, block = (block + 1) % kBlocks) {
-            auto* const memory = c.memory + block * kBlockBytes;
+        unsigned buffer = 0;
+        for (std::size_t at = 0; at < bytes && ok_; at += piece, buffer = (buffer + 1) % kBuffers) {
+            auto* const memory = c.memory + buffer * kBufferBytes;
             const auto size = std::min(piece, bytes - at);
             in(filler, [&] {
-                if (c.filled[block]) wait(filler, c.emptied[block]);
+                if (c.filled[buffer]) wait(filler, c.emptied[buffer]);
                 step([&] { return driver.cuMemcpyDtoHAsync_v2(memory, from + at, size, filler); });
                 record(filled, filler);
             });
             in(emptier, [&] {
                 wait(emptier, filled);
                 step([&] { return driver.cuMemcpyHtoDAsync_v2(to + at, memory, size, emptier); });
-                record(c.emptied[block], emptier);
+                record(c.emptied[buffer], emptier);
             });
-            c.filled[block] = ok_;
+            c.filled[buffer] = ok_;
         }
-        if (c.empties) in(program_, [&] { wait(program_, c.emptied[(block + kBlocks - 1) % kBlocks]); });
+        if (c.empties) in(program_, [&] { wait(program_, c.emptied[(buffer + kBuffers - 1) % kBuffers]); });
         return ok_;
     }
 

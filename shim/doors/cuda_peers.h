@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Doors of peer access, and how copies between devices go: directly (transfer/peers.h) or through pinned blocks
+// Doors of peer access, and how copies between devices go: directly (transfer/peers.h) or through bounce buffers
 // (copies/peer_staging.h).
 //
 // Directly: every form of copy between two objects, but not inside graphs, nor in three-dimensional batches. Through

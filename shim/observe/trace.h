@@ -27,8 +27,8 @@ enum class Kind : std::uint8_t {
     Wait,     // for the device
     Fetch,    // of blocks; bytes, number: the object
     Flush,    // likewise
-    Staging,  // a copy through pinned blocks; bytes
-    Setup,    // what libhpe makes once and keeps: helper threads, pinned blocks; bytes
+    Staging,  // a copy through bounce buffers; bytes
+    Setup,    // what libhpe makes once and keeps: helper threads, bounce buffers; bytes
     Copy,     // by the CPU: a thread's share of a staged copy; bytes
     Stream,   // transfers in a stream of the engine's; context, bytes, number: how many, flag: to the host
     Kernel,   // context, stream, number: the thread whose own stream it is; times in nanoseconds

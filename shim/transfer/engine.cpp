@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Transfers, cut at the arena's chunks: a copy that spans two pinned ranges is not one the driver promises to take. A
-// chunk that is not pinned goes through the channel's own pinned blocks.
+// chunk that is not pinned goes through the channel's own bounce buffers.
 #include "shim/transfer/engine.h"
 
 #include <algorithm>
@@ -26,15 +26,15 @@ namespace {
 
 // The engine's part of one context.
 struct Channel {
-    static constexpr std::size_t kBlock = std::size_t{512} << 10;
+    static constexpr std::size_t kBufferBytes = std::size_t{512} << 10;
 
     std::atomic<CUcontext> context{nullptr};
     SpinLock lock;  // guards what follows
     CUstream to_host = nullptr, to_device = nullptr;
     CUevent flushed = nullptr;            // after the flushes that a stream of the program's waits for
     trace::InStream in_to_device{false};  // what `sent` counts
-    // Its own, so that a fault can be served though all others are taken; kBlock bytes each.
-    std::array<staging::Block, 2> blocks{};
+    // Its own, so that a fault can be served though all others are taken; kBufferBytes bytes each.
+    std::array<staging::BounceBuffer, 2> buffers{};
     std::atomic<std::size_t> sent{0};  // flushes enqueued and not yet waited for
 };
 
@@ -51,25 +51,25 @@ CUstream new_stream() noexcept {
     return made == CUDA_SUCCESS ? stream : nullptr;
 }
 
-// Streams and blocks of a channel, made at first use. The channel is locked and its context current. False when
+// Streams and bounce buffers of a channel, made at first use. The channel is locked and its context current. False when
 // the driver refuses: copies are then synchronous and ordered behind the program's own work.
 bool open(Channel& channel) noexcept {
-    const auto usable = [](const staging::Block& block) { return block.memory != nullptr && !block.broken; };
-    if (std::all_of(channel.blocks.begin(), channel.blocks.end(), usable)) return true;
+    const auto usable = [](const staging::BounceBuffer& buffer) { return buffer.memory != nullptr && !buffer.broken; };
+    if (std::all_of(channel.buffers.begin(), channel.buffers.end(), usable)) return true;
     if (channel.to_host == nullptr) channel.to_host = new_stream();
     if (channel.to_device == nullptr) channel.to_device = new_stream();
     if (channel.to_host == nullptr || channel.to_device == nullptr) return false;
-    for (auto& block : channel.blocks) {
-        if (usable(block)) continue;
-        staging::Block fresh;  // the device may still use a broken one: it is left where it is
+    for (auto& buffer : channel.buffers) {
+        if (usable(buffer)) continue;
+        staging::BounceBuffer fresh;  // the device may still use a broken one: it is left where it is
         void* memory = nullptr;
-        if (twice([&] { return driver.cuMemHostAlloc(&memory, Channel::kBlock, CU_MEMHOSTALLOC_PORTABLE); }) !=
+        if (twice([&] { return driver.cuMemHostAlloc(&memory, Channel::kBufferBytes, CU_MEMHOSTALLOC_PORTABLE); }) !=
                 CUDA_SUCCESS ||
             staging::make_event(fresh) != CUDA_SUCCESS) {
             return false;
         }
         fresh.memory = static_cast<std::byte*>(memory);
-        block = fresh;
+        buffer = fresh;
     }
     return true;
 }
@@ -91,13 +91,13 @@ CUresult by_chunk(Object& object, std::size_t offset, std::size_t bytes, Engine:
     return CUDA_SUCCESS;
 }
 
-// Through the channel's own blocks, done on return. The channel is locked and open.
+// Through the channel's own bounce buffers, done on return. The channel is locked and open.
 CUresult stage_to_host(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes) noexcept {
-    staging::Lane lane(channel.context.load(std::memory_order_relaxed), channel.blocks, Channel::kBlock, bytes);
+    staging::Lane lane(channel.context.load(std::memory_order_relaxed), channel.buffers, Channel::kBufferBytes, bytes);
     return staging::copy_to_host(lane, view, device, {bytes}, channel.to_host);
 }
 CUresult stage_to_device(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes) noexcept {
-    staging::Lane lane(channel.context.load(std::memory_order_relaxed), channel.blocks, Channel::kBlock, bytes);
+    staging::Lane lane(channel.context.load(std::memory_order_relaxed), channel.buffers, Channel::kBufferBytes, bytes);
     return staging::copy_to_device(lane, device, view, {bytes}, channel.to_device, true);
 }
 
@@ -174,23 +174,23 @@ CUresult send_pinned(Channel& channel, CUdeviceptr device, std::byte* view, std:
 // copy of it are waited for once.
 CUresult stage_changes(Channel& channel, CUdeviceptr device, const std::byte* view, const std::byte* twin,
                        std::size_t bytes, std::size_t& count, std::size_t& sum) noexcept {
-    for (std::size_t at = 0; at < bytes; at += Channel::kBlock) {
+    for (std::size_t at = 0; at < bytes; at += Channel::kBufferBytes) {
         if (!open(channel)) return CUDA_ERROR_OUT_OF_MEMORY;
-        staging::Block& block = channel.blocks[0];
-        const auto part = std::min(Channel::kBlock, bytes - at);
-        std::memcpy(block.memory, view + at, part);
+        staging::BounceBuffer& buffer = channel.buffers[0];
+        const auto part = std::min(Channel::kBufferBytes, bytes - at);
+        std::memcpy(buffer.memory, view + at, part);
         const auto before = count;
-        auto result = for_changes(block.memory, twin + at, part, [&](std::size_t begin, std::size_t changed) {
+        auto result = for_changes(buffer.memory, twin + at, part, [&](std::size_t begin, std::size_t changed) {
             ++count;
             sum += changed;
             return twice([&] {
-                return driver.cuMemcpyHtoDAsync_v2(device + at + begin, block.memory + begin, changed,
+                return driver.cuMemcpyHtoDAsync_v2(device + at + begin, buffer.memory + begin, changed,
                                                    channel.to_device);
             });
         });
         if (count == before) continue;
         const auto waited = twice([&] { return driver.cuStreamSynchronize(channel.to_device); });
-        if (waited != CUDA_SUCCESS) block.broken = true;
+        if (waited != CUDA_SUCCESS) buffer.broken = true;
         if (result == CUDA_SUCCESS) result = waited;
         if (result != CUDA_SUCCESS) return result;
     }
@@ -357,7 +357,7 @@ void Engine::forget(CUcontext context) noexcept {
     channel->to_device = nullptr;
     channel->flushed = nullptr;
     channel->in_to_device.forget();
-    channel->blocks = {};
+    channel->buffers = {};
 }
 
 }  // namespace hpe

@@ -20,8 +20,8 @@ using copiers::Rows;
 constexpr std::size_t kPartsEach = 4;
 constexpr std::size_t kSmallestFill = std::size_t{32} << 10, kSmallestDrain = std::size_t{8} << 10;
 constexpr std::size_t kLargestPart = std::size_t{512} << 10;
-// A block that was filled through the caches of several processors reaches the device slowly at first (22 instead of 39
-// GB/s for 16 MiB), in the end faster than others (52 instead of 40 to 47 GB/s for 1 GiB).
+// A buffer that was filled through the caches of several processors reaches the device slowly at first (22 instead of
+// 39 GB/s for 16 MiB), in the end faster than others (52 instead of 40 to 47 GB/s for 1 GiB).
 constexpr std::size_t kFillsCaches = std::size_t{128} << 20;
 // What is too large to be read from a cache afterwards is written past it.
 constexpr std::size_t kOutgrowsCaches = std::size_t{32} << 20;
@@ -35,7 +35,7 @@ void Pieces::configure() noexcept { copies_shared = can_share_copies(); }
 
 Pieces::Pieces(const Extent& extent, const Lane& lane, Way way) noexcept
     : extent_(extent), bytes_(extent.bytes()), team_(lane.team()), only_copy_(lane.only_copy()), way_(way) {
-    const auto most = lane.block_bytes();
+    const auto most = lane.buffer_bytes();
     piece_ = std::clamp(in_pages(fit(lane.crowded())), std::min(kSmallest, most), most);
     const auto share = in_pages(piece_ / (kPartsEach * (team_ + 1)));
     part_ = std::clamp(share, way == Way::Fill ? kSmallestFill : kSmallestDrain, kLargestPart);
@@ -58,7 +58,7 @@ std::size_t Pieces::size(std::size_t piece) const noexcept { return std::min(pie
 bool Pieces::narrow() const noexcept { return in_rows() && extent_.width < std::size_t{4096}; }
 
 // To the device: a thread shares its copies at half the speed that it writes past its caches. Where few of them fill
-// blocks the device would wait (28 instead of 45 GB/s with five).
+// buffers the device would wait (28 instead of 45 GB/s with five).
 Reader Pieces::reader() const noexcept {
     constexpr unsigned kMany = 8;
     constexpr std::size_t kOutweighs = std::size_t{8} << 20;
@@ -71,7 +71,7 @@ Reader Pieces::reader() const noexcept {
 }
 
 // 16 MiB are drained in 370 us by ten, in 430 by fourteen, 256 MiB in 5.1 and 5.4 ms; up to 8 MiB it is all the same.
-// To the device ten are better where blocks are filled through their caches, by a fiftieth. That is for one link:
+// To the device ten are better where buffers are filled through their caches, by a fiftieth. That is for one link:
 // several copies may be several devices'.
 Crew Pieces::crew() const noexcept {
     return only_copy_ && (way_ == Way::Drain || bytes_ >= kFillsCaches) ? Crew::Few : Crew::All;
@@ -81,16 +81,16 @@ std::size_t Pieces::begin_at(std::size_t piece, std::size_t pitch) const noexcep
     return in_rows() ? begin(piece) / extent_.width * pitch : begin(piece);
 }
 
-Rows Pieces::filling(std::size_t piece, std::byte* block, const std::byte* host) const noexcept {
+Rows Pieces::filling(std::size_t piece, std::byte* buffer, const std::byte* host) const noexcept {
     host += begin_at(piece, extent_.host_pitch);
-    if (!in_rows()) return {block, host, size(piece)};
-    return {block, host, extent_.width, rows(piece), extent_.width, extent_.host_pitch};
+    if (!in_rows()) return {buffer, host, size(piece)};
+    return {buffer, host, extent_.width, rows(piece), extent_.width, extent_.host_pitch};
 }
 
-Rows Pieces::draining(std::size_t piece, std::byte* host, const std::byte* block) const noexcept {
+Rows Pieces::draining(std::size_t piece, std::byte* host, const std::byte* buffer) const noexcept {
     host += begin_at(piece, extent_.host_pitch);
-    if (!in_rows()) return {host, block, size(piece)};
-    return {host, block, extent_.width, rows(piece), extent_.host_pitch, extent_.width};
+    if (!in_rows()) return {host, buffer, size(piece)};
+    return {host, buffer, extent_.width, rows(piece), extent_.host_pitch, extent_.width};
 }
 
 CUDA_MEMCPY2D Pieces::rows_of(std::size_t piece) const noexcept {
@@ -100,22 +100,22 @@ CUDA_MEMCPY2D Pieces::rows_of(std::size_t piece) const noexcept {
     return copy;
 }
 
-CUresult Pieces::send_to(CUdeviceptr device, std::size_t piece, const std::byte* block,
+CUresult Pieces::send_to(CUdeviceptr device, std::size_t piece, const std::byte* buffer,
                          CUstream stream) const noexcept {
     device += begin_at(piece, extent_.device_pitch);
-    if (!in_rows()) return driver.cuMemcpyHtoDAsync_v2(device, block, size(piece), stream);
+    if (!in_rows()) return driver.cuMemcpyHtoDAsync_v2(device, buffer, size(piece), stream);
     auto copy = rows_of(piece);
-    copy.srcMemoryType = CU_MEMORYTYPE_HOST, copy.srcHost = block, copy.srcPitch = extent_.width;
+    copy.srcMemoryType = CU_MEMORYTYPE_HOST, copy.srcHost = buffer, copy.srcPitch = extent_.width;
     copy.dstMemoryType = CU_MEMORYTYPE_DEVICE, copy.dstDevice = device, copy.dstPitch = extent_.device_pitch;
     return driver.cuMemcpy2DAsync_v2(&copy, stream);
 }
 
-CUresult Pieces::send_from(CUdeviceptr device, std::size_t piece, std::byte* block, CUstream stream) const noexcept {
+CUresult Pieces::send_from(CUdeviceptr device, std::size_t piece, std::byte* buffer, CUstream stream) const noexcept {
     device += begin_at(piece, extent_.device_pitch);
-    if (!in_rows()) return driver.cuMemcpyDtoHAsync_v2(block, device, size(piece), stream);
+    if (!in_rows()) return driver.cuMemcpyDtoHAsync_v2(buffer, device, size(piece), stream);
     auto copy = rows_of(piece);
     copy.srcMemoryType = CU_MEMORYTYPE_DEVICE, copy.srcDevice = device, copy.srcPitch = extent_.device_pitch;
-    copy.dstMemoryType = CU_MEMORYTYPE_HOST, copy.dstHost = block, copy.dstPitch = extent_.width;
+    copy.dstMemoryType = CU_MEMORYTYPE_HOST, copy.dstHost = buffer, copy.dstPitch = extent_.width;
     return driver.cuMemcpy2DAsync_v2(&copy, stream);
 }
 

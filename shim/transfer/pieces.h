@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How a staged copy is cut: into pieces, one transfer and one block each, and a piece into parts for the helpers. The
+// How a staged copy is cut: into pieces, one transfer and one buffer each, and a piece into parts for the helpers. The
 // whole team works on the oldest piece, so that the device has it soon; the first of a small copy are small. A piece is
-// whole rows where there are several, and lies in its block without gaps.
+// whole rows where there are several, and lies in its buffer without gaps.
 //
 // Bytes. Threads: each copy's own. Errors: the driver's, of the transfers.
 #pragma once
@@ -32,12 +32,12 @@ public:
     std::size_t begin(std::size_t piece) const noexcept { return piece * piece_; }
     std::size_t size(std::size_t piece) const noexcept;
 
-    // Of a piece between where it lies in the program's memory and its block.
-    copiers::Rows filling(std::size_t piece, std::byte* block, const std::byte* host) const noexcept;
-    copiers::Rows draining(std::size_t piece, std::byte* host, const std::byte* block) const noexcept;
-    // Of a piece between its block and where it lies on the device, from the copy's first byte `device` on.
-    CUresult send_to(CUdeviceptr device, std::size_t piece, const std::byte* block, CUstream stream) const noexcept;
-    CUresult send_from(CUdeviceptr device, std::size_t piece, std::byte* block, CUstream stream) const noexcept;
+    // Of a piece between where it lies in the program's memory and its buffer.
+    copiers::Rows filling(std::size_t piece, std::byte* buffer, const std::byte* host) const noexcept;
+    copiers::Rows draining(std::size_t piece, std::byte* host, const std::byte* buffer) const noexcept;
+    // Of a piece between its buffer and where it lies on the device, from the copy's first byte `device` on.
+    CUresult send_to(CUdeviceptr device, std::size_t piece, const std::byte* buffer, CUstream stream) const noexcept;
+    CUresult send_from(CUdeviceptr device, std::size_t piece, std::byte* buffer, CUstream stream) const noexcept;
 
     // Hands a piece that is to be filled or drained to the helpers; without any it is copied here.
     void hand_over(copiers::Job& job, const copiers::Rows& rows) const noexcept;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One pool of blocks per context, and the two loops that keep blocks, helpers and the device busy.
+// One pool of buffers per context, and the two loops that keep buffers, helpers and the device busy.
 #include "shim/transfer/staging.h"
 
 #include <sched.h>
@@ -25,7 +25,7 @@ struct Pool {
 
     std::atomic<CUcontext> context{nullptr};
     SpinLock lock;  // guards what follows
-    std::array<Block, kMost> blocks{};
+    std::array<BounceBuffer, kMost> buffers{};
     std::array<bool, kMost> held{};
     unsigned count = 0;
     std::atomic<bool> met{false};  // the helpers know where its device is
@@ -38,7 +38,7 @@ namespace {
 constexpr std::size_t kWorthATeam = std::size_t{512} << 10;
 
 constinit ByContext<Pool> pools;
-constinit std::size_t block_bytes = std::size_t{4} << 20;
+constinit std::size_t buffer_bytes = std::size_t{4} << 20;
 constinit unsigned wanted_helpers = 0;
 constinit bool fixed_helpers = false;       // the number is the user's
 constinit std::atomic<unsigned> active{0};  // copies under way
@@ -51,42 +51,42 @@ CUresult new_stream(CUstream& stream) noexcept {
     return result;
 }
 
-// Adds up to `more` blocks. The pool is locked, its context current.
+// Adds up to `more` buffers. The pool is locked, its context current.
 void grow(Pool& pool, unsigned more) noexcept {
     more = std::min(more, Pool::kMost - pool.count);
-    const trace::Span span(trace::Kind::Setup, "pinned blocks", more * block_bytes);
+    const trace::Span span(trace::Kind::Setup, "bounce buffers", more * buffer_bytes);
     if (new_stream(pool.to_device) != CUDA_SUCCESS || new_stream(pool.to_host) != CUDA_SUCCESS) return;
     unsigned granted = 0;
-    while (granted < more && pinned::take(block_bytes)) ++granted;
+    while (granted < more && pinned::take(buffer_bytes)) ++granted;
     if (granted == 0) return;
     void* memory = nullptr;
-    const auto bytes = granted * block_bytes;
+    const auto bytes = granted * buffer_bytes;
     if (twice([&] { return driver.cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE); }) != CUDA_SUCCESS) {
         pinned::give_back(bytes);
         return;
     }
     const auto before = pool.count;
     for (unsigned i = 0; i < granted; ++i) {
-        Block& block = pool.blocks[pool.count];
-        block = {};
-        block.memory = static_cast<std::byte*>(memory) + i * block_bytes;
-        if (make_event(block) == CUDA_SUCCESS) pool.held[pool.count++] = false;
+        BounceBuffer& buffer = pool.buffers[pool.count];
+        buffer = {};
+        buffer.memory = static_cast<std::byte*>(memory) + i * buffer_bytes;
+        if (make_event(buffer) == CUDA_SUCCESS) pool.held[pool.count++] = false;
     }
-    bytes_in_pools.fetch_add((pool.count - before) * block_bytes, std::memory_order_relaxed);
+    bytes_in_pools.fetch_add((pool.count - before) * buffer_bytes, std::memory_order_relaxed);
 }
 
-// Whether the block may be written. With `wait` it waits; then only an error says no. Without, a question that fails is
-// no answer, and no reason to wait: the device may be waiting for this thread.
-bool is_free(Block& block, bool wait, CUresult& result) noexcept {
-    if (!block.in_flight) return true;
+// Whether the buffer may be written. With `wait` it waits; then only an error says no. Without, a question that fails
+// is no answer, and no reason to wait: the device may be waiting for this thread.
+bool is_free(BounceBuffer& buffer, bool wait, CUresult& result) noexcept {
+    if (!buffer.in_flight) return true;
     const auto said =
-        wait ? twice([&] { return driver.cuEventSynchronize(block.event); }) : driver.cuEventQuery(block.event);
+        wait ? twice([&] { return driver.cuEventSynchronize(buffer.event); }) : driver.cuEventQuery(buffer.event);
     if (said == CUDA_SUCCESS) {
-        block.in_flight = false;
+        buffer.in_flight = false;
         return true;
     }
     if (wait) {
-        block.broken = true;
+        buffer.broken = true;
         result = said;
     }
     return false;
@@ -96,25 +96,25 @@ using Jobs = std::array<copiers::Job, Lane::kMost>;  // one for each piece in th
 
 // Enqueues the transfer, and with `mark` the event that tells its end.
 template <class Transfer>
-CUresult send(Block& block, CUstream stream, bool mark, Transfer&& transfer) noexcept {
+CUresult send(BounceBuffer& buffer, CUstream stream, bool mark, Transfer&& transfer) noexcept {
     const auto sent = twice(transfer);
     if (sent != CUDA_SUCCESS) return sent;
-    block.in_flight = true;
-    const auto recorded = mark ? twice([&] { return driver.cuEventRecord(block.event, stream); }) : CUDA_SUCCESS;
-    block.broken = recorded != CUDA_SUCCESS;
+    buffer.in_flight = true;
+    const auto recorded = mark ? twice([&] { return driver.cuEventRecord(buffer.event, stream); }) : CUDA_SUCCESS;
+    buffer.broken = recorded != CUDA_SUCCESS;
     return recorded;
 }
 
 }  // namespace
 
-CUresult make_event(Block& block) noexcept {
-    const auto result = twice([&] { return driver.cuEventCreate(&block.event, CU_EVENT_DISABLE_TIMING); });
-    if (result != CUDA_SUCCESS) block.event = nullptr;
+CUresult make_event(BounceBuffer& buffer) noexcept {
+    const auto result = twice([&] { return driver.cuEventCreate(&buffer.event, CU_EVENT_DISABLE_TIMING); });
+    if (result != CUDA_SUCCESS) buffer.event = nullptr;
     return result;
 }
 
 void configure(unsigned threads, std::size_t bytes) noexcept {
-    block_bytes = bytes;
+    buffer_bytes = bytes;
     Pieces::configure();
     // So many fill a PCIe 5 link, and other processes share the node. With 12 of an H200's host copies of 64 and 120
     // MiB to the device reach 43 to 49 GB/s, with 14 always 48.
@@ -179,7 +179,7 @@ unsigned start_helpers() noexcept {
 }
 
 Lane::Lane(CUcontext context, std::size_t bytes, std::size_t most_pinned, bool (*may_pin)()) noexcept
-    : context_(context), pool_(pools.of(context)), block_bytes_(staging::block_bytes) {
+    : context_(context), pool_(pools.of(context)), buffer_bytes_(staging::buffer_bytes) {
     if (pool_ == nullptr) return;
     const auto others = active.fetch_add(1, std::memory_order_relaxed);
     only_copy_ = others == 0;
@@ -191,9 +191,9 @@ Lane::Lane(CUcontext context, std::size_t bytes, std::size_t most_pinned, bool (
     const auto collect = [&] {
         for (unsigned i = 0; i < pool_->count && count_ < most; ++i) {
             auto ignored = CUDA_SUCCESS;
-            if (pool_->held[i] || pool_->blocks[i].broken || !is_free(pool_->blocks[i], false, ignored)) continue;
+            if (pool_->held[i] || pool_->buffers[i].broken || !is_free(pool_->buffers[i], false, ignored)) continue;
             pool_->held[i] = true;
-            blocks_[count_++] = &pool_->blocks[i];
+            buffers_[count_++] = &pool_->buffers[i];
         }
     };
     {
@@ -202,7 +202,7 @@ Lane::Lane(CUcontext context, std::size_t bytes, std::size_t most_pinned, bool (
         if (count_ == most || pool_->count == Pool::kMost) return;
     }
     const auto pinned = bytes_in_pools.load(std::memory_order_relaxed);
-    const auto missing = most - count_, room = most_pinned > pinned ? (most_pinned - pinned) / block_bytes_ : 0;
+    const auto missing = most - count_, room = most_pinned > pinned ? (most_pinned - pinned) / buffer_bytes_ : 0;
     growing_ = room < missing;
     // Asked without the lock: the answer may take a while.
     if (room == 0 || !may_pin()) return;
@@ -212,12 +212,12 @@ Lane::Lane(CUcontext context, std::size_t bytes, std::size_t most_pinned, bool (
     collect();
 }
 
-Lane::Lane(CUcontext context, std::span<Block> own, std::size_t bytes_of_each, std::size_t bytes) noexcept
+Lane::Lane(CUcontext context, std::span<BounceBuffer> own, std::size_t bytes_of_each, std::size_t bytes) noexcept
     : context_(context),
-      block_bytes_(bytes_of_each),
+      buffer_bytes_(bytes_of_each),
       count_(static_cast<unsigned>(std::min<std::size_t>(own.size(), kMost))),
       team_(bytes >= kWorthATeam ? copiers::running() : 0) {
-    for (unsigned i = 0; i < count_; ++i) blocks_[i] = &own[i];
+    for (unsigned i = 0; i < count_; ++i) buffers_[i] = &own[i];
 }
 
 Lane::~Lane() {
@@ -225,7 +225,7 @@ Lane::~Lane() {
     active.fetch_sub(1, std::memory_order_relaxed);
     std::scoped_lock lock(pool_->lock);
     for (unsigned i = 0; i < count_; ++i) {
-        const auto index = blocks_[i] - pool_->blocks.data();
+        const auto index = buffers_[i] - pool_->buffers.data();
         pool_->held[static_cast<std::size_t>(index)] = false;
     }
 }
@@ -236,7 +236,7 @@ bool Lane::owns(CUstream stream) const noexcept {
 CUstream Lane::to_device() const noexcept { return pool_->to_device; }
 CUstream Lane::to_host() const noexcept { return pool_->to_host; }
 
-bool takes(const Extent& extent) noexcept { return extent.rows == 1 || extent.width <= block_bytes; }
+bool takes(const Extent& extent) noexcept { return extent.rows == 1 || extent.width <= buffer_bytes; }
 
 bool has_room(const Lane& lane, const Extent& extent) noexcept {
     return Pieces(extent, lane, Pieces::Way::Fill).count() <= lane.size();
@@ -264,11 +264,11 @@ CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, const
         if (begun == sent) break;
         jobs[sent % window].finish();
         if (result == CUDA_SUCCESS) {
-            Block& block = lane[sent];
+            BounceBuffer& buffer = lane[sent];
             // An event where somebody will ask for it.
             if (ends) in_stream.sent(pieces.size(sent));
             const bool mark = !wait || sent + window < count || sent + 1 == count;
-            result = send(block, stream, mark, [&] { return pieces.send_to(to, sent, block.memory, stream); });
+            result = send(buffer, stream, mark, [&] { return pieces.send_to(to, sent, buffer.memory, stream); });
         }
         ++sent;
     }
@@ -301,10 +301,10 @@ CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, const Extent&
     std::size_t asked = 0, arrived = 0, drained = 0;
     while (drained < count) {
         while (asked < count && asked - drained < window && result == CUDA_SUCCESS) {
-            Block& block = lane[asked];
-            if (!is_free(block, true, result)) break;
+            BounceBuffer& buffer = lane[asked];
+            if (!is_free(buffer, true, result)) break;
             if (own) in_stream.sent(pieces.size(asked));
-            result = send(block, stream, true, [&] { return pieces.send_from(from, asked, block.memory, stream); });
+            result = send(buffer, stream, true, [&] { return pieces.send_from(from, asked, buffer.memory, stream); });
             if (result == CUDA_SUCCESS) ++asked;
         }
         // With nothing to drain there is nothing to do but wait for the device.
@@ -328,8 +328,8 @@ void forget(CUcontext context) noexcept {
     Pool* pool = pools.known(context);
     if (pool == nullptr) return;
     std::scoped_lock lock(pool->lock);
-    pinned::give_back(pool->count * block_bytes);
-    bytes_in_pools.fetch_sub(pool->count * block_bytes, std::memory_order_relaxed);
+    pinned::give_back(pool->count * buffer_bytes);
+    bytes_in_pools.fetch_sub(pool->count * buffer_bytes, std::memory_order_relaxed);
     pool->count = 0;
     pool->to_device = pool->to_host = nullptr;
     pool->met.store(false, std::memory_order_relaxed);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Copies between the device and memory that is not pinned, through recycled pinned blocks: the device moves one block
+// Copies between the device and memory that is not pinned, through recycled bounce buffers: the device moves one buffer
 // while helper threads fill or drain others. This is what the driver does for such a copy with one thread and one
 // small buffer, at a fifth of the link's speed (docs/hardware.md).
 //
-// The blocks belong to a context and die with it. A copy takes the blocks that are free and never waits for those of
+// The buffers belong to a context and die with it. A copy takes the buffers that are free and never waits for those of
 // another copy, which may be stuck behind a kernel that waits for this very thread.
 //
-// Bytes. Threads: any, outside host callbacks; copies in a lane of one's own blocks also in the fault path. Errors: the
-// driver's; on failure the destination's content is undefined, as after a failed copy of CUDA's.
+// Bytes. Threads: any, outside host callbacks; copies in a lane of one's own buffers also in the fault path. Errors:
+// the driver's; on failure the destination's content is undefined, as after a failed copy of CUDA's.
 #pragma once
 
 #include <cuda.h>
@@ -24,9 +24,9 @@ namespace hpe::staging {
 // Instead of a number of threads: as many as help.
 constexpr unsigned kAutomatic = ~0u;
 
-// Once, before anything else: helper threads (HPE_STAGING_THREADS, or kAutomatic) and bytes of a block
+// Once, before anything else: helper threads (HPE_STAGING_THREADS, or kAutomatic) and bytes of a buffer
 // (HPE_STAGING_BLOCK).
-void configure(unsigned threads, std::size_t block_bytes) noexcept;
+void configure(unsigned threads, std::size_t buffer_bytes) noexcept;
 // Helpers that a copy may have; 0 where they could not run beside the caller.
 unsigned helpers() noexcept;
 // Whether the user gave their number: then staging need not earn its start.
@@ -34,44 +34,44 @@ bool asked_for() noexcept;
 // Makes them, near the device of the current context. Outside the fault path. Returns how many run.
 unsigned start_helpers() noexcept;
 
-struct Block {
+struct BounceBuffer {
     std::byte* memory = nullptr;
     CUevent event = nullptr;  // after the last transfer from or to it
     bool in_flight = false;   // which may not have ended
     bool broken = false;      // a transfer whose end cannot be told: never used again
 };
 
-// A block's event in the current context; without one the block is of no use.
-CUresult make_event(Block& block) noexcept;
+// A buffer's event in the current context; without one the buffer is of no use.
+CUresult make_event(BounceBuffer& buffer) noexcept;
 
 struct Pool;
 
-// The blocks of one copy, from its beginning to its end.
+// The buffers of one copy, from its beginning to its end.
 class Lane {
 public:
     static constexpr unsigned kMost = 8;
 
-    // In a context that is current, for a copy of `bytes`. Where `may_pin` is true blocks are made if there are too
+    // In a context that is current, for a copy of `bytes`. Where `may_pin` is true buffers are made if there are too
     // few, which waits for the device, up to so many bytes of them in the process; it is asked only then. size() is 0
     // if none is to be had.
     Lane(CUcontext context, std::size_t bytes, std::size_t most_pinned, bool (*may_pin)()) noexcept;
-    // Of blocks that are the caller's own, with the helpers that are there if `bytes` are worth it: for the fault path,
-    // where nothing may be missing.
-    Lane(CUcontext context, std::span<Block> own, std::size_t bytes_of_each, std::size_t bytes) noexcept;
+    // Of buffers that are the caller's own, with the helpers that are there if `bytes` are worth it: for the fault
+    // path, where nothing may be missing.
+    Lane(CUcontext context, std::span<BounceBuffer> own, std::size_t bytes_of_each, std::size_t bytes) noexcept;
     ~Lane();
     Lane(const Lane&) = delete;
     Lane& operator=(const Lane&) = delete;
 
     unsigned size() const noexcept { return count_; }
-    // Of each block.
-    std::size_t block_bytes() const noexcept { return block_bytes_; }
+    // Of each buffer.
+    std::size_t buffer_bytes() const noexcept { return buffer_bytes_; }
     // Helpers for this copy: its share of all, other copies being under way.
     unsigned team() const noexcept { return team_; }
     // No other copy was under way when this one began.
     bool only_copy() const noexcept { return only_copy_; }
     // So many others are under way that this copy has no helper.
     bool crowded() const noexcept { return pool_ != nullptr && team_ == 0; }
-    Block& operator[](std::size_t piece) noexcept { return *blocks_[piece % count_]; }
+    BounceBuffer& operator[](std::size_t piece) noexcept { return *buffers_[piece % count_]; }
     // Blocks were made for this copy, or may be for a later one: it takes longer than others will.
     bool growing() const noexcept { return growing_; }
     // Streams of libhpe's own, which wait for nothing of the program's.
@@ -83,9 +83,9 @@ public:
 
 private:
     const CUcontext context_;
-    Pool* pool_ = nullptr;  // nullptr: the blocks are the caller's
-    std::array<Block*, kMost> blocks_{};
-    std::size_t block_bytes_ = 0;
+    Pool* pool_ = nullptr;  // nullptr: the buffers are the caller's
+    std::array<BounceBuffer*, kMost> buffers_{};
+    std::size_t buffer_bytes_ = 0;
     unsigned count_ = 0, team_ = 0;
     bool only_copy_ = true, growing_ = false;
 };
@@ -98,7 +98,7 @@ struct Extent {
     std::size_t bytes() const noexcept { return width * rows; }
 };
 
-// Each of several rows must fit into a block.
+// Each of several rows must fit into a buffer.
 bool takes(const Extent& extent) noexcept;
 // Whether a copy to the device has a place for all its bytes, and so returns though its stream does not move.
 bool has_room(const Lane& lane, const Extent& extent) noexcept;
@@ -108,7 +108,7 @@ CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, const
                         bool wait) noexcept;
 // Done on return.
 CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, const Extent& extent, CUstream stream) noexcept;
-// The context's blocks went with it.
+// The context's buffers went with it.
 void forget(CUcontext context) noexcept;
 
 }  // namespace hpe::staging

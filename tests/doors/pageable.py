@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """usage: pageable.py PAGEABLE ROWS SHARED
 
-Copies between the program's own memory and the device, which libhpe moves through pinned blocks of its own where that is
+Copies between the program's own memory and the device, which libhpe moves through bounce buffers of its own where that is
 faster. The driver's own way is slow here (HPE_SOFT_PAGEABLE), so that it is. The same output as without libhpe, at the
 extremes of every option; and the driver's call counts say which way the copies went.
 """

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """usage: peer_staging.py PROGRAM
 
-Copies between devices that cannot reach each other's memory go through pinned blocks, where that is faster, and the
+Copies between devices that cannot reach each other's memory go through bounce buffers, where that is faster, and the
 program cannot tell: the data, the order of things and what its own calls return are as without libhpe, also where
 libhpe's own calls fail. The soft device counts what its driver took through the host, libhpe's report what it staged.
 """

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // usage: peer_staging_threads ROUNDS [ONE_IN]
 //
-// Copies between devices through pinned blocks from many threads at once over the soft driver, in streams of either
+// Copies between devices through bounce buffers from many threads at once over the soft driver, in streams of either
 // device, so that a sanitizer sees peer streams, trials and requests together; contexts end in between. With ONE_IN, one in
 // so many of libhpe's own driver calls fails: what was copied is right all the same, or the copy says that it failed.
 #include <cuda.h>

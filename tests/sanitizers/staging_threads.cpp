@@ -33,7 +33,7 @@ void work(CUcontext context, unsigned thread) {
     DO(cuCtxSetCurrent(context));
     CUstream stream;
     DO(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    std::vector<hpe::staging::Block> own(2);
+    std::vector<hpe::staging::BounceBuffer> own(2);
     constexpr std::size_t own_bytes = 64 << 10;
     for (auto& block : own) {
         void* memory = nullptr;
