@@ -13,7 +13,7 @@
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
 #include "shim/memory/arena.h"
-#include "shim/memory/parking.h"
+#include "shim/memory/prefetch_buffers.h"
 #include "shim/observe/trace.h"
 #include "shim/transfer/copiers.h"
 
@@ -31,11 +31,11 @@ struct Window {
     std::uint64_t sent_at = 0;  // for the timeline
     std::size_t bytes = 0;
     std::uint64_t number = 0;  // in the order of requests
-    // Where the blocks go if the view is not pinned: `blocks_per_bay` of the stretch into each bay.
-    std::array<std::byte*, Parking::kMostAtOnce> bays{};
-    std::uint32_t bay_count = 0, blocks_per_bay = 0;
+    // Where the blocks go if the view is not pinned: `blocks_per_buffer` of the stretch into each buffer.
+    std::array<std::byte*, PrefetchBuffers::kMostAtOnce> buffers{};
+    std::uint32_t buffer_count = 0, blocks_per_buffer = 0;
 
-    // In the bays blocks have the order of the object: neighbours are one transfer, also in a sweep that goes
+    // In the buffers blocks have the order of the object: neighbours are one transfer, also in a sweep that goes
     // backwards.
     std::uint32_t begin() const noexcept { return stretch.contiguous() ? stretch.lowest() : stretch.first; }
     std::int32_t step() const noexcept { return stretch.contiguous() ? 1 : stretch.step; }
@@ -44,8 +44,8 @@ struct Window {
         const auto from = std::int64_t{block} - begin();
         return from % step() == 0 && from / step() >= 0 && from / step() < stretch.count;
     }
-    std::byte* parked(const Object& o, std::uint32_t place) const noexcept {
-        return bays[place / blocks_per_bay] + std::size_t{place % blocks_per_bay} * o.block_bytes();
+    std::byte* in_buffer(const Object& o, std::uint32_t place) const noexcept {
+        return buffers[place / blocks_per_buffer] + std::size_t{place % blocks_per_buffer} * o.block_bytes();
     }
 };
 
@@ -57,7 +57,7 @@ struct Prefetcher {
     CUstream stream = nullptr;
     std::array<Window, 16> windows{};
     std::uint64_t windows_sent = 0;
-    Parking parking;
+    PrefetchBuffers buffers;
 };
 
 constinit ByContext<Prefetcher> prefetchers;
@@ -79,7 +79,7 @@ void close(Prefetcher& prefetcher, Window& window) noexcept {
         if (window.object->block(window.stretch.at(i)).take_prefetch_request())
             wasted(*window.object, window.stretch.at(i));
     }
-    while (window.bay_count != 0) prefetcher.parking.give_back(window.bays[--window.bay_count]);
+    while (window.buffer_count != 0) prefetcher.buffers.give_back(window.buffers[--window.buffer_count]);
     window.object = nullptr;
     prefetcher.windows_used.fetch_sub(1, std::memory_order_release);
 }
@@ -209,10 +209,10 @@ bool for_pieces(const Object& object, const Stretch& stretch, Run&& run) noexcep
     });
 }
 
-// Calls run(offset, bytes, bay's memory) for the longest runs of blocks that `wanted` accepts and that are neighbours
-// in the object and in a bay.
+// Calls run(offset, bytes, buffer's memory) for the longest runs of blocks that `wanted` accepts and that are
+// neighbours in the object and in a buffer.
 template <class Wanted, class Run>
-bool for_parked(const Object& object, const Window& window, Wanted&& wanted, Run&& run) noexcept {
+bool for_buffered(const Object& object, const Window& window, Wanted&& wanted, Run&& run) noexcept {
     for (std::uint32_t place = 0; place < window.stretch.count;) {
         if (!wanted(window.at(place))) {
             ++place;
@@ -220,47 +220,47 @@ bool for_parked(const Object& object, const Window& window, Wanted&& wanted, Run
         }
         const auto begin = place;
         auto bytes = object.bytes_of(window.at(place++));
-        while (place < window.stretch.count && place % window.blocks_per_bay != 0 && window.step() == 1 &&
+        while (place < window.stretch.count && place % window.blocks_per_buffer != 0 && window.step() == 1 &&
                wanted(window.at(place))) {
             bytes += object.bytes_of(window.at(place++));
         }
-        if (!run(object.offset_of(window.at(begin)), bytes, window.parked(object, begin))) return false;
+        if (!run(object.offset_of(window.at(begin)), bytes, window.in_buffer(object, begin))) return false;
     }
     return true;
 }
 
 bool view_is_pinned(const Object& object, const Stretch& stretch) noexcept {
-    // First ask of all chunks, so that none is pinned for a stretch that goes to bays in the end.
+    // First ask of all chunks, so that none is pinned for a stretch that goes to buffers in the end.
     return for_pieces(object, stretch, [&](std::size_t at, std::size_t) { return Arena::used(object.view + at); }) &&
            for_pieces(object, stretch, [&](std::size_t at, std::size_t) {
                return Arena::pinned(object.view + at, Arena::Pinning::IfUsedBefore);
            });
 }
 
-// Takes bays for the window's stretch, which is shortened to as much as they hold. The context is current. False: no
-// bay is to be had.
-bool park(Prefetcher& prefetcher, Window& window, const Object& object) noexcept {
+// Takes buffers for the window's stretch, which is shortened to as much as they hold. The context is current. False: no
+// buffer is to be had.
+bool take_buffers(Prefetcher& prefetcher, Window& window, const Object& object) noexcept {
     // An object that is read in no time is not worth pinned memory that stays.
-    constexpr std::size_t kWorthIt = 2 * Parking::kBay;
-    window.blocks_per_bay = static_cast<std::uint32_t>(Parking::kBay / object.block_bytes());
-    if (object.size < kWorthIt || window.blocks_per_bay == 0) return false;
+    constexpr std::size_t kWorthIt = 2 * PrefetchBuffers::kBytes;
+    window.blocks_per_buffer = static_cast<std::uint32_t>(PrefetchBuffers::kBytes / object.block_bytes());
+    if (object.size < kWorthIt || window.blocks_per_buffer == 0) return false;
     const auto wanted = std::min<std::size_t>(
-        (window.stretch.count + window.blocks_per_bay - 1) / window.blocks_per_bay, Parking::kMostAtOnce);
-    while (window.bay_count < wanted) {
-        auto* bay = prefetcher.parking.take();
-        if (bay == nullptr && close_oldest(prefetcher, [&](const Window& w) { return w.bay_count != 0; })) {
-            bay = prefetcher.parking.take();
+        (window.stretch.count + window.blocks_per_buffer - 1) / window.blocks_per_buffer, PrefetchBuffers::kMostAtOnce);
+    while (window.buffer_count < wanted) {
+        auto* buffer = prefetcher.buffers.take();
+        if (buffer == nullptr && close_oldest(prefetcher, [&](const Window& w) { return w.buffer_count != 0; })) {
+            buffer = prefetcher.buffers.take();
         }
-        if (bay == nullptr) break;
-        window.bays[window.bay_count++] = bay;
+        if (buffer == nullptr) break;
+        window.buffers[window.buffer_count++] = buffer;
     }
-    window.stretch.count = std::min(window.stretch.count, window.bay_count * window.blocks_per_bay);
-    return window.bay_count != 0;
+    window.stretch.count = std::min(window.stretch.count, window.buffer_count * window.blocks_per_buffer);
+    return window.buffer_count != 0;
 }
 
-// From the bays to the view, of the blocks [first, first + count).
+// From the buffers to the view, of the blocks [first, first + count).
 void deliver(Object& object, const Window& window, std::uint32_t first, std::uint32_t count) noexcept {
-    for_parked(
+    for_buffered(
         object, window,
         [&](std::uint32_t block) {
             return block >= first && block - first < count && object.block(block).prefetch_requested() &&
@@ -324,7 +324,7 @@ void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept 
     Window* window = free_window(*prefetcher);
     if (window == nullptr || !prepare(*prefetcher, *window)) return;
     window->stretch = stretch;
-    if (!direct && !park(*prefetcher, *window, object)) return;
+    if (!direct && !take_buffers(*prefetcher, *window, object)) return;
     window->object = &object;
     window->work = work;
     window->recorded = window->arrived = false;
@@ -350,7 +350,7 @@ void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept 
         for_pieces(object, window->stretch,
                    [&](std::size_t at, std::size_t part) { return send(at, part, object.view + at); });
     } else {
-        for_parked(
+        for_buffered(
             object, *window, [](std::uint32_t) { return true; }, send);
     }
     if (result == CUDA_SUCCESS) {
@@ -378,7 +378,7 @@ CUresult settle(Object& object, std::uint32_t first, std::uint32_t count, std::u
         [&](Prefetcher& prefetcher, Window& window) {
             if (window.work != work || work == kNothing) {
                 close(prefetcher, window);
-            } else if (window.bay_count != 0) {
+            } else if (window.buffer_count != 0) {
                 deliver(object, window, first, count);
             }
         });
@@ -407,7 +407,7 @@ void forget(CUcontext context) noexcept {
         if (window.object != nullptr) close(*prefetcher, window);
     }
     prefetcher->windows = {};
-    prefetcher->parking.forget();
+    prefetcher->buffers.forget();
 }
 
 }  // namespace hpe::read_ahead

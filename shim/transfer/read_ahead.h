@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Prefetching: while the CPU works on the blocks that it has, the next blocks of its sweep are copied to the view, or,
-// as long as the view is not pinned, to pinned memory elsewhere (Parking). The program cannot see these bytes before a
-// fault makes their blocks valid. They are used only if the device was given no work since the request.
+// as long as the view is not pinned, to pinned memory elsewhere (PrefetchBuffers). The program cannot see these bytes
+// before a fault makes their blocks valid. They are used only if the device was given no work since the request.
 //
 // A requested block is marked under its lock (Block::prefetch_requested()). As long as it is marked the transfer may be
 // under way: whoever makes such a block valid in another way, or frees it, waits for the transfer first.
@@ -27,7 +27,8 @@ void configure(bool on) noexcept;
 bool on() noexcept;
 
 // Requests the blocks of the stretch, which the caller has locked, and which are neither valid on the host nor
-// requested. `work` is InFlight::work() of this moment. Requests fewer, or none, where memory to park them is missing.
+// requested. `work` is InFlight::work() of this moment. Requests fewer, or none, where pinned memory for them is
+// missing.
 void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept;
 
 // Instead of InFlight::work(), which is never 0: while device work is under way no prefetched block may be used.

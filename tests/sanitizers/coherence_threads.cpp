@@ -314,7 +314,7 @@ void work(CUcontext context, unsigned thread, unsigned rounds, Swept& shared, st
     CUstream stream;
     DO(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     {
-        // Large enough that what is fetched ahead is parked, since nobody has used its memory before.
+        // Large enough that prefetch buffers are used, since nobody has used its memory before.
         Swept large(1100000 + thread * 1000);
         const auto n = large.model.size();
         large.fill(0, n, thread, stream, true);
