@@ -164,7 +164,7 @@ void Coherence::finish_free(Object& object) {
 }
 
 std::span<Coherence::Kept> Coherence::drop_context(CUcontext context) {
-    if (damaged_context_.load(std::memory_order_acquire) == context) damage_.store(CUDA_SUCCESS);
+    if (sticky_context_.load(std::memory_order_acquire) == context) sticky_error_.store(CUDA_SUCCESS);
     const auto objects = live_objects::of(context);
     auto* kept = new Kept[objects.size() + 1];
     std::size_t count = 0;

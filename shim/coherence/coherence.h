@@ -164,9 +164,9 @@ public:
     void end_callback(std::uint64_t began) noexcept;
     std::uint64_t loans_sent() const noexcept { return loans_sent_.load(std::memory_order_acquire); }
 
-    // What a callback wrote could not be sent, and the stream went on without it: as after CUDA's sticky errors, every
-    // release and wait fails with this, and no block is fetched, until the context ends.
-    CUresult damage() const noexcept { return damage_.load(std::memory_order_acquire); }
+    // Set when what a callback wrote could not be sent, and its stream went on without it. As after a sticky error of
+    // CUDA's, every release and wait then fails with it, and no block is fetched, until the context ends.
+    CUresult sticky_error() const noexcept { return sticky_error_.load(std::memory_order_acquire); }
 
     const ObjectTable& table() const noexcept { return table_; }
     const Protocol& protocol() const noexcept { return *protocol_; }
@@ -201,7 +201,7 @@ private:
     CUresult take_back_all_of(Object& object, bool unordered) noexcept;
     void end_loans_of(Object& object) noexcept;
     void take_back_at(std::size_t place) noexcept;
-    void damaged(void* context, CUresult result) noexcept;
+    void set_sticky_error(void* context, CUresult result) noexcept;
     CUresult wait_in_order() noexcept;
 
     CUresult release_object(Object& object);
@@ -220,11 +220,11 @@ private:
     alignas(64) std::atomic<std::uint32_t> hot_objects_{0};  // and one more while a stream waits for flushes instead of
                                                              // the CPU
     std::atomic<bool> callbacks_{false};
-    std::atomic<CUresult> damage_{CUDA_SUCCESS};
+    std::atomic<CUresult> sticky_error_{CUDA_SUCCESS};
     std::atomic<Object*> listed_{nullptr};                          // objects whose shadow was ever mapped
     std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // between them lie all objects that ever were
     Room room_;
-    std::atomic<void*> damaged_context_{nullptr};
+    std::atomic<void*> sticky_context_{nullptr};
     std::atomic<std::uint64_t> loans_sent_{0};   // on the way to launches and copies
     std::atomic<unsigned> ending_{0}, ends_{0};  // contexts that end, and ended or stayed
     std::atomic<Object*> hot_{nullptr};          // objects with blocks valid on the host

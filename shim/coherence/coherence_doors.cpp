@@ -252,7 +252,7 @@ void Coherence::streams_wait(bool some) noexcept {
 }
 
 CUresult Coherence::release(const CUstream* stream) {
-    if (damage() != CUDA_SUCCESS) return damage();
+    if (sticky_error() != CUDA_SUCCESS) return sticky_error();
     if (helpers_wanted_.exchange(false, std::memory_order_relaxed)) staging::start_helpers();
     SignalsBlocked blocked;
     // To the end: a second launch that finds the list empty must not go on before the first one's data have arrived,
@@ -305,7 +305,7 @@ void Coherence::make_hot(Object& object) noexcept {
 }
 
 CUresult Coherence::apply_to_range(DeviceRange range, Event event, const CUstream* stream) {
-    if (damage() != CUDA_SUCCESS) return damage();
+    if (sticky_error() != CUDA_SUCCESS) return sticky_error();
     if (range.bytes == 0 || table_.empty() || !needs_release()) return CUDA_SUCCESS;
     std::vector<Object*> objects;
     table_.overlapping(range.begin, range.bytes, [&](Object& object) { objects.push_back(&object); });

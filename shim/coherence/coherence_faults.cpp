@@ -341,7 +341,7 @@ CUresult Coherence::bring(const Run& run, Event event, State next, bool unordere
         any_requested = any_requested || object.block(i).prefetch_requested();
     }
     if (!any) return CUDA_SUCCESS;
-    if (damage() != CUDA_SUCCESS) return damage();
+    if (sticky_error() != CUDA_SUCCESS) return sticky_error();
     const auto work = in_flight.work();
     // What was never given to the device holds nothing: no copy of garbage for a first write. But where only changes
     // are sent, they must be changes to what the device has.
@@ -413,7 +413,7 @@ std::uint32_t Coherence::open_arrived(Object& object, const Stretch& stretch, st
 }
 
 void Coherence::fetch_ahead(Object& object, const Stretch& stretch) noexcept {
-    if (!read_ahead::on() || damage() != CUDA_SUCCESS) return;
+    if (!read_ahead::on() || sticky_error() != CUDA_SUCCESS) return;
     const auto work = in_flight.work();
     if (object.birth == work) return;
     auto reached = stretch;

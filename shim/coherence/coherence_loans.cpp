@@ -15,9 +15,9 @@
 
 namespace hpe {
 
-void Coherence::damaged(void* context, CUresult result) noexcept {
-    damaged_context_.store(context, std::memory_order_relaxed);
-    if (damage_.exchange(result, std::memory_order_acq_rel) != CUDA_SUCCESS) return;
+void Coherence::set_sticky_error(void* context, CUresult result) noexcept {
+    sticky_context_.store(context, std::memory_order_relaxed);
+    if (sticky_error_.exchange(result, std::memory_order_acq_rel) != CUDA_SUCCESS) return;
     log::error("cannot send what a callback wrote: {}; the calls that follow fail", error_name(result));
 }
 
@@ -40,7 +40,7 @@ CUresult Coherence::send_changes(const Loan& loan) noexcept {
     Object& object = *loan.object;
     const auto offset = object.offset_of(loan.block);
     return loan.device_idle ? engine.flush(object, offset, object.bytes_of(loan.block), Engine::Order::Unordered)
-                      : engine.flush_changes(object, offset, loan.bytes, loan.twin);
+                            : engine.flush_changes(object, offset, loan.bytes, loan.twin);
 }
 
 CUresult Coherence::take_back(Loan& loan) noexcept {
@@ -76,7 +76,7 @@ void Coherence::take_back_at(std::size_t place) noexcept {
     // Nobody can be told but by what follows, and what the device writes from here on must not be overwritten later.
     // What was only read stays lent.
     if (result != CUDA_SUCCESS && block.peek().state == State::Dirty) {
-        damaged(object.context, result);
+        set_sticky_error(object.context, result);
         loans::end(*loan);
     }
     block.unlock();
@@ -96,8 +96,8 @@ void Coherence::end_callback(std::uint64_t began) noexcept {
     const SignalsBlocked blocked;
     auto result = CUDA_SUCCESS;
     helper::with_driver(true, helper::Kind::Transfer, [&] { result = settle_flushes(); });
-    // Of which context is not known: none that ends makes it good.
-    if (result != CUDA_SUCCESS && !lost_context(result)) damaged(nullptr, result);
+    // It is not known of which context: no context's end clears it.
+    if (result != CUDA_SUCCESS && !lost_context(result)) set_sticky_error(nullptr, result);
 }
 
 // Every block of the object is locked.

@@ -38,7 +38,7 @@ inline CUresult after_wait(CUresult result) {
     peer_staging::waited();
     coherence().take_back_loans();
     if (coherence().acts_on_acquire()) coherence().acquire();
-    return coherence().damage();
+    return coherence().sticky_error();
 }
 
 template <class Real>
