@@ -51,21 +51,21 @@ public:
     bool take_prefetch_request() noexcept {
         return prefetch_requested() && prefetch_requested_.exchange(false, std::memory_order_acq_rel);
     }
-    // It was flushed early, and the device was not given it since: who writes it again is not done with it. Set by
-    // whoever holds the lock.
-    void sent_early() noexcept { sent_early_.store(true, std::memory_order_relaxed); }
-    bool take_sent_early() noexcept {
-        return sent_early_.load(std::memory_order_relaxed) && sent_early_.exchange(false, std::memory_order_relaxed);
+    // It was evicted (flushed early) since the last release: if it is written again, the eviction came too early. Set
+    // under the lock.
+    void mark_evicted() noexcept { evicted_.store(true, std::memory_order_relaxed); }
+    bool take_evicted() noexcept {
+        return evicted_.load(std::memory_order_relaxed) && evicted_.exchange(false, std::memory_order_relaxed);
     }
-    // Its pages were mapped, all of them, since the object was opened. By whoever holds the lock.
+    // All its pages were mapped since the object was opened. Under the lock.
     bool mapped() const noexcept { return mapped_; }
-    void map() noexcept { mapped_ = true; }
+    void mark_mapped() noexcept { mapped_ = true; }
     // Only while nobody else can reach the block.
     void reset(State s) noexcept {
         word_.store(static_cast<std::uint32_t>(s), std::memory_order_relaxed);
         take_back();
         take_prefetch_request();
-        take_sent_early();
+        take_evicted();
         mapped_ = false;
     }
     // As lock(), but false if another thread holds it.
@@ -76,7 +76,7 @@ private:
     std::atomic<std::uint32_t> word_{0};
     std::atomic<bool> lent_{false};
     std::atomic<bool> prefetch_requested_{false};
-    std::atomic<bool> sent_early_{false};
+    std::atomic<bool> evicted_{false};
     bool mapped_ = false;
 };
 static_assert(sizeof(Block) == 8);  // an object may have thousands

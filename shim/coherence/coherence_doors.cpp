@@ -212,7 +212,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
         }
         if (!valid_on_host(next)) {
             h.object->valid.fetch_sub(1, std::memory_order_release);
-            h.object->block(h.index).take_sent_early();
+            h.object->block(h.index).take_evicted();
         }
         h.object->block(h.index).unlock(next);
     }

@@ -226,7 +226,7 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     std::uint32_t newly_valid = 0;
     for (auto i = run.first; i < run.end(); ++i) newly_valid += !valid_on_host(run.state(i)) && valid_on_host(next);
     if (newly_valid != 0) became_valid(object, newly_valid);
-    const bool again = next == State::Dirty && block.take_sent_early();
+    const bool again = next == State::Dirty && block.take_evicted();
     run.become(next);
     run.unlock();
     if (next == State::Dirty && before != State::Dirty) {
@@ -325,7 +325,7 @@ void Coherence::map_pages(const Run& run) noexcept {
             const auto offset = object.offset_of(first);
             copiers::map_pages(reinterpret_cast<void*>(object.base + offset), bytes,
                                !Arena::used(object.view + offset) && !Arena::huge(object.view + offset));
-            for (auto i = first; i <= last; ++i) object.block(i).map();
+            for (auto i = first; i <= last; ++i) object.block(i).mark_mapped();
             helpers_wanted_.store(true, std::memory_order_relaxed);
         });
 }
@@ -455,7 +455,7 @@ void Coherence::evict(const RunRef& ref) noexcept {
             object.traffic.evictions.fetch_add(1, std::memory_order_relaxed);
             for (auto i = first; i <= last; ++i) {
                 object.block(i).become(next);
-                object.block(i).sent_early();
+                object.block(i).mark_evicted();
             }
         });
     }
