@@ -208,9 +208,9 @@ private:
     CUresult apply_to_range(DeviceRange range, Event event, const CUstream* stream);
     template <class Choose>
     CUresult apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream = nullptr);
-    CUresult sent(bool stream_waits);
+    CUresult await_flushes(bool stream_waits);
     CUresult settle_flushes() noexcept;
-    void streams_wait(bool some) noexcept;
+    void set_streams_wait(bool some) noexcept;
 
     Protocol* protocol_ = nullptr;
     std::size_t block_size_ = 0;

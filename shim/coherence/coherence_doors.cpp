@@ -195,7 +195,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
         if (!closing.finish()) refused();
     }
     const bool stream_waits = stream != nullptr && result == CUDA_SUCCESS;
-    const auto waited = sent(stream_waits);
+    const auto waited = await_flushes(stream_waits);
     if (result == CUDA_SUCCESS) result = waited;
 
     if (result != CUDA_SUCCESS) {
@@ -216,33 +216,33 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
         }
         h.object->block(h.index).unlock(next);
     }
-    // With nothing locked that a host function may want: a stream that is full takes no more before that has ended.
-    // Should both ways fail, the flushes are still under way, and whoever needs them waits.
+    // With no block locked: a full stream keeps the call until a host function has ended, which may touch the blocks.
+    // If both ways fail the flushes are still under way, and whoever needs them waits.
     if (!stream_waits || result != CUDA_SUCCESS) return result;
-    if (engine.let_wait(*stream) != CUDA_SUCCESS) return settle_flushes();
-    return engine.draining() ? CUDA_SUCCESS : sent(true);
+    if (engine.make_wait(*stream) != CUDA_SUCCESS) return settle_flushes();
+    return engine.flushes_outstanding() ? CUDA_SUCCESS : await_flushes(true);
 }
 
-// What was flushed is waited for: by the stream, later, or here. As long as streams do it, every launch comes by here,
+// Waits for the flushes here, unless a stream will wait for them. As long as a stream does, every launch comes by here,
 // since it may be in another stream.
-CUresult Coherence::sent(bool stream_waits) {
+CUresult Coherence::await_flushes(bool stream_waits) {
     std::scoped_lock lock(flushes_);
     const auto result = stream_waits ? CUDA_SUCCESS : engine.drain();
-    if (result == CUDA_SUCCESS) streams_wait(engine.draining());
+    if (result == CUDA_SUCCESS) set_streams_wait(engine.flushes_outstanding());
     return result;
 }
 
 // Also in the fault path.
 CUresult Coherence::settle_flushes() noexcept {
     if (!streams_wait_.load(std::memory_order_acquire)) return CUDA_SUCCESS;
-    // Until the drain is over for all: who comes second must not go on before.
+    // A second thread waits here until the first one's drain has ended: only then the bytes are on the device.
     std::scoped_lock lock(flushes_);
     const auto result = engine.drain();
-    if (result == CUDA_SUCCESS) streams_wait(false);
+    if (result == CUDA_SUCCESS) set_streams_wait(false);
     return result;
 }
 
-void Coherence::streams_wait(bool some) noexcept {
+void Coherence::set_streams_wait(bool some) noexcept {
     if (streams_wait_.exchange(some, std::memory_order_acq_rel) == some) return;
     if (some) {
         hot_objects_.fetch_add(1, std::memory_order_release);

@@ -315,8 +315,8 @@ CUresult Engine::drain() noexcept {
     return first;
 }
 
-CUresult Engine::let_wait(CUstream stream) noexcept {
-    if (!draining()) return CUDA_SUCCESS;
+CUresult Engine::make_wait(CUstream stream) noexcept {
+    if (!flushes_outstanding()) return CUDA_SUCCESS;
     for (auto& channel : channels) {
         if (channel.sent.load(std::memory_order_acquire) == 0) continue;
         CaptureRelaxed relaxed;
@@ -346,7 +346,7 @@ CUresult Engine::let_wait(CUstream stream) noexcept {
     return CUDA_SUCCESS;
 }
 
-bool Engine::draining() const noexcept { return outstanding.load(std::memory_order_acquire) != 0; }
+bool Engine::flushes_outstanding() const noexcept { return outstanding.load(std::memory_order_acquire) != 0; }
 
 void Engine::forget(CUcontext context) noexcept {
     Channel* channel = channels.known(context);

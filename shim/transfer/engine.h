@@ -41,10 +41,10 @@ public:
 
     // Waits for every flush of every context. With nothing outstanding it costs one load.
     CUresult drain() noexcept;
-    // Lets the program's stream wait for them instead. Flushes that nobody has waited for are still under way when this
-    // returns: who fetches a block that one of them may be sending drains first. An error: drain() has to.
-    CUresult let_wait(CUstream stream) noexcept;
-    bool draining() const noexcept;
+    // Makes the program's stream wait for them instead. The flushes may still be under way on return: whoever fetches a
+    // block that one of them may be sending calls drain() first. On an error drain() is the way that is left.
+    CUresult make_wait(CUstream stream) noexcept;
+    bool flushes_outstanding() const noexcept;
 
     // The context's streams died with it.
     void forget(CUcontext context) noexcept;
