@@ -65,11 +65,11 @@ bool in_one_allocation(const DeviceRange& range) noexcept {
 // NOT_READY: there is no event to be had.
 CUresult wait_for_earlier(CUstream stream) noexcept {
     CUevent event = nullptr;
-    auto result = twice([&] { return driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING); });
+    auto result = with_retry([&] { return driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING); });
     if (result != CUDA_SUCCESS) return CUDA_ERROR_NOT_READY;
-    result = twice([&] { return driver.cuEventRecord(event, stream); });
-    if (result == CUDA_SUCCESS) result = twice([&] { return driver.cuEventSynchronize(event); });
-    twice([&] { return driver.cuEventDestroy_v2(event); });
+    result = with_retry([&] { return driver.cuEventRecord(event, stream); });
+    if (result == CUDA_SUCCESS) result = with_retry([&] { return driver.cuEventSynchronize(event); });
+    with_retry([&] { return driver.cuEventDestroy_v2(event); });
     return result;
 }
 

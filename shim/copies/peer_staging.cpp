@@ -93,7 +93,7 @@ bool make_event(CUcontext context, CUevent& event) noexcept {
     if (event != nullptr) return true;
     ContextScope scope(context);
     if (scope.result() == CUDA_SUCCESS &&
-        twice([&] { return driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING); }) == CUDA_SUCCESS) {
+        with_retry([&] { return driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING); }) == CUDA_SUCCESS) {
         return true;
     }
     event = nullptr;
@@ -107,7 +107,7 @@ bool make(PeerStream& peer_stream) noexcept {
     ContextScope scope(context);
     if (scope.result() != CUDA_SUCCESS) return false;
     if (peer_stream.stream == nullptr &&
-        twice([&] { return driver.cuStreamCreateWithPriority(&peer_stream.stream, CU_STREAM_NON_BLOCKING, 0); }) !=
+        with_retry([&] { return driver.cuStreamCreateWithPriority(&peer_stream.stream, CU_STREAM_NON_BLOCKING, 0); }) !=
             CUDA_SUCCESS) {
         peer_stream.stream = nullptr;
         return false;
@@ -123,7 +123,8 @@ bool make(PeerStream& peer_stream) noexcept {
     if (peer_stream.memory == nullptr) {
         if (!pinned::take(kBytes)) return false;
         void* memory = nullptr;
-        if (twice([&] { return driver.cuMemHostAlloc(&memory, kBytes, CU_MEMHOSTALLOC_PORTABLE); }) != CUDA_SUCCESS) {
+        if (with_retry([&] { return driver.cuMemHostAlloc(&memory, kBytes, CU_MEMHOSTALLOC_PORTABLE); }) !=
+            CUDA_SUCCESS) {
             pinned::give_back(kBytes);
             return false;
         }
@@ -137,7 +138,7 @@ bool make(PeerStream& peer_stream) noexcept {
 void destroy(CUcontext context, CUevent& event) noexcept {
     if (event == nullptr) return;
     ContextScope scope(context);
-    if (scope.result() == CUDA_SUCCESS) twice([&] { return driver.cuEventDestroy_v2(event); });
+    if (scope.result() == CUDA_SUCCESS) with_retry([&] { return driver.cuEventDestroy_v2(event); });
     event = nullptr;
 }
 
@@ -237,7 +238,7 @@ void learn() noexcept {
     }
     float milliseconds = 0;
     if (ended == CUDA_SUCCESS &&
-        twice([&] { return driver.cuEventElapsedTime(&milliseconds, trial.begin, trial.end); }) == CUDA_SUCCESS) {
+        with_retry([&] { return driver.cuEventElapsedTime(&milliseconds, trial.begin, trial.end); }) == CUDA_SUCCESS) {
         const auto bytes = class_of(trial.bytes);
         const auto share = static_cast<double>(bytes) / static_cast<double>(trial.bytes);
         ways.took(bytes, trial.way, static_cast<std::uint64_t>(static_cast<double>(milliseconds) * 1e6 * share));
@@ -251,12 +252,12 @@ Trial* begin_trial(const Copy& copy, CUcontext context, CUstream stream, Crossov
     trial.bytes = copy.bytes;
     trial.way = way;
     const auto create = [](CUevent& event) {
-        const auto result = twice([&] { return driver.cuEventCreate(&event, CU_EVENT_DEFAULT); });
+        const auto result = with_retry([&] { return driver.cuEventCreate(&event, CU_EVENT_DEFAULT); });
         if (result != CUDA_SUCCESS) event = nullptr;
         return result == CUDA_SUCCESS;
     };
     if (create(trial.begin) && create(trial.end) &&
-        twice([&] { return driver.cuEventRecord(trial.begin, stream); }) == CUDA_SUCCESS) {
+        with_retry([&] { return driver.cuEventRecord(trial.begin, stream); }) == CUDA_SUCCESS) {
         return &trial;
     }
     end_trial();
@@ -312,7 +313,7 @@ public:
         ContextScope scope(c.context);
         const auto stream = c.stream;
         lose(c);
-        return twice([&] { return driver.cuStreamSynchronize(stream); });
+        return with_retry([&] { return driver.cuStreamSynchronize(stream); });
     }
 
 private:
@@ -326,7 +327,7 @@ private:
     }
     template <class Call>
     void step(Call&& call) noexcept {
-        ok_ = ok_ && twice(call) == CUDA_SUCCESS;
+        ok_ = ok_ && with_retry(call) == CUDA_SUCCESS;
     }
     void record(CUevent event, CUstream stream) noexcept {
         step([&] { return driver.cuEventRecord(event, stream); });
@@ -353,7 +354,8 @@ Attempt::Attempt(const Copy& copy, Ordered ordered) noexcept : copy_(copy) {
     auto way = ways.choose(class_of(copy.bytes), true);
     const bool measure = ways.measuring(class_of(copy.bytes));
     unsigned long long id = 0;
-    if (way == Crossover::Way::Staged && twice([&] { return driver.cuStreamGetId(stream, &id); }) == CUDA_SUCCESS &&
+    if (way == Crossover::Way::Staged &&
+        with_retry([&] { return driver.cuStreamGetId(stream, &id); }) == CUDA_SUCCESS &&
         (copy.bytes <= kMostAhead * piece_of(copy.bytes) || in_flight.idle())) {
         const bool empties = context == copy.from_context;
         PeerStreams* peer_streams = all.of(empties ? copy.to_context : copy.from_context);
@@ -408,7 +410,7 @@ void Attempt::succeeded() noexcept {
     if (trial_ == nullptr) return;
     Inside inside;
     const auto stream = named(copy_.stream, copy_.flavour);
-    if (twice([&] { return driver.cuEventRecord(trial_->end, stream); }) != CUDA_SUCCESS) return;
+    if (with_retry([&] { return driver.cuEventRecord(trial_->end, stream); }) != CUDA_SUCCESS) return;
     trial_->state.store(Trial::State::Pending, std::memory_order_release);
     trial_ = nullptr;
 }

@@ -92,7 +92,7 @@ CUresult copy(const Copy& copy, Ordered ordered, Part&& part) {
         const auto rest = copy.bytes - edge;
         // Nearly all bytes are there: a call that fails once is tried again.
         if (edge != 0 && result == CUDA_SUCCESS) {
-            result = twice([&] { return part(copy.to + rest, copy.from + rest, edge); });
+            result = with_retry([&] { return part(copy.to + rest, copy.from + rest, edge); });
         }
     } else {
         result = part(copy.to, copy.from, copy.bytes);

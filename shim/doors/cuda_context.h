@@ -157,7 +157,7 @@ CUresult destroy_context(const C& call, CUcontext context) {
 inline CUresult primary_is_active(CUdevice device, int& active) {
     Inside inside;
     unsigned flags = 0;
-    return twice([&] { return driver.cuDevicePrimaryCtxGetState(device, &flags, &active); });
+    return with_retry([&] { return driver.cuDevicePrimaryCtxGetState(device, &flags, &active); });
 }
 
 // nullptr if it is not active.
@@ -168,10 +168,10 @@ inline CUresult primary_context(CUdevice device, CUcontext& context) {
     // An invalid device is the true call's to complain of.
     if (asked != CUDA_SUCCESS || active == 0) return asked == CUDA_ERROR_INVALID_DEVICE ? CUDA_SUCCESS : asked;
     Inside inside;
-    const CUresult retained = twice([&] { return driver.cuDevicePrimaryCtxRetain(&context, device); });
-    if (retained == CUDA_SUCCESS) twice([&] { return driver.cuDevicePrimaryCtxRelease_v2(device); });
+    const CUresult retained = with_retry([&] { return driver.cuDevicePrimaryCtxRetain(&context, device); });
+    if (retained == CUDA_SUCCESS) with_retry([&] { return driver.cuDevicePrimaryCtxRelease_v2(device); });
     // A broken one must still be reset: it is most likely the current one.
-    return lost_context(retained) ? twice([&] { return driver.cuCtxGetCurrent(&context); }) : retained;
+    return lost_context(retained) ? with_retry([&] { return driver.cuCtxGetCurrent(&context); }) : retained;
 }
 
 template <class C>

@@ -89,9 +89,9 @@ void* libcuda() noexcept;
 // "CUDA_ERROR_OUT_OF_MEMORY"; never nullptr.
 const char* error_name(CUresult result) noexcept;
 
-// Every driver call of ours is tried twice: one that fails once must not cost the program its data.
+// Makes a driver call, and makes it again if it failed: one that fails once must not cost the program its data.
 template <class Step>
-CUresult twice(Step&& step) noexcept {
+CUresult with_retry(Step&& step) noexcept {
     const CUresult first = step();
     return first == CUDA_SUCCESS ? first : step();
 }
@@ -123,10 +123,10 @@ constexpr bool lost_context(CUresult result) noexcept {
 class ContextScope {
 public:
     explicit ContextScope(void* context) noexcept
-        : result_(twice([&] { return driver.cuCtxPushCurrent_v2(static_cast<CUcontext>(context)); })) {}
+        : result_(with_retry([&] { return driver.cuCtxPushCurrent_v2(static_cast<CUcontext>(context)); })) {}
     ~ContextScope() {
         CUcontext popped = nullptr;
-        if (result_ == CUDA_SUCCESS) twice([&] { return driver.cuCtxPopCurrent_v2(&popped); });
+        if (result_ == CUDA_SUCCESS) with_retry([&] { return driver.cuCtxPopCurrent_v2(&popped); });
     }
     ContextScope(const ContextScope&) = delete;
     ContextScope& operator=(const ContextScope&) = delete;

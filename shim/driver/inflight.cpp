@@ -85,8 +85,8 @@ std::vector<Capture>& captures() {
 CUcontext context_of(CUstream stream) noexcept {
     CUcontext context = nullptr;
     const bool of_default = normal(stream) == CU_STREAM_LEGACY;
-    const auto asked =
-        twice([&] { return of_default ? driver.cuCtxGetCurrent(&context) : driver.cuStreamGetCtx(stream, &context); });
+    const auto asked = with_retry(
+        [&] { return of_default ? driver.cuCtxGetCurrent(&context) : driver.cuStreamGetCtx(stream, &context); });
     return asked == CUDA_SUCCESS ? context : nullptr;
 }
 
@@ -124,14 +124,15 @@ Record* new_record(CUcontext context, CUstream stream, bool blocking, std::uint6
 Record* record_for(CUstream given) noexcept {
     const auto stream = normal(given);
     CUcontext context = nullptr;
-    if (stream == CU_STREAM_LEGACY && twice([&] { return driver.cuCtxGetCurrent(&context); }) != CUDA_SUCCESS) {
+    if (stream == CU_STREAM_LEGACY && with_retry([&] { return driver.cuCtxGetCurrent(&context); }) != CUDA_SUCCESS) {
         return nullptr;
     }
     const auto epoch = cache_epoch.load(std::memory_order_acquire);
     if (cache.epoch == epoch && cache.stream == stream && (stream != CU_STREAM_LEGACY || cache.context == context)) {
         return cache.record;
     }
-    if (stream != CU_STREAM_LEGACY && twice([&] { return driver.cuStreamGetCtx(stream, &context); }) != CUDA_SUCCESS) {
+    if (stream != CU_STREAM_LEGACY &&
+        with_retry([&] { return driver.cuStreamGetCtx(stream, &context); }) != CUDA_SUCCESS) {
         return nullptr;
     }
     if (context == nullptr) return nullptr;
@@ -150,13 +151,13 @@ Record* record_for(CUstream given) noexcept {
 // The record is locked, its context current.
 CUresult record_event(Record& r, CUstream stream) noexcept {
     if (r.event == nullptr) {
-        const auto made = twice([&] { return driver.cuEventCreate(&r.event, CU_EVENT_DISABLE_TIMING); });
+        const auto made = with_retry([&] { return driver.cuEventCreate(&r.event, CU_EVENT_DISABLE_TIMING); });
         if (made != CUDA_SUCCESS) {
             r.event = nullptr;
             return made;
         }
     }
-    return twice([&] { return driver.cuEventRecord(r.event, stream); });
+    return with_retry([&] { return driver.cuEventRecord(r.event, stream); });
 }
 
 // Records the event so that it covers everything enqueued by now. The record is locked, its context current.
@@ -167,7 +168,7 @@ CUresult cover(Record& r) noexcept {
     if (in_flight.capturing_anywhere()) {
         // A captured stream would take the event into the graph; for the legacy stream the driver says so by an error.
         auto status = CU_STREAM_CAPTURE_STATUS_NONE;
-        if (twice([&] { return driver.cuStreamIsCapturing(stream, &status); }) != CUDA_SUCCESS ||
+        if (with_retry([&] { return driver.cuStreamIsCapturing(stream, &status); }) != CUDA_SUCCESS ||
             status != CU_STREAM_CAPTURE_STATUS_NONE) {
             return CUDA_SUCCESS;
         }
@@ -182,7 +183,7 @@ void cover_or_wait(Record& r) noexcept {
     const auto target = r.enqueued.sum();
     if (cover(r) == CUDA_SUCCESS) return;
     const auto stream = r.stream.load(std::memory_order_acquire);
-    if (twice([&] { return driver.cuStreamSynchronize(stream); }) == CUDA_SUCCESS) r.settle(target);
+    if (with_retry([&] { return driver.cuStreamSynchronize(stream); }) == CUDA_SUCCESS) r.settle(target);
 }
 
 // What this thread put into its own default stream, counted with an event behind it. False: none could be had.
@@ -237,7 +238,7 @@ CUresult wait_for(Record& r, Clock::time_point end) noexcept {
         // may be recorded again meanwhile: then it covers more.
         const auto event = r.event;
         lock.unlock();
-        result = twice([&] { return wait_for_event(event, end); });
+        result = with_retry([&] { return wait_for_event(event, end); });
         if (result == CUDA_ERROR_NOT_READY) return result;
         lock.lock();
         if (!r.outstanding()) return CUDA_SUCCESS;  // its context went, or somebody else saw the end
@@ -250,8 +251,8 @@ CUresult wait_for(Record& r, Clock::time_point end) noexcept {
     // its context: believed is only what both say, since an error here may pass for a context that is lost.
     const auto stream = r.stream.load(std::memory_order_acquire);
     const auto target = r.enqueued.sum();
-    result =
-        twice([&] { return can_be_asked(stream) ? driver.cuStreamSynchronize(stream) : driver.cuCtxSynchronize(); });
+    result = with_retry(
+        [&] { return can_be_asked(stream) ? driver.cuStreamSynchronize(stream) : driver.cuCtxSynchronize(); });
     if (result == CUDA_SUCCESS) r.settle(target);
     return result;
 }
@@ -288,7 +289,7 @@ void InFlight::enqueued(CUstream stream, Flavour flavour, unsigned slot) noexcep
     if (own && capturing_anywhere()) r = beside_capture() ? r : nullptr;
     if (r != nullptr) return;
     // Nothing would wait for this work later.
-    twice([&] { return driver.cuStreamSynchronize(named(stream, flavour)); });
+    with_retry([&] { return driver.cuStreamSynchronize(named(stream, flavour)); });
 }
 
 std::uint64_t InFlight::work() const noexcept {
@@ -365,7 +366,7 @@ void InFlight::finished(const Mark& mark) noexcept {
 
 unsigned InFlight::mark_context(Mark* marks) noexcept {
     CUcontext context = nullptr;
-    if (twice([&] { return driver.cuCtxGetCurrent(&context); }) != CUDA_SUCCESS || context == nullptr) return 0;
+    if (with_retry([&] { return driver.cuCtxGetCurrent(&context); }) != CUDA_SUCCESS || context == nullptr) return 0;
     unsigned count = 0;
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr && count < kMaxMarks; r = r->next) {
         if (r->context == context) marks[count++] = {r, r->enqueued.sum()};
@@ -394,7 +395,7 @@ void InFlight::snapshot_all() noexcept {
 
 void InFlight::destroyed(CUstream stream) noexcept {
     CUcontext context = nullptr;
-    if (twice([&] { return driver.cuStreamGetCtx(stream, &context); }) != CUDA_SUCCESS) return;
+    if (with_retry([&] { return driver.cuStreamGetCtx(stream, &context); }) != CUDA_SUCCESS) return;
     Record* r = find(context, stream);
     if (r == nullptr) return;
     snapshot(stream, Flavour::Legacy);
@@ -446,16 +447,16 @@ void InFlight::capture_ended(CUstream origin, Flavour flavour) noexcept {
 
 bool InFlight::captured(CUstream stream, Flavour flavour) const noexcept {
     auto status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return twice([&] { return driver.cuStreamIsCapturing(named(stream, flavour), &status); }) == CUDA_SUCCESS &&
+    return with_retry([&] { return driver.cuStreamIsCapturing(named(stream, flavour), &status); }) == CUDA_SUCCESS &&
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 CaptureRelaxed::CaptureRelaxed() noexcept {
-    exchanged_ = twice([&] { return driver.cuThreadExchangeStreamCaptureMode(&mode_); }) == CUDA_SUCCESS;
+    exchanged_ = with_retry([&] { return driver.cuThreadExchangeStreamCaptureMode(&mode_); }) == CUDA_SUCCESS;
 }
 
 CaptureRelaxed::~CaptureRelaxed() {
-    if (exchanged_) twice([&] { return driver.cuThreadExchangeStreamCaptureMode(&mode_); });
+    if (exchanged_) with_retry([&] { return driver.cuThreadExchangeStreamCaptureMode(&mode_); });
 }
 
 }  // namespace hpe

@@ -12,7 +12,7 @@ namespace hpe::pager {
 namespace {
 
 template <class Step>
-bool twice(Step&& step) noexcept {
+bool with_retry(Step&& step) noexcept {
     mappings::changed();
     if (step()) return true;
     if (errno == ENOMEM) mappings::refused();
@@ -22,7 +22,7 @@ bool twice(Step&& step) noexcept {
 // Atomic for other threads: at no moment is the range accessible, if `source` is not, or free.
 bool duplicate(std::uintptr_t address, std::size_t size, std::byte* source) noexcept {
     auto* const target = reinterpret_cast<void*>(address);
-    return twice([&] { return kernel::mremap(source, 0, size, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target; });
+    return with_retry([&] { return kernel::mremap(source, 0, size, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target; });
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ bool close_shadow(std::uintptr_t address, std::size_t size, std::byte* closed) n
 
 bool unmap_shadow(std::uintptr_t address, std::size_t size) noexcept {
     auto* const target = reinterpret_cast<void*>(address);
-    return twice([&] {
+    return with_retry([&] {
         return kernel::mmap(target, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED) == target;
     });
 }
@@ -50,7 +50,7 @@ bool protect(std::uintptr_t address, std::size_t size, State state) noexcept {
     int protection = PROT_NONE;
     if (state == State::ReadOnly) protection = PROT_READ;
     if (state == State::Dirty) protection = PROT_READ | PROT_WRITE;
-    return twice([&] { return kernel::mprotect(reinterpret_cast<void*>(address), size, protection) == 0; });
+    return with_retry([&] { return kernel::mprotect(reinterpret_cast<void*>(address), size, protection) == 0; });
 }
 
 }  // namespace hpe::pager

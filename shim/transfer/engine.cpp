@@ -44,10 +44,10 @@ constinit std::atomic<std::size_t> outstanding{0};  // the sum of `sent` in all 
 // Of the highest priority: a fetch holds up a CPU thread, and streams of other priorities do not queue in front of it.
 CUstream new_stream() noexcept {
     int lowest = 0, highest = 0;
-    twice([&] { return driver.cuCtxGetStreamPriorityRange(&lowest, &highest); });
+    with_retry([&] { return driver.cuCtxGetStreamPriorityRange(&lowest, &highest); });
     CUstream stream = nullptr;
     const auto made =
-        twice([&] { return driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, highest); });
+        with_retry([&] { return driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, highest); });
     return made == CUDA_SUCCESS ? stream : nullptr;
 }
 
@@ -63,8 +63,9 @@ bool open(Channel& channel) noexcept {
         if (usable(buffer)) continue;
         staging::BounceBuffer fresh;  // the device may still use a broken one: it is left where it is
         void* memory = nullptr;
-        if (twice([&] { return driver.cuMemHostAlloc(&memory, Channel::kBufferBytes, CU_MEMHOSTALLOC_PORTABLE); }) !=
-                CUDA_SUCCESS ||
+        if (with_retry([&] {
+                return driver.cuMemHostAlloc(&memory, Channel::kBufferBytes, CU_MEMHOSTALLOC_PORTABLE);
+            }) != CUDA_SUCCESS ||
             staging::make_event(fresh) != CUDA_SUCCESS) {
             return false;
         }
@@ -106,13 +107,13 @@ CUresult stage_to_device(Channel& channel, CUdeviceptr device, const std::byte* 
 // the wait.
 CUresult send_now(CUdeviceptr device, const std::byte* view, std::size_t bytes, Engine::Order order) noexcept {
     if (order == Engine::Order::Unordered) return CUDA_ERROR_OUT_OF_MEMORY;
-    const auto sent = twice([&] { return driver.cuMemcpyHtoD_v2(device, view, bytes); });
-    return sent == CUDA_SUCCESS ? twice([] { return driver.cuStreamSynchronize(CU_STREAM_LEGACY); }) : sent;
+    const auto sent = with_retry([&] { return driver.cuMemcpyHtoD_v2(device, view, bytes); });
+    return sent == CUDA_SUCCESS ? with_retry([] { return driver.cuStreamSynchronize(CU_STREAM_LEGACY); }) : sent;
 }
 
 CUresult fetch_now(CUdeviceptr device, std::byte* view, std::size_t bytes, Engine::Order order) noexcept {
     if (order == Engine::Order::Unordered) return CUDA_ERROR_OUT_OF_MEMORY;
-    return twice([&] { return driver.cuMemcpyDtoH_v2(view, device, bytes); });
+    return with_retry([&] { return driver.cuMemcpyDtoH_v2(view, device, bytes); });
 }
 
 // The channel is locked and its context current. A wait that fails says nothing about the copies: they stay
@@ -121,7 +122,7 @@ CUresult fetch_now(CUdeviceptr device, std::byte* view, std::size_t bytes, Engin
 CUresult drain_channel(Channel& channel) noexcept {
     const auto count = channel.sent.load(std::memory_order_acquire);
     if (count == 0) return CUDA_SUCCESS;
-    const auto result = twice([&] { return driver.cuStreamSynchronize(channel.to_device); });
+    const auto result = with_retry([&] { return driver.cuStreamSynchronize(channel.to_device); });
     if (result == CUDA_SUCCESS || lost_context(result)) {
         channel.sent.store(0, std::memory_order_release);
         outstanding.fetch_sub(count, std::memory_order_release);
@@ -133,13 +134,13 @@ CUresult drain_channel(Channel& channel) noexcept {
 // The channel is locked, its context current.
 CUresult record_flushes(Channel& channel) noexcept {
     if (channel.flushed == nullptr) {
-        const auto made = twice([&] { return driver.cuEventCreate(&channel.flushed, CU_EVENT_DISABLE_TIMING); });
+        const auto made = with_retry([&] { return driver.cuEventCreate(&channel.flushed, CU_EVENT_DISABLE_TIMING); });
         if (made != CUDA_SUCCESS) {
             channel.flushed = nullptr;
             return made;
         }
     }
-    return twice([&] { return driver.cuEventRecord(channel.flushed, channel.to_device); });
+    return with_retry([&] { return driver.cuEventRecord(channel.flushed, channel.to_device); });
 }
 
 // Calls run(begin, bytes) for each stretch of bytes that differ, as long as it succeeds.
@@ -161,7 +162,7 @@ CUresult for_changes(const std::byte* now, const std::byte* before, std::size_t 
 
 // The channel is locked and open; the view is pinned.
 CUresult send_pinned(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes) noexcept {
-    const auto result = twice([&] { return driver.cuMemcpyHtoDAsync_v2(device, view, bytes, channel.to_device); });
+    const auto result = with_retry([&] { return driver.cuMemcpyHtoDAsync_v2(device, view, bytes, channel.to_device); });
     if (result == CUDA_SUCCESS) {
         channel.in_to_device.sent(bytes);
         channel.sent.fetch_add(1, std::memory_order_release);
@@ -183,13 +184,13 @@ CUresult stage_changes(Channel& channel, CUdeviceptr device, const std::byte* vi
         auto result = for_changes(buffer.memory, twin + at, part, [&](std::size_t begin, std::size_t changed) {
             ++count;
             sum += changed;
-            return twice([&] {
+            return with_retry([&] {
                 return driver.cuMemcpyHtoDAsync_v2(device + at + begin, buffer.memory + begin, changed,
                                                    channel.to_device);
             });
         });
         if (count == before) continue;
-        const auto waited = twice([&] { return driver.cuStreamSynchronize(channel.to_device); });
+        const auto waited = with_retry([&] { return driver.cuStreamSynchronize(channel.to_device); });
         if (waited != CUDA_SUCCESS) buffer.broken = true;
         if (result == CUDA_SUCCESS) result = waited;
         if (result != CUDA_SUCCESS) return result;
@@ -216,14 +217,14 @@ CUresult Engine::fetch(Object& object, std::size_t offset, std::size_t bytes, Or
             if (!ready) return fetch_now(device, view, part, order);
             if (pinned) {
                 in_to_host.sent(part);
-                return twice([&] { return driver.cuMemcpyDtoHAsync_v2(view, device, part, channel->to_host); });
+                return with_retry([&] { return driver.cuMemcpyDtoHAsync_v2(view, device, part, channel->to_host); });
             }
             std::scoped_lock lock(channel->lock);
             // Another thread's failure may have closed the channel.
             return open(*channel) ? stage_to_host(*channel, device, view, part) : fetch_now(device, view, part, order);
         });
     // Also after a failure: what was enqueued must not arrive later.
-    const auto waited = ready ? twice([&] { return driver.cuStreamSynchronize(channel->to_host); }) : CUDA_SUCCESS;
+    const auto waited = ready ? with_retry([&] { return driver.cuStreamSynchronize(channel->to_host); }) : CUDA_SUCCESS;
     in_to_host.ended(object.context);
     if (result != CUDA_SUCCESS || waited != CUDA_SUCCESS) return result != CUDA_SUCCESS ? result : waited;
     traced.done();
@@ -339,7 +340,7 @@ CUresult Engine::make_wait(CUstream stream) noexcept {
         // full keeps the call until a host function has ended, which may need the channel. Another thread may have
         // recorded the event again: then for more.
         if (result == CUDA_SUCCESS) {
-            result = twice([&] { return driver.cuStreamWaitEvent(stream, flushed, 0); });
+            result = with_retry([&] { return driver.cuStreamWaitEvent(stream, flushed, 0); });
         }
         if (result != CUDA_SUCCESS) return result;
     }

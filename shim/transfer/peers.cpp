@@ -17,14 +17,14 @@ namespace {
 
 bool device_of(CUcontext context, CUdevice& device) noexcept {
     ContextScope scope(context);
-    return scope.result() == CUDA_SUCCESS && twice([&] { return driver.cuCtxGetDevice(&device); }) == CUDA_SUCCESS;
+    return scope.result() == CUDA_SUCCESS && with_retry([&] { return driver.cuCtxGetDevice(&device); }) == CUDA_SUCCESS;
 }
 
 // Whether one device reaches the other's memory over NVLink.
 bool reaches(CUdevice from, CUdevice to) noexcept {
     int can = 0, atomics = 0;
-    return twice([&] { return driver.cuDeviceCanAccessPeer(&can, from, to); }) == CUDA_SUCCESS && can != 0 &&
-           twice([&] {
+    return with_retry([&] { return driver.cuDeviceCanAccessPeer(&can, from, to); }) == CUDA_SUCCESS && can != 0 &&
+           with_retry([&] {
                return driver.cuDeviceGetP2PAttribute(&atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, from,
                                                      to);
            }) == CUDA_SUCCESS &&
@@ -49,7 +49,7 @@ bool joined(CUcontext a, CUcontext b) noexcept {
 
 CUcontext Peers::current_context() noexcept {
     CUcontext context = nullptr;
-    twice([&] { return driver.cuCtxGetCurrent(&context); });
+    with_retry([&] { return driver.cuCtxGetCurrent(&context); });
     return context;
 }
 
@@ -93,7 +93,7 @@ void Peers::consider(Access& access, CUdeviceptr memory, bool possible) noexcept
     if (!possible || scope.result() != CUDA_SUCCESS) return set(access, State::Never);
     CUdeviceptr pointer = 0;
     const auto ask = [&](void* data, CUpointer_attribute attribute) {
-        return twice([&] { return driver.cuPointerGetAttribute(data, attribute, memory); });
+        return with_retry([&] { return driver.cuPointerGetAttribute(data, attribute, memory); });
     };
     access.pointer = ask(&pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER);
     access.flags_known = ask(&access.flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS);
@@ -130,7 +130,7 @@ void Peers::enable_pair(Access& there, Access& back) noexcept {
         if (other.state == State::Never) return set(access, State::Never);
         ContextScope scope(access.from);
         const auto result = scope.result() == CUDA_SUCCESS
-                                ? twice([&] { return driver.cuCtxEnablePeerAccess(access.to, 0); })
+                                ? with_retry([&] { return driver.cuCtxEnablePeerAccess(access.to, 0); })
                                 : scope.result();
         if (result == CUDA_SUCCESS) {
             log::debug("copies between contexts {} and {} can go directly", static_cast<const void*>(access.from),
@@ -175,7 +175,7 @@ bool Peers::give_up_all() noexcept {
         ContextScope scope(access.from);
         // What the driver does not take back is still to be hidden.
         if (scope.result() != CUDA_SUCCESS ||
-            twice([&] { return driver.cuCtxDisablePeerAccess(access.to); }) != CUDA_SUCCESS) {
+            with_retry([&] { return driver.cuCtxDisablePeerAccess(access.to); }) != CUDA_SUCCESS) {
             continue;
         }
         set(access, State::Never);

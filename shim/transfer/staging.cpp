@@ -46,7 +46,8 @@ constinit std::atomic<std::size_t> bytes_in_pools{0};
 
 CUresult new_stream(CUstream& stream) noexcept {
     if (stream != nullptr) return CUDA_SUCCESS;
-    const auto result = twice([&] { return driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0); });
+    const auto result =
+        with_retry([&] { return driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0); });
     if (result != CUDA_SUCCESS) stream = nullptr;
     return result;
 }
@@ -61,7 +62,7 @@ void grow(Pool& pool, unsigned more) noexcept {
     if (granted == 0) return;
     void* memory = nullptr;
     const auto bytes = granted * buffer_bytes;
-    if (twice([&] { return driver.cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE); }) != CUDA_SUCCESS) {
+    if (with_retry([&] { return driver.cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE); }) != CUDA_SUCCESS) {
         pinned::give_back(bytes);
         return;
     }
@@ -80,7 +81,7 @@ void grow(Pool& pool, unsigned more) noexcept {
 bool is_free(BounceBuffer& buffer, bool wait, CUresult& result) noexcept {
     if (!buffer.in_flight) return true;
     const auto said =
-        wait ? twice([&] { return driver.cuEventSynchronize(buffer.event); }) : driver.cuEventQuery(buffer.event);
+        wait ? with_retry([&] { return driver.cuEventSynchronize(buffer.event); }) : driver.cuEventQuery(buffer.event);
     if (said == CUDA_SUCCESS) {
         buffer.in_flight = false;
         return true;
@@ -97,10 +98,10 @@ using Jobs = std::array<copiers::Job, Lane::kMost>;  // one for each piece in th
 // Enqueues the transfer, and with `mark` the event that tells its end.
 template <class Transfer>
 CUresult send(BounceBuffer& buffer, CUstream stream, bool mark, Transfer&& transfer) noexcept {
-    const auto sent = twice(transfer);
+    const auto sent = with_retry(transfer);
     if (sent != CUDA_SUCCESS) return sent;
     buffer.in_flight = true;
-    const auto recorded = mark ? twice([&] { return driver.cuEventRecord(buffer.event, stream); }) : CUDA_SUCCESS;
+    const auto recorded = mark ? with_retry([&] { return driver.cuEventRecord(buffer.event, stream); }) : CUDA_SUCCESS;
     buffer.broken = recorded != CUDA_SUCCESS;
     return recorded;
 }
@@ -108,7 +109,7 @@ CUresult send(BounceBuffer& buffer, CUstream stream, bool mark, Transfer&& trans
 }  // namespace
 
 CUresult make_event(BounceBuffer& buffer) noexcept {
-    const auto result = twice([&] { return driver.cuEventCreate(&buffer.event, CU_EVENT_DISABLE_TIMING); });
+    const auto result = with_retry([&] { return driver.cuEventCreate(&buffer.event, CU_EVENT_DISABLE_TIMING); });
     if (result != CUDA_SUCCESS) buffer.event = nullptr;
     return result;
 }
@@ -277,8 +278,9 @@ CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, const
         return result;
     }
     // The last one's event says it of all; after an error the stream itself does.
-    const auto waited = result == CUDA_SUCCESS ? twice([&] { return driver.cuEventSynchronize(lane[count - 1].event); })
-                                               : twice([&] { return driver.cuStreamSynchronize(stream); });
+    const auto waited = result == CUDA_SUCCESS
+                            ? with_retry([&] { return driver.cuEventSynchronize(lane[count - 1].event); })
+                            : with_retry([&] { return driver.cuStreamSynchronize(stream); });
     in_stream.ended(lane.context());
     for (unsigned i = 0; i < lane.size(); ++i) {
         if (waited == CUDA_SUCCESS) lane[i].in_flight = false;
