@@ -2,8 +2,8 @@
 // An object: one device allocation that the library manages, cut into blocks, each with a state and a lock of its own.
 //
 // Threads: every member function may be called from any thread and inside the fault path; none allocates. Objects are
-// recycled but their memory is never given back (ObjectPool), so that a reader who found one in the table while another
-// thread frees it reads stale words, not freed ones: lock a block, then ask alive(serial).
+// recycled but their memory is never given back (ObjectPool): a thread that found an object in the table while another
+// thread frees it reads stale memory, not freed memory. So lock a block first, then ask alive(serial).
 //
 // Errors: none; memory is given by the caller, only ObjectPool::take() allocates and may throw std::bad_alloc.
 #pragma once
@@ -26,11 +26,11 @@ public:
     // Waits for the lock; returns the state found.
     State lock() noexcept;
     void unlock(State next) noexcept;
-    // As it is.
+    // The state stays.
     void unlock() noexcept;
-    // Another state, by whoever holds the lock and goes on holding it.
+    // Changes the state under the lock, which stays held.
     void become(State next) noexcept;
-    // Without the lock: may be old by the time it is looked at. A locked block reads as `locked`.
+    // Without the lock: the answer may be old when it is used.
     struct Peek {
         State state;
         bool locked;
@@ -68,7 +68,7 @@ public:
         take_evicted();
         mapped_ = false;
     }
-    // As lock(), but false if another thread holds it.
+    // False if another thread holds the lock.
     bool try_lock() noexcept;
 
 private:
@@ -85,7 +85,7 @@ static_assert(sizeof(Block) == 8);  // an object may have thousands
 struct Traffic {
     std::atomic<std::uint64_t> to_host_bytes{0}, to_host_transfers{0}, to_device_bytes{0}, to_device_transfers{0};
     std::atomic<std::uint64_t> read_faults{0}, write_faults{0}, evictions{0};
-    // Of to_host_bytes, what was fetched before it was asked for: and then was, or went to waste.
+    // Of to_host_bytes, what was prefetched: and was used, or wasted.
     std::atomic<std::uint64_t> ahead_used_bytes{0}, ahead_wasted_bytes{0};
     void clear() noexcept;
 };
@@ -98,11 +98,12 @@ public:
     std::size_t requested_size = 0;
     std::byte* view = nullptr;  // the always writable mapping of the shadow; owned by the runtime's arena
     void* context = nullptr;    // the CUcontext that owns the device memory
-    // Device work counter at allocation, if the device was idle: until it moves, the device copy holds nothing.
+    // InFlight::work() at the allocation, if the device was idle; 0 otherwise. Until the counter moves, the device copy
+    // holds no data.
     std::uint64_t birth = 0;
     std::uint32_t report_id = 0;
     std::atomic<bool> shadowed{false};    // the shadow is mapped at `base`
-    std::atomic<std::uint32_t> valid{0};  // blocks that the host may hold a copy of; 0: a launch can skip the object
+    std::atomic<std::uint32_t> valid{0};  // blocks that may be valid on the host; 0: a launch can skip the object
     std::atomic<bool> hot{false};         // on the runtime's list of objects with valid blocks
     Object* next_hot = nullptr;
     std::atomic<bool> listed{false};  // on the runtime's list of objects that were ever mapped; stays there for ever
@@ -112,9 +113,9 @@ public:
 
     // Cuts the object into blocks, all DeviceOnly. `words` points to block_count(size, bytes) default Blocks, borrowed.
     void open(std::size_t block_bytes, Block* words) noexcept;
-    // From here on alive() is false; the blocks may be taken back once the caller holds none of them.
+    // From here on alive() is false. The blocks may be freed once the caller holds the lock of none of them.
     void close() noexcept;
-    // Takes close() back: the blocks are as they were.
+    // Undoes close(): the blocks keep their states.
     void reopen() noexcept;
     // Hands the borrowed blocks back to their owner. Closed objects only.
     Block* take_words() noexcept;
@@ -140,7 +141,7 @@ public:
     }
     std::size_t block_bytes() const noexcept { return coarse() ? size : block_bytes_; }
 
-    // After the mapping limit was met: the whole object is one block from here on. Every block locked by the caller.
+    // At the limit on mappings: the whole object is one block from here on. The caller has locked every block.
     void coarsen() noexcept { blocks_.store(1, std::memory_order_release); }
     bool coarse() const noexcept { return blocks_.load(std::memory_order_acquire) == 1; }
 

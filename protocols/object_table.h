@@ -23,7 +23,7 @@ namespace hpe {
 
 class ObjectTable {
 public:
-    // The object that holds the address, or nullptr. It may be freed by another thread at any time: see Object.
+    // The object that contains the address, or nullptr. Another thread may free it at any time: see Object.
     Object* find(std::uintptr_t address) const noexcept;
 
     // False when a page of it belongs to another object, or memory for the tree runs out; nothing is changed then.

@@ -13,9 +13,8 @@ namespace hpe {
 
 class Object;
 
-// Names neighbouring blocks that one fault opened, without owning them: the object may be gone by the time the plan is
-// carried out, which `serial` tells. Members have no initial values: a queue of many is not to touch its pages before
-// it is used.
+// Neighbouring blocks that one fault opened. Not owned: the object may have been freed when the plan is carried out,
+// which `serial` tells. Members have no initial values, so that a large queue touches its pages only when it is used.
 struct RunRef {
     Object* object;
     std::uint32_t serial;

@@ -40,8 +40,8 @@ public:
     virtual void object_added() noexcept {}
     virtual void object_removed() noexcept {}
 
-    // Neighbouring blocks became Dirty by one access; `again`: the one that was accessed had been evicted since the
-    // last release. May ask for evictions; the caller flushes what the plan names and calls nothing else.
+    // One access made neighbouring blocks Dirty; `again`: the accessed block had been evicted since the last release.
+    // May ask for evictions: the caller flushes the blocks that the plan names, and reports nothing back.
     virtual void dirtied(RunRef, bool /*again*/, Plan&) noexcept {}
 
     // Every Dirty block was flushed.

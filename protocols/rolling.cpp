@@ -9,7 +9,7 @@ namespace hpe {
 
 namespace {
 
-// One store may straddle two blocks, and both must be Dirty at once or it never ends.
+// A store that straddles two blocks ends only when both are Dirty at once.
 bool may_share_a_store(const RunRef& a, const RunRef& b) noexcept {
     return a.object == b.object && (a.first + a.count == b.first || b.first + b.count == a.first);
 }
@@ -26,7 +26,7 @@ std::size_t Rolling::block_bytes(std::size_t object_bytes, std::size_t configure
     return std::min(object_bytes, std::min(smallest, kLargest));
 }
 
-// No more than a part of a large object, so that little of it is left to flush when the launch comes.
+// Only a part of a large object, so that little is left to flush at the launch.
 std::size_t Rolling::reach_bytes(std::size_t object_bytes, std::size_t configured) const noexcept {
     constexpr std::size_t kParts = 64, kSmall = std::size_t{2} << 20;  // a huge page
     const auto block = block_bytes(object_bytes, configured);
@@ -48,14 +48,15 @@ void Rolling::dirtied(RunRef run, bool again, Plan& plan) noexcept {
     const auto allowed = limit();
     while (count_ >= allowed) {
         const RunRef& oldest = ring_[head_];
-        // Flushed by a copy meanwhile and now Dirty anew: this entry only goes.
+        // The same blocks were flushed by a copy and are Dirty again: the old entry is dropped without a flush.
         const bool own = overlap(oldest, run);
         if (!own && count_ == 1 && may_share_a_store(oldest, run)) break;
         if (!own && !plan.evict(oldest)) break;
         head_ = (head_ + 1) % kRing;
         --count_;
     }
-    // Full only if the plan is, too: then the blocks are Dirty without an entry, and the next launch flushes them.
+    // The ring is full only if the plan is. Then the blocks are Dirty without an entry, and the next launch flushes
+    // them.
     if (count_ < kRing) {
         ring_[(head_ + count_) % kRing] = run;
         ++count_;
@@ -76,7 +77,7 @@ void Rolling::lock() noexcept {
 }
 
 void Rolling::unlock() noexcept {
-    // Seen by who goes to sleep before notify_one() looks for sleepers.
+    // Sequentially consistent: a thread that is about to sleep sees this before notify_one() looks for sleepers.
     busy_.clear(std::memory_order_seq_cst);
     busy_.notify_one();
 }

@@ -17,9 +17,9 @@ namespace hpe {
 
 class Rolling final : public Protocol {
 public:
-    // rolling_size: Dirty runs allowed; 0: two more per live object, as in the paper, and twice as many whenever one
-    // that was evicted is written again, since it went too early. Each release takes half of that back. With 1, the
-    // neighbour of the newest stays too: one store may straddle both.
+    // rolling_size: Dirty runs allowed. 0: two per live object, as in the paper; twice as many whenever an evicted run
+    // is written again, since it was evicted too early; each release halves this addition. With 1 the neighbour of the
+    // newest run stays Dirty, too: one store may straddle both.
     explicit Rolling(std::size_t rolling_size) noexcept : fixed_(rolling_size) {}
 
     std::string_view name() const noexcept override { return "rolling"; }
@@ -34,7 +34,8 @@ public:
 
     std::size_t limit() const noexcept;
 
-    // Of adaptive blocks: the smallest, unless the object would have more than so many, and the most opened at once.
+    // Adaptive blocks: kSmallest, unless the object would have more than kMostBlocks; kLargest bytes are opened at
+    // once.
     static constexpr std::size_t kSmallest = std::size_t{64} << 10, kMostBlocks = std::size_t{1} << 14;
     static constexpr std::size_t kLargest = std::size_t{32} << 20;
 
@@ -42,13 +43,13 @@ private:
     void lock() noexcept;
     void unlock() noexcept;
 
-    // A ring in order of first write. Entries whose blocks are Dirty no more cost a flush that finds nothing to do.
+    // A ring in the order of first writes. An entry whose blocks are no longer Dirty costs a flush that does nothing.
     static constexpr std::size_t kRing = 1 << 16;
     static constexpr std::size_t kBlocksPerObject = 2;
 
     const std::size_t fixed_;
     std::atomic<std::size_t> objects_{0};
-    std::atomic<std::size_t> more_{0};  // than the paper's; written under the lock
+    std::atomic<std::size_t> more_{0};  // runs, in addition to the paper's two per object; written under the lock
     std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
     std::size_t head_ = 0, count_ = 0;
     std::array<RunRef, kRing> ring_;  // uninitialised: filling 1.5 MiB would be most of what a start costs

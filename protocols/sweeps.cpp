@@ -15,12 +15,12 @@ std::uint32_t within(std::int64_t first, std::int32_t step, std::uint32_t wanted
     return static_cast<std::uint32_t>(std::min<std::int64_t>(wanted, room + 1));
 }
 
-// Of a sweep from block to block that is to open `count` from `first` on: how many, so that it ends with a unit.
+// How many blocks a contiguous sweep should open from `first` on, instead of `count`, so that it ends with a unit.
 std::uint32_t in_units(std::int64_t first, std::int32_t step, std::uint32_t count,
                        const Sweeps::Limits& limits) noexcept {
     const auto unit = std::int64_t{limits.unit};
     if (2 * std::int64_t{count} < unit) return count;
-    // Where it ends, and how far the end is from the boundary that it has passed last.
+    // Where the sweep would end, and how far that is past the last boundary.
     const auto end = step > 0 ? first + count : first + 1 - count;
     const auto over = step > 0 ? end % unit : (unit - end % unit) % unit;
     if (over == 0) return count;
@@ -30,7 +30,7 @@ std::uint32_t in_units(std::int64_t first, std::int32_t step, std::uint32_t coun
 
 }  // namespace
 
-// A sweep that foresaw this fault, or whose last two distances were the one to this fault.
+// The sweep that predicted this fault, or whose last two distances equal the distance to this fault.
 Sweeps::Sweep* Sweeps::going_on(const Fault& fault) noexcept {
     Sweep* strided = nullptr;
     for (auto& s : sweeps_) {
@@ -45,7 +45,7 @@ Sweeps::Sweep* Sweeps::going_on(const Fault& fault) noexcept {
     return strided;
 }
 
-// In place of the one that was not seen for longest.
+// Replaces the sweep whose last fault is the longest ago.
 Sweeps::Sweep& Sweeps::begin(const Fault& fault, const Limits& limits) noexcept {
     const Sweep* before = nullptr;
     Sweep* oldest = &sweeps_[0];
@@ -73,25 +73,25 @@ Sweeps::Sweep& Sweeps::begin(const Fault& fault, const Limits& limits) noexcept 
 
 Sweeps::Reach Sweeps::fault(const Fault& fault, const Limits& limits) noexcept {
     Sweep* sweep = going_on(fault);
-    const bool foreseen = sweep != nullptr;
-    if (!foreseen) sweep = &begin(fault, limits);
+    const bool predicted = sweep != nullptr;
+    if (!predicted) sweep = &begin(fault, limits);
     Sweep& s = *sweep;
     s.recent = ++faults_;
     latest_ = static_cast<std::size_t>(&s - sweeps_.data());
     const bool neighbours = s.step == 1 || s.step == -1;
     Reach reach;
     reach.open = {fault.block, s.step, within(fault.block, s.step, s.count, limits.blocks)};
-    reach.scattered = !foreseen && reach.open.count <= 1;
-    if (foreseen) s.confirmed = true;
-    s.delta = foreseen ? s.step : s.delta;
+    reach.scattered = !predicted && reach.open.count <= 1;
+    if (predicted) s.confirmed = true;
+    s.delta = predicted ? s.step : s.delta;
     s.last = fault.block;
     const auto next = std::int64_t{fault.block} + std::int64_t{s.step} * reach.open.count;
-    // What is written is sent back whole: blocks between which others lie are opened for writing one by one.
+    // Written blocks are flushed whole: strided writes open one block at a time.
     const auto most = neighbours ? limits.most : fault.is_write ? 1 : std::min(limits.most, kMostStrided);
     const auto twice = std::min(2 * reach.open.count, most);
     s.count = within(next, s.step, neighbours ? in_units(next, s.step, twice, limits) : twice, limits.blocks);
     s.next = s.count != 0 ? static_cast<std::uint32_t>(next) : 0;
-    if (foreseen) reach.ahead = {s.next, s.step, s.count};
+    if (predicted) reach.ahead = {s.next, s.step, s.count};
     return reach;
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What one thread's faults tell about where it goes next: sequential and strided sweeps through an object's blocks, in
-// both directions. Pure logic: it answers how many blocks a fault should open and which to fetch ahead.
+// Predicts a thread's next accesses from its faults: sequential and strided sweeps through an object's blocks, in both
+// directions. Pure logic: it answers how many blocks a fault should open and which to prefetch.
 //
-// A sweep begins with little and doubles what it opens each time it goes on as foreseen, as file systems read ahead
+// A sweep begins with few blocks and doubles their number each time it goes on as predicted, as file systems read ahead
 // (Linux, mm/readahead.c, "on-demand readahead"); the double buffer is the paper's idea for streaming through a bounded
-// host memory (ADSM/GMAC section 4.3). A guess that was wrong costs what was under way, and the sweep starts anew.
+// host memory (ADSM/GMAC section 4.3). A wrong prediction costs the transfers under way, and the sweep starts anew.
 //
 // Units: blocks of the object. One thread at a time, also inside the fault path: no lock, no allocation, no constructor
 // that runs. Objects are named, never looked into. Errors: none.
@@ -39,23 +39,22 @@ public:
     };
     struct Limits {
         std::uint32_t blocks;    // of the object
-        std::uint32_t most;      // blocks that one fault may open; 1: each fault opens its own alone
-        std::uint32_t unit = 1;  // what is opened ends where so many blocks end, counted from the first, once it is
-                                 // half as much
+        std::uint32_t most;      // blocks that one fault may open; 1: each fault opens only its own
+        std::uint32_t unit = 1;  // in blocks: half a unit or more is opened so that it ends at a multiple of the unit
     };
     struct Reach {
         Stretch open;            // begins with the faulting block
-        Stretch ahead;           // count 0: nothing
-        bool scattered = false;  // belongs to no sweep that is known
+        Stretch ahead;           // to prefetch; count 0: nothing
+        bool scattered = false;  // the fault belongs to no known sweep
     };
     // How far the fault should reach.
     Reach fault(const Fault& fault, const Limits& limits) noexcept;
-    // Of what the last answer wanted open, only the first `count` blocks are.
+    // Only the first `count` blocks of the last answer's `open` were opened.
     void opened(std::uint32_t count) noexcept;
 
-    // Two blocks that are not neighbours are fetched one by one: so many of them ahead at most.
+    // Blocks that are not neighbours are fetched one by one: so many are prefetched at most.
     static constexpr std::uint32_t kMostStrided = 32;
-    // A sweep from an object's very beginning is likely to go on.
+    // Blocks that the first fault at an object's beginning opens: such a sweep is likely to go on.
     static constexpr std::uint32_t kAtBeginning = 4;
 
 private:
@@ -63,13 +62,13 @@ private:
         const void* object;
         std::uint32_t serial;
         bool is_write;
-        bool confirmed;        // went on as foreseen at least once
+        bool confirmed;        // went on as predicted at least once
         std::uint32_t last;    // where it faulted
         std::int32_t delta;    // from the fault before; 0: none
         std::uint32_t next;    // where it faults next if it goes on
         std::int32_t step;     // between the blocks it opens
         std::uint32_t count;   // blocks to open then; 0: the object's end is reached
-        std::uint64_t recent;  // of all faults of the thread
+        std::uint64_t recent;  // number of its last fault among the thread's
     };
     static constexpr std::size_t kSweeps = 8;
 

@@ -34,9 +34,9 @@ inline constexpr TransitionTable kWriteInvalidate = [] {
     }};
 }();
 
-// Batch-update: figure 6(a), no detection of accesses. A touched object is Dirty whenever the CPU may look at it and is
-// sent whole at every release, modified or not. Unlike the paper's, a block is trapped between release and acquire, so
-// that a program that reads early gets the kernel's result instead of an old value, and after it was the source of a
+// Batch-update: figure 6(a), no detection of accesses. A touched object is Dirty whenever the CPU may access it and is
+// sent whole at every release, modified or not. Unlike in the paper, accesses trap between release and acquire, so that
+// a program that reads early gets the kernel's result instead of an old value; and after the object was the source of a
 // copy.
 inline constexpr TransitionTable kBatch = [] {
     using namespace detail;
@@ -66,12 +66,12 @@ constexpr bool keeps_data(const TransitionTable& table) {
             if (!valid_on_host(state) && valid_on_host(next) && action != Action::Fetch) return false;
             if (action == Action::Fetch && valid_on_host(state)) return false;
             if (action == Action::Flush && state != State::Dirty) return false;
-            // The device must not compute on, nor write beside, a newer host copy.
+            // While the device computes or writes no host copy may stay valid.
             const bool device_acts = event == Event::Release || event == Event::DeviceWrite;
             if (device_acts && valid_on_host(next)) return false;
             if (event == Event::DeviceRead && state == State::Dirty && action != Action::Flush) return false;
-            // A copy may go on reading after its call returned: a later store traps and waits, or the flush that
-            // carries it would overtake the copy.
+            // A copy may go on reading after its call returned. So a later store has to trap and wait: the flush of
+            // that store could overtake the copy.
             if (event == Event::DeviceRead && next == State::Dirty) return false;
             // A trapped access must be able to go on.
             if (event == Event::CpuRead && !valid_on_host(next)) return false;
