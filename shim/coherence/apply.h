@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Private to Coherence: the lock under which doors change the states of several blocks at once, so that no object goes
-// while another door holds its blocks. Never taken in the fault path.
+// Private to Coherence: the lock under which doors change the states of several blocks at once, so that no object is
+// freed while another door has locked its blocks. Never taken in the fault path.
 //
 // Threads: any, outside the fault path, with signals blocked (SignalsBlocked) so that no handler faults under it.
 #pragma once

@@ -42,12 +42,12 @@ public:
         sigemptyset(&faults);
         sigaddset(&faults, SIGSEGV);
         SignalsBlocked::real_sigmask(SIG_UNBLOCK, &faults, nullptr);
-        // It comes after work of the device's that others have not waited for, who may have what that changed.
+        // The stream's work before this function may have changed borrowed blocks, whose borrowers have not waited.
         coherence().take_back_loans();
         began_ = coherence().loans_sent();
     }
     ~InCallback() {
-        // The stream goes on when we return: what was written must be there.
+        // The stream goes on when we return: what the function wrote must be on the device.
         coherence().end_callback(began_);
         this_thread.callback_stream = nullptr;
         --this_thread.in_callback;

@@ -15,11 +15,10 @@ struct HostCall;
 struct StreamCall;
 
 // `repeats`: the function belongs to a graph and may run any number of times; equal pairs then share one wrapper, which
-// is never freed. Otherwise the wrapper frees itself when it has run. `stream`: what in_flight knows it by
-// (Mark::record).
+// is never freed. Otherwise the wrapper frees itself when it has run. `stream`: its record (InFlight::Mark::record).
 HostCall* wrap(CUhostFn function, void* data, bool repeats, const void* stream = nullptr);
 StreamCall* wrap(CUstreamCallback function, void* data, const void* stream);
-// The driver refused it and will not call it.
+// The driver refused the wrapper and will not call it.
 void discard(HostCall* call);
 void discard(StreamCall* call);
 

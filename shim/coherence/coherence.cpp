@@ -59,13 +59,13 @@ void Coherence::track(std::uintptr_t base, std::size_t requested) {
         return;
     }
     Object* object = pool_.take();
-    // In its last life it may have been listed for a launch that looks at it now, to sort.
+    // Atomic: a recycled object may still be on the list of a launch, which reads the address to sort (release()).
     std::atomic_ref(object->base).store(base, std::memory_order_relaxed);
     object->size = size;
     object->requested_size = requested;
     object->view = view;
     object->context = context;
-    // Work that was given before may still write to it: the program can tell a kernel that runs.
+    // Unless the device is idle: the program may tell a running kernel the address, and the kernel write to it.
     const auto work = in_flight.work();
     object->birth = in_flight.idle() ? work : 0;
     object->report_id = report::object_added();
@@ -108,7 +108,8 @@ Object* Coherence::object_at(std::uintptr_t base) const noexcept {
 void Coherence::about_to_free(const Object& object) const noexcept {
     const auto base = object.base;
     const auto size = object.size;
-    // Only what the CPU sees can have been registered. Two threads that free the same object may both come here.
+    // Only memory that the CPU can access can have been registered. Two threads that free the same object may both come
+    // here.
     if (!object.shadowed.load(std::memory_order_acquire) || object_at(base) != &object) return;
     kernel::tell_unmapped(reinterpret_cast<void*>(base), size);
 }
@@ -117,7 +118,7 @@ CUresult Coherence::begin_free(Object& object) {
     SignalsBlocked blocked;
     std::scoped_lock lock(apply_mutex());
     if (object.serial() % 2 == 0) return CUDA_ERROR_INVALID_VALUE;
-    // Transfers under way use the shadow that is about to be recycled. Those of a lost context have ended.
+    // Transfers under way use the shadow, which is about to be recycled. Those of a lost context have ended.
     const auto drained = engine.drain();
     const auto dropped = read_ahead::drop(object);
     const auto result = drained == CUDA_SUCCESS || lost_context(drained) ? dropped : drained;
@@ -129,9 +130,10 @@ CUresult Coherence::begin_free(Object& object) {
     spare_mappings(&object);
     const auto count = object.blocks();
     for (std::uint32_t i = 0; i < count; ++i) object.block(i).lock();
-    // Should the free fail, nothing of what is lent is lost, nor taken for more than it is.
+    // If the true free fails, what borrowers wrote must have reached the device, and the rest of their blocks must not
+    // count as newer than the device's copy.
     take_back_all_of(object, this_thread.in_callback != 0);
-    // An accessible page left behind would hide the first touch of the next object at this address.
+    // The first access to the next object at this address must trap: no page may stay accessible.
     const bool closed = !object.shadowed.load(std::memory_order_acquire) ||
                         pager::unmap_shadow(object.base, object.size) ||
                         pager::close_shadow(object.base, object.size, Arena::closed(object.view));
@@ -147,8 +149,8 @@ CUresult Coherence::begin_free(Object& object) {
 }
 
 void Coherence::cancel_free(Object& object) {
-    // The program keeps its object, and what the CPU wrote to it: the blocks have their states, and the next touch maps
-    // the shadow again.
+    // The program keeps the object with what the CPU wrote to it: the blocks keep their states, and the next access
+    // maps the shadow again.
     object.shadowed.store(false, std::memory_order_release);
     object.reopen();
     table_.insert(&object);
@@ -180,7 +182,7 @@ void Coherence::restore_context(CUcontext context, std::span<const Kept> kept) {
     ContextScope scope(context);
     for (const auto& old : kept) {
         track(old.base, old.requested);
-        // Unlike a new allocation it holds data.
+        // Unlike a new allocation the object holds data.
         if (Object* object = object_at(old.base)) object->birth = 0;
     }
 }

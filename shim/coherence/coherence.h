@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The orchestrator: every door and the fault handler come here; object table, protocol, engine and pager are driven
-// from here and know nothing of each other.
+// The centre: all doors and the fault handler call it. It calls the object table, the protocol, the engine and the
+// pager, which do not know each other.
 //
 // Sources: ADSM/GMAC paper section 4.3 (release at launch, acquire at wait, rolling eviction); thesis section 5.2.3
 // (any thread may fault on any object of any device; a launch releases what all threads wrote).
@@ -43,7 +43,7 @@ public:
     // --- objects -----------------------------------------------------------------------------------------------------
     // Size to ask the driver for, so that the allocation shares no page with another. 0: leave the request alone.
     static std::size_t padded(std::size_t requested) noexcept;
-    // Whether the CPU has used an object so far: to this program objects must be shared.
+    // Whether the CPU has accessed any object so far: this program needs its objects shared.
     bool used_by_cpu() const noexcept { return listed_.load(std::memory_order_acquire) != nullptr; }
     // After the true allocation of `padded(requested)` bytes, in the current context. The allocation is device-owned
     // from then on if it cannot be managed.
@@ -62,18 +62,20 @@ public:
     Object* object_at(std::uintptr_t base) const noexcept;
     Object* object_of(std::uintptr_t address) const noexcept;
 
-    // Before begin_free(), outside the room: a cache of registered memory (UCX, libfabric, Open MPI) that the program's
-    // MPI keeps must forget the object's range, whose addresses may belong to another object next. Not known of memory
-    // that goes with its context.
+    // Before begin_free(), outside the room. Tells caches of registered memory (of UCX, libfabric, Open MPI) to drop
+    // the object's range, since the next object may get the same addresses. Not called for memory that ends with its
+    // context.
     void about_to_free(const Object& object) const noexcept;
-    // Around the true free: begin drops the shadow; if it succeeds, exactly one of the two others follows. In the room,
-    // as a launch. CUDA_ERROR_INVALID_VALUE: another thread is freeing it; CUDA_ERROR_OUT_OF_MEMORY: the object stays.
+    // Around the true free: begin_free() unmaps the shadow; if it succeeds, exactly one of the two others follows. In
+    // the room, as a launch. CUDA_ERROR_INVALID_VALUE: another thread is freeing the object; CUDA_ERROR_OUT_OF_MEMORY:
+    // the object stays.
     CUresult begin_free(Object& object);
     void finish_free(Object& object);
     void cancel_free(Object& object);
 
-    // All objects of a context are about to go; what comes back is needed should the true call fail. In the room, as a
-    // launch, and inside of an Ending: a fault that finds no object meanwhile looks again when it is over.
+    // Frees all objects of a context that is about to end. If the true call fails, restore_context() takes the returned
+    // list. In the room, as a launch, and in the scope of an Ending: a fault that finds no object meanwhile looks again
+    // when the Ending is over.
     class Ending {
     public:
         explicit Ending(Coherence& coherence) noexcept : coherence_(coherence) {
@@ -96,18 +98,19 @@ public:
     std::span<Kept> drop_context(CUcontext context);  // allocated with new[], owned by the caller
     void restore_context(CUcontext context, std::span<const Kept> kept);
 
-    // Brings the device copy up to date and stops sharing the object with the CPU, since somebody else will access it.
+    // Brings the device copy up to date and stops sharing the object with the CPU, since another process or API will
+    // access it.
     CUresult demote(Object& object, const char* reason);
 
     // --- doors -------------------------------------------------------------------------------------------------------
     Room& room() noexcept { return room_; }
-    // False: no block of any object is valid on the host and no flush is under way, so a launch needs nothing.
+    // False: no block of any object is valid on the host and no flush is under way, so a launch has nothing to do.
     bool needs_release() const noexcept { return hot_objects_.load(std::memory_order_acquire) != 0; }
-    // Flushes every Dirty block and invalidates every host copy. In the room, as a launch. The CPU waits until the
-    // device has it all, or, with a stream of the current context, that stream does.
+    // Flushes every Dirty block and invalidates every host copy. In the room, as a launch. Without `stream` the CPU
+    // waits until the device has all bytes; with one, of the current context, that stream waits instead.
     CUresult release() { return release(nullptr); }
     CUresult release(const CUstream* stream);
-    // The same for what the device is about to read or overwrite. In the room, as a launch.
+    // The same for a range that the device is about to read or overwrite. In the room, as a launch.
     CUresult before_device_reads(DeviceRange range, const CUstream* stream = nullptr) {
         return apply_to_range(range, Event::DeviceRead, stream);
     }
@@ -150,17 +153,19 @@ public:
     };
     std::size_t overwrite(Object& object, std::uintptr_t begin, std::size_t bytes, Source& source) noexcept;
 
-    // Host callbacks will run: what serving their faults needs is made now, since some driver calls wait for the
-    // device.
+    // Host callbacks will run. Makes what serving their faults needs, since during a callback driver calls that wait
+    // for the device would never return.
     void expect_callbacks();
     bool expects_callbacks() const noexcept { return callbacks_.load(std::memory_order_relaxed); }
 
-    // Every loan ends (loans.h): a door returns whose thread faulted while inside the driver, and the device work
-    // behind it is on its way already; or the program has waited, and may look at what the device wrote beside. All,
-    // since who writes to a block that another borrowed first does not trap.
+    // Ends every loan (loans.h). Called when a door returns whose thread faulted inside the driver, since the device
+    // work of that call is enqueued already; and when the program has waited, since it may read what the device wrote
+    // to borrowed blocks. All loans end, since a thread that writes to a block which another thread borrowed does not
+    // trap.
     void take_back_loans() noexcept;
-    // A host callback is over, and its stream goes on: besides, what launches sent of loans since it began, and made
-    // only their own streams wait for, is there. `began`: loans_sent() of then.
+    // A host callback has returned and its stream goes on. Ends every loan, and waits for what launches flushed of
+    // borrowed blocks since the callback began, for which only the launches' streams wait. `began`: loans_sent() when
+    // the callback began.
     void end_callback(std::uint64_t began) noexcept;
     std::uint64_t loans_sent() const noexcept { return loans_sent_.load(std::memory_order_acquire); }
 
@@ -195,7 +200,7 @@ private:
     void evict(const RunRef& ref) noexcept;
     void became_valid(Object& object, std::uint32_t blocks) noexcept;
     void make_hot(Object& object) noexcept;
-    // Of blocks that the caller has locked. take_back() makes them Invalid, or leaves all as it is.
+    // The caller has locked the loan's block. take_back() makes it Invalid; on an error nothing changes.
     CUresult send_changes(const Loan& loan) noexcept;
     CUresult take_back(Loan& loan) noexcept;
     CUresult take_back_all_of(Object& object, bool unordered) noexcept;
@@ -216,23 +221,23 @@ private:
     std::size_t block_size_ = 0;
     ObjectTable table_;
     ObjectPool pool_;
-    // What a launch looks at, side by side.
+    // What every launch reads, in one cache line.
     alignas(64) std::atomic<std::uint32_t> hot_objects_{0};  // and one more while a stream waits for flushes instead of
                                                              // the CPU
     std::atomic<bool> callbacks_{false};
     std::atomic<CUresult> sticky_error_{CUDA_SUCCESS};
     std::atomic<Object*> listed_{nullptr};                          // objects whose shadow was ever mapped
-    std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // between them lie all objects that ever were
+    std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // all objects ever tracked lie between
     Room room_;
     std::atomic<void*> sticky_context_{nullptr};
-    std::atomic<std::uint64_t> loans_sent_{0};   // on the way to launches and copies
-    std::atomic<unsigned> ending_{0}, ends_{0};  // contexts that end, and ended or stayed
+    std::atomic<std::uint64_t> loans_sent_{0};   // flushes of borrowed blocks, made by launches and copies
+    std::atomic<unsigned> ending_{0}, ends_{0};  // Endings that are under way, and that are over
     std::atomic<Object*> hot_{nullptr};          // objects with blocks valid on the host
     SpinLock mapping_;                           // one shadow is mapped at a time
-    // Faults would be served sooner with helper threads, which cannot be made there.
+    // A fault wants helper threads; the next release starts them, since the fault path cannot.
     std::atomic<bool> helpers_wanted_{false};
-    // Streams wait for flushes, the CPU has not: a block that is Invalid may still be on its way. Changed under the
-    // lock.
+    // Streams wait for flushes, and the CPU has not waited: an Invalid block may still be on its way to the device.
+    // Changed under flushes_.
     std::atomic<bool> streams_wait_{false};
     SpinLock flushes_;
 };

@@ -26,7 +26,7 @@ std::mutex& apply_mutex() noexcept {
 
 namespace {
 
-// What event_of says of a block outside the range; apply() never handles the program's waits.
+// What event_of returns for a block outside the range. apply() never handles the program's waits.
 constexpr auto kNotConcerned = Event::Acquire;
 
 // A block that apply() has locked.
@@ -71,8 +71,8 @@ bool same_part(const Held& a, const Held& b) noexcept {
     return a.object->offset_of(a.index) / kPart == b.object->offset_of(b.index) / kPart;
 }
 
-// Where the kernel refuses to split a mapping, the whole object is closed: no block is then more accessible than its
-// state allows, and a touch of a valid one gives it its protection back.
+// If the kernel refuses to split a mapping, the whole object is closed: then no block is more accessible than its state
+// allows, and the next access to a valid block traps and gives the block its protection back.
 bool protect_run(const Held& first, const Held& last, State state) noexcept {
     const Object& object = *first.object;
     if (!object.shadowed.load(std::memory_order_acquire)) return true;  // a free failed: the next touch maps it
@@ -80,11 +80,11 @@ bool protect_run(const Held& first, const Held& last, State state) noexcept {
            pager::close_shadow(object.base, object.size, Arena::closed(object.view));
 }
 
-// Blocks that lose all access, by one system call for as many as possible: each interrupts every processor that runs a
-// thread of the program, and what lies closed between them stays as it is. Of the blocks that apply() holds, in order.
+// Takes all access from blocks that apply() has locked, given in order, with few system calls: each call interrupts
+// every processor that runs a thread of the program. One call covers stretches with closed blocks between them.
 class Closing {
 public:
-    // A stretch of neighbours. False: the kernel refused.
+    // Adds a stretch of neighbours. False: the kernel refused.
     bool add(const Held& first, const Held& last) noexcept {
         if (first_ != nullptr && reaches(first)) {
             last_ = &last;
@@ -104,8 +104,8 @@ public:
     }
 
 private:
-    // Locks what lies between, so that it stays closed. What apply() holds for another reason is locked already, and so
-    // never lies between: from first_ to last_ all that is held is closed.
+    // Locks the blocks between, so that they stay closed. A block that apply() has locked for another reason cannot be
+    // locked here, so from first_ to last_ every block that apply() holds is to be closed.
     bool reaches(const Held& next) noexcept {
         constexpr std::uint32_t kFar = 64;  // to lock more would cost as much as a call
         Object& object = *next.object;
@@ -137,8 +137,8 @@ void say_protect_failed() noexcept {
 
 }  // namespace
 
-// The order is what makes it right: first no thread can write a block any more, then its bytes are read through the
-// view, then the device has them, and only then the block counts as Invalid.
+// Correct by its order: first the pages are closed, so that no thread can write to the block; then the block is flushed
+// through the view; then the flush is waited for, here or by the stream; and only then the block becomes Invalid.
 template <class Choose>
 CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream) {
     spare_mappings(nullptr);
@@ -166,7 +166,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
     const auto same_piece = [](const Held& a, const Held& b) {
         return a.transition.next == b.transition.next && same_part(a, b);
     };
-    // Of what is lent, only what the CPU changed: other device work may be writing beside it.
+    // Of a borrowed block only the bytes that the CPU changed: a kernel may be writing to the others.
     const auto flush = [&](const Held& a, const Held& b) {
         if (a.lent()) loans_sent_.fetch_add(1, std::memory_order_release);
         result = a.lent() ? send_changes(*loans::of(*a.object, a.index))
@@ -181,8 +181,8 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
         result = CUDA_ERROR_OUT_OF_MEMORY;
         return false;
     };
-    // While the device receives one piece the next is closed, and last what it need not receive: closing takes as long
-    // as sending (80 ns a page, seen on an H200's host).
+    // While the device receives one piece the next piece is closed. Pieces that need no flush are closed last. Closing
+    // takes as long as sending (80 ns a page, seen on an H200's host).
     for_runs(held, changes, same_piece, [&](const Held& a, const Held& b) {
         if (!sends(a, b)) return true;
         if (!protect_run(a, b, a.transition.next)) return refused();
@@ -255,18 +255,18 @@ CUresult Coherence::release(const CUstream* stream) {
     if (sticky_error() != CUDA_SUCCESS) return sticky_error();
     if (helpers_wanted_.exchange(false, std::memory_order_relaxed)) staging::start_helpers();
     SignalsBlocked blocked;
-    // To the end: a second launch that finds the list empty must not go on before the first one's data have arrived,
-    // nor if they could not be sent.
+    // Locked to the end: a second launch that finds the list empty must wait until the first launch's flushes are done,
+    // and must find the list full again if they failed.
     std::scoped_lock lock(apply_mutex());
-    // With the address beside it: an object on the list may have been freed and be on its way to another life, with
-    // another address, while this sorts.
+    // Sorted by a copy of the address: an object on the list may have been freed, and be recycled with another address
+    // during the sort.
     std::vector<std::pair<std::uintptr_t, Object*>> listed;
     for (auto* object = hot_.exchange(nullptr, std::memory_order_acq_rel); object != nullptr;) {
         Object* const next = object->next_hot;
         listed.emplace_back(std::atomic_ref(object->base).load(std::memory_order_relaxed), object);
         object = next;
     }
-    // In address order: neighbours in the arena are then neighbours in the stream of flushes.
+    // In address order, which is also the arena's: neighbours are flushed one after the other.
     std::sort(listed.begin(), listed.end());
     std::vector<Object*> objects;
     objects.reserve(listed.size());
@@ -322,10 +322,10 @@ CUresult Coherence::apply_to_range(DeviceRange range, Event event, const CUstrea
 
 void Coherence::acquire() {
     if (!protocol_->acts_on_acquire() || table_.empty()) return;
-    // While other work runs an object may still change: it stays Invalid, and a touch waits for that work.
+    // While other work runs it may still write to objects: they stay Invalid, and a CPU access waits for that work.
     const auto work = in_flight.work();
     if (!in_flight.idle_after_wait()) return;
-    constexpr unsigned kPatience = 1;  // milliseconds: who is inside for long gives the device work
+    constexpr unsigned kPatience = 1;  // milliseconds: a launch that stays inside for longer is giving the device work
     const FaultInRoom in_room(room_, kPatience);
     if (!in_room.entered() || in_flight.work() != work) return;
     SignalsBlocked blocked;
@@ -349,7 +349,7 @@ void Coherence::acquire() {
                 after = next;
                 became_valid(*object, 1);
             }
-            // What could not be brought now is fetched when it is touched.
+            // A block that could not be fetched now is fetched when the CPU accesses it.
             object->block(i).unlock(after);
         }
     }

@@ -28,7 +28,7 @@ namespace hpe {
 
 namespace {
 
-// Where the calling thread is going.
+// The calling thread's sweeps.
 thread_local constinit Sweeps sweeps __attribute__((tls_model("initial-exec")));
 
 // Calls run(first, last) for each longest stretch of [first, first + count) whose blocks `wanted` accepts.
@@ -63,7 +63,7 @@ void say_not_fetched(const Object& object, std::uint32_t index, CUresult result)
                error_name(result));
 }
 
-// 1: its blocks and huge pages do not go together.
+// 1: the object's blocks do not divide huge pages evenly.
 std::uint32_t blocks_in_huge_page(const Object& object) noexcept {
     const auto block = object.block_bytes();
     const bool fit = object.base % Arena::kChunk == 0 && Arena::kChunk % block == 0;
@@ -106,7 +106,7 @@ CUresult Coherence::wait_in_order() noexcept {
     const trace::Span span(trace::Kind::Wait, "wait for device work");
     // A lost context does nothing any more; the others go on.
     const auto but_lost = [](CUresult result) { return lost_context(result) ? CUDA_SUCCESS : result; };
-    constexpr int kPatience = 8;  // then threads that launch without pause have to let us in
+    constexpr int kPatience = 8;  // attempts, before threads that launch without a pause are blocked
     constexpr std::chrono::milliseconds kShortest{1};
     for (int attempt = 0;; ++attempt) {
         const auto work = in_flight.work();
@@ -130,14 +130,14 @@ Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
     const auto ended = ends_.load(std::memory_order_acquire);
     Object* object = object_of(access.address);
     const auto serial = object != nullptr ? object->serial() : 0;
-    // Work that such an access may depend on has finished already, or the program races; and waiting here for a stream
-    // that waits for us would never end.
+    // In a callback or a driver call: device work that the access depends on has finished already, or the program has a
+    // race. Waiting here might never end, since a stream may be waiting for this thread.
     const bool inside = this_thread.in_callback != 0 || this_thread.inside != 0;
-    // A signal handler, where a launch, a copy or a free was interrupted: the room is not entered twice.
+    // A signal handler that interrupted a launch, a copy or a free, in the room: it must not enter again.
     const bool interrupted = !inside && this_thread.in_room;
     const bool unordered = inside || interrupted;
     if (serial % 2 == 0) {
-        // Of a context that is ending, perhaps, and back if it stays.
+        // The object may belong to a context that is ending, and is back if the context stays.
         const bool ending =
             ending_.load(std::memory_order_acquire) != 0 || ends_.load(std::memory_order_acquire) != ended;
         if (unordered || !ending || !may_hold(access.address)) return Served::NotOurs;
@@ -165,10 +165,10 @@ Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
     return served ? Served::Done : Served::NotOurs;
 }
 
-// `sweeps` of the thread that faulted.
+// `thread_sweeps` belongs to the thread that faulted.
 bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access, Sweeps& thread_sweeps,
                       trace::Fault& traced) noexcept {
-    // Freed since it was found: the access is repeated, and is then no object's.
+    // The object was freed meanwhile: the access is repeated, and then finds no object.
     if (!object.alive(serial)) return true;
     if (!map_shadow(object, false)) return false;
     const auto index = object.block_at(access.address);
@@ -181,7 +181,7 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     }
     const auto event = event_of(access);
     if (block.lent()) {
-        // Who borrowed it saw what the device had by then. This thread has waited, and is to see what it has now.
+        // The borrower saw the device's bytes of that moment. This thread has waited, and must see the present ones.
         if (const auto result = take_back(*loans::of(object, index)); result != CUDA_SUCCESS) {
             block.unlock(before);
             log::error("cannot send what a callback wrote to object {:#x}: {}", object.base, error_name(result));
@@ -209,7 +209,7 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     std::size_t fetched = 0;
     auto result = bring(run, event, next, false, fetched);
     if (result != CUDA_SUCCESS && run.count > 1) {
-        // Nobody asked for its neighbours.
+        // The program asked for none of the neighbours.
         run.shrink_to(index);
         result = bring(run, event, next, false, fetched);
     }
@@ -249,7 +249,7 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     return true;
 }
 
-// As serve(), for a thread that may wait for nothing: the block alone, and until take_back().
+// As serve(), for a thread that must not wait: lends it the one block, until take_back().
 bool Coherence::lend(Object& object, std::uint32_t serial, const Access& access, trace::Fault& traced) noexcept {
     if (!object.alive(serial)) return true;
     if (!map_shadow(object, true)) return false;
@@ -263,7 +263,7 @@ bool Coherence::lend(Object& object, std::uint32_t serial, const Access& access,
     const auto event = event_of(access);
     const auto next = protocol_->on(before, event).next;
     const bool lent = block.lent();
-    // With the state that it needs it is open to all, whoever opened it, or was before mappings were merged.
+    // A block that is in the needed state already needs no loan: at most its protection was lost (merge_mappings).
     Loan* const loan = next != before ? loans::make(object, index) : nullptr;
     if (next != before && loan == nullptr) {
         block.unlock(before);
@@ -275,7 +275,7 @@ bool Coherence::lend(Object& object, std::uint32_t serial, const Access& access,
         if (!valid_on_host(before)) object.valid.fetch_sub(1, std::memory_order_release);
         block.unlock(before);
     };
-    // From here on a launch waits for the block, and takes it.
+    // From here on a launch waits for the block's lock, and releases the block.
     if (!valid_on_host(before)) became_valid(object, 1);
     if (loan != nullptr && !lent) loan->device_idle = device_waits_for_us();
     std::size_t fetched = 0;
@@ -300,7 +300,7 @@ bool Coherence::lend(Object& object, std::uint32_t serial, const Access& access,
     return true;
 }
 
-// Locks the blocks that a sweep reaches beyond its first, as far as they go the same way.
+// Locks the blocks of a sweep after the first, as long as the event gives them the same next state.
 void Coherence::take_neighbours(Run& run, const Stretch& stretch, Event event, State next) noexcept {
     for (std::uint32_t i = 1; i < stretch.count; ++i) {
         const auto index = stretch.at(i);
@@ -315,7 +315,7 @@ void Coherence::take_neighbours(Run& run, const Stretch& stretch, Event event, S
     }
 }
 
-// A sweep will touch all of it: its pages are mapped at once, not trap by trap.
+// A sweep will touch the whole run: its pages are mapped at once, not trap by trap.
 void Coherence::map_pages(const Run& run) noexcept {
     Object& object = run.object;
     for_stretches(
@@ -330,8 +330,8 @@ void Coherence::map_pages(const Run& run) noexcept {
         });
 }
 
-// Brings to the view what the transitions ask for: what was sent for ahead, and is still as the device has it, is there
-// already.
+// Brings the bytes to the view that the transitions ask for. Prefetched bytes that the device has not changed since are
+// there already.
 CUresult Coherence::bring(const Run& run, Event event, State next, bool unordered, std::size_t& fetched) noexcept {
     Object& object = run.object;
     const auto wanted = [&](std::uint32_t i) { return protocol_->on(run.state(i), event).action == Action::Fetch; };
@@ -343,15 +343,15 @@ CUresult Coherence::bring(const Run& run, Event event, State next, bool unordere
     if (!any) return CUDA_SUCCESS;
     if (sticky_error() != CUDA_SUCCESS) return sticky_error();
     const auto work = in_flight.work();
-    // What was never given to the device holds nothing: no copy of garbage for a first write. But where only changes
-    // are sent, they must be changes to what the device has.
+    // An object that no device work could have written holds no data: a first write fetches nothing. A borrowed block
+    // must be fetched, since its changes are told by comparing it with the device's bytes.
     if (object.birth == work && next == State::Dirty && !unordered) return CUDA_SUCCESS;
     auto result = CUDA_SUCCESS;
     helper::with_driver(unordered, helper::Kind::Transfer, [&] {
-        // What a launch's stream waits for may still be on its way out of the very view.
+        // A flush that only a stream waits for may still be reading the same view.
         result = settle_flushes();
         if (result != CUDA_SUCCESS) return;
-        // In a callback the device is at work: what it was asked for before is of no use.
+        // In a callback the device is at work: prefetched bytes may be old.
         if (any_requested)
             result = read_ahead::settle(object, run.first, run.count, unordered ? read_ahead::kNothing : work);
         if (result != CUDA_SUCCESS) return;
@@ -373,19 +373,19 @@ CUresult Coherence::bring(const Run& run, Event event, State next, bool unordere
     return result;
 }
 
-// Nobody asked for the block yet: not one that another thread is at work on, nor one that is valid on the host.
+// Locks a block that is not valid on the host. False: it is valid, or another thread has locked it.
 bool Coherence::lock_if_missing(Object& object, std::uint32_t index) const noexcept {
     Block& block = object.block(index);
     if (!block.try_lock()) return false;
-    // Coarsened meanwhile: there is no such block any more.
+    // The object may have been coarsened meanwhile: then the block does not exist any more.
     const bool missing = index < object.blocks() && object.blocks() > 1 &&
                          protocol_->on(block.peek().state, Event::CpuRead).action == Action::Fetch;
     if (!missing) block.unlock();
     return missing;
 }
 
-// Of a strided sweep: what was sent for ahead is opened for reading. Returns how many blocks of the stretch are open,
-// its first included; `fetched`: with the bytes that were.
+// Opens the prefetched blocks of a strided sweep for reading. Returns how many blocks of the stretch are open, the
+// first included; adds the bytes to `fetched`.
 std::uint32_t Coherence::open_arrived(Object& object, const Stretch& stretch, std::size_t& fetched) noexcept {
     const auto work = in_flight.work();
     std::uint32_t opened = 1;
@@ -425,17 +425,17 @@ void Coherence::fetch_ahead(Object& object, const Stretch& stretch) noexcept {
             break;
         }
     }
-    // With the blocks locked: whoever made them Invalid has told whether streams wait.
+    // With the blocks locked: the thread that made them Invalid has set streams_wait_ before it unlocked them.
     if (settle_flushes() == CUDA_SUCCESS) read_ahead::start(object, reached, work);
     for (std::uint32_t i = 0; i < reached.count; ++i) object.block(reached.at(i)).unlock();
 }
 
-// Sends a run that the protocol chose. What cannot be sent stays Dirty: the next launch flushes it and reports what is
-// wrong.
+// Flushes a run that the protocol chose. Blocks that cannot be flushed stay Dirty: the next launch flushes them, and
+// reports the error.
 void Coherence::evict(const RunRef& ref) noexcept {
     Object& object = *ref.object;
     if (!object.alive(ref.serial) || ref.first + ref.count > object.blocks()) return;
-    // In ascending order, as everybody who waits for several blocks of an object.
+    // In ascending order, as every thread that waits for several blocks of an object.
     for (auto i = ref.first; i < ref.first + ref.count; ++i) object.block(i).lock();
     const Run run{object, ref.first, ref.count};
     const auto wanted = [&](std::uint32_t i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Coherence: how what was lent goes back. Class of this file: that of the fault path.
+// Coherence: how loans end. Class of this file: that of the fault path.
 
 #include "shim/base/errno_kept.h"
 #include "shim/base/helper.h"
@@ -30,7 +30,7 @@ bool Coherence::device_waits_for_us() const noexcept {
 // The block is locked, and not writable.
 bool Coherence::keep_twin(Loan& loan) noexcept {
     if (loan.device_idle) return true;
-    // A flush that is under way takes the bytes of the view as they are by then: they need not be those of the twin.
+    // A flush under way reads the view whenever it gets there, and may send bytes that are newer than the twin's.
     auto drained = CUDA_SUCCESS;
     helper::with_driver(true, helper::Kind::Transfer, [&] { drained = engine.drain(); });
     return (drained == CUDA_SUCCESS || lost_context(drained)) && loan.keep_twin(loan.object->bytes_of(loan.block));
@@ -54,7 +54,7 @@ CUresult Coherence::take_back(Loan& loan) noexcept {
     if (block.peek().state == State::Dirty) {
         auto result = send_changes(loan);
         const auto drained = engine.drain();
-        // Of all contexts: one that is lost need not be this object's, which then fails by itself.
+        // drain() speaks of all contexts: the lost one need not be this object's. If it is, send_changes() fails.
         if (result == CUDA_SUCCESS && !lost_context(drained)) result = drained;
         if (result != CUDA_SUCCESS) return result;
     }
@@ -70,11 +70,11 @@ void Coherence::take_back_at(std::size_t place) noexcept {
     Object& object = *loan->object;
     Block& block = object.block(loan->block);
     auto result = CUDA_SUCCESS;
-    // The block is locked here: the helper waits for none.
+    // This thread has locked the block, so the helper waits for no block.
     helper::with_driver(this_thread.in_callback != 0 || this_thread.inside != 0 || this_thread.in_fault,
                         helper::Kind::Transfer, [&] { result = take_back(*loan); });
-    // Nobody can be told but by what follows, and what the device writes from here on must not be overwritten later.
-    // What was only read stays lent.
+    // No call can return this error, so later calls will (sticky_error). The loan ends all the same: a later flush
+    // would overwrite what the device writes from here on. A block that was only read stays borrowed.
     if (result != CUDA_SUCCESS && block.peek().state == State::Dirty) {
         set_sticky_error(object.context, result);
         loans::end(*loan);
@@ -110,7 +110,7 @@ CUresult Coherence::take_back_all_of(Object& object, bool unordered) noexcept {
     return result;
 }
 
-// The same, of an object that goes with what it holds.
+// Ends the loans of an object that is freed, without flushing them.
 void Coherence::end_loans_of(Object& object) noexcept {
     if (!loans::any()) return;
     for (std::uint32_t i = 0; i < object.blocks(); ++i) {

@@ -24,7 +24,7 @@ inline bool usable(const Object& object, std::uint32_t serial, std::uint32_t ind
     return object.alive(serial) && index < object.blocks() && object.shadowed.load(std::memory_order_acquire);
 }
 
-// Of what is opened in so large parts everything will be used, and what lies beside it in a huge page, too.
+// For large runs: all of the run will be used, and so will the rest of its huge pages.
 inline void use_huge_pages(const Object& object, std::size_t offset, std::size_t bytes) noexcept {
     if (bytes < Arena::kChunk / 2) return;
     const auto begin = offset / Arena::kChunk * Arena::kChunk;

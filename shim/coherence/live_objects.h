@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Every object there is, for the operations that go through all of them. Outside the fault path; any thread.
-// Objects are borrowed: the caller sees to it that none goes while it looks at one. Errors: std::bad_alloc.
+// All objects, for the operations that go through all of them. Outside the fault path; any thread.
+// Objects are borrowed: the caller makes sure that none is freed meanwhile. Errors: std::bad_alloc.
 #pragma once
 
 #include <cuda.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A table of loans. Its lock is taken inside blocks' locks; the other way round a block is only tried.
+// A table of loans. Its lock is taken while blocks are locked; under it a block's lock is only tried.
 #include "shim/coherence/loans.h"
 
 #include <algorithm>
@@ -81,7 +81,7 @@ Loan* lock(std::size_t place) noexcept {
     Loan& loan = table[place];
     for (;;) {
         {
-            // As long as the loan is in the table its object is not freed: who frees it ends its loans.
+            // As long as the loan is in the table its object exists: freeing an object ends its loans first.
             const std::scoped_lock lock(table_lock);
             if (loan.object == nullptr) return nullptr;
             if (loan.object->block(loan.block).try_lock()) return &loan;

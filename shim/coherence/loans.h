@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Blocks that are lent: they became valid on the host while device work around them is under way, in a host function or
-// on a thread that is inside a call to the driver. A loan ends when the borrower does, and before that when the device
-// is given the block, or the program has waited for the device: a borrower that comes back to it borrows it again.
+// Borrowed blocks: they became valid on the host while device work is under way, for a host function or for a thread
+// that is inside a call to the driver. A loan ends when the host function or the call returns; earlier if a launch or a
+// copy needs the block, or the program has waited for the device. A borrower that accesses the block again borrows it
+// anew.
 //
-// Of a block that was opened for writing the loan keeps a twin, and only the bytes that differ from it are sent: the
-// device may be writing their neighbours (multiple writers, as in TreadMarks: Keleher et al., USENIX Winter 1994,
-// section 3). Not where all device work but what waits for the borrower had ended: what is begun later ends the loan.
+// Of a block that is borrowed for writing the loan keeps a twin, a copy of the device's bytes. Only the bytes that
+// differ from the twin are flushed, since a kernel may be writing to the others (multiple writers, as in TreadMarks:
+// Keleher et al., USENIX Winter 1994, section 3). No twin is needed if all device work had ended but that which waits
+// for the borrower: work that begins later ends the loan.
 //
-// A block has at most one loan, whoever uses it, and Block::lent() says whether it has. Bytes. Objects are borrowed,
-// twins are the loan's own. Threads: any, also inside the fault path, with the program's signals blocked. Errors: false
-// or nullptr, of no place or no memory.
+// A block has at most one loan, however many threads use it; Block::lent() tells whether it has one. Bytes. Objects are
+// borrowed for a call, twins are the loan's own. Threads: any, also inside the fault path, with the program's signals
+// blocked. Errors: false or nullptr, for lack of a place or of memory.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +26,10 @@ struct Loan {
     std::uint32_t block = 0;
     std::byte* twin = nullptr;  // nullptr: opened for reading only, or device_idle
     std::size_t bytes = 0;      // of the twin
-    std::uint64_t number = 0;   // in the order in which they were made
+    std::uint64_t number = 0;   // of all loans, in the order in which they began
     bool device_idle = false;   // no kernel can write to the block's other bytes meanwhile
 
-    // Takes the twin anew, of the first `count` bytes of the block as the view has them.
+    // Makes a new twin of the view's first `count` bytes of the block.
     bool keep_twin(std::size_t count) noexcept;
     void drop_twin() noexcept;
 };
@@ -38,14 +40,14 @@ constexpr std::size_t kMost = 64;
 
 bool any() noexcept;
 
-// The caller has locked the block, and may use the loan until it unlocks it.
-Loan* make(Object& object, std::uint32_t block) noexcept;  // or the one there is; nullptr: there are kMost
+// The caller has locked the block, and may use the loan until it unlocks the block.
+Loan* make(Object& object, std::uint32_t block) noexcept;  // returns the block's loan if it has one; nullptr: no place
 Loan* of(const Object& object, std::uint32_t block) noexcept;
 void end(Loan& loan) noexcept;
 
-// Locks the block of the loan at a place below kMost. nullptr: there is none. The caller holds no block's lock.
+// Locks the block of the loan at a place below kMost. nullptr: the place is free. The caller holds no block's lock.
 Loan* lock(std::size_t place) noexcept;
-// Where the oldest is.
+// The place of the oldest loan.
 std::size_t oldest() noexcept;
 
 }  // namespace loans
