@@ -15,10 +15,10 @@ struct ThreadState {
     unsigned inside = 0;                    // depth of calls into the real driver from one of our doors
     unsigned in_callback = 0;               // running a host function that a stream called
     const void* callback_stream = nullptr;  // which stream that is (InFlight::Mark::record): it waits for the function
-    unsigned slot = kNoSlot;                // in the room, as a launch
-    bool in_room = false;                   // it keeps faults, or launches, of others waiting (room.h)
+    unsigned slot = kNoSlot;                // inside the gate, as a launch
+    bool in_gate = false;                   // it keeps faults, or launches, of others waiting (launch_gate.h)
     bool in_fault = false;                  // in our SIGSEGV handler, where every signal is blocked
-    bool touched_inside = false;  // a fault was served while inside or in_room: the door looks again when it returns
+    bool touched_inside = false;  // a fault was served while inside or in_gate: the door looks again when it returns
     bool settled = false;         // its signal mask was looked at since our handler was installed, in this process
     bool quick = false;           // settled, and no timeline is recorded: a door has nothing else to ask
     bool reentered = false;       // a door that records its call is about to call itself

@@ -19,7 +19,7 @@
 #include "protocols/object_table.h"
 #include "protocols/protocol.h"
 #include "protocols/sweeps.h"
-#include "shim/base/room.h"
+#include "shim/base/launch_gate.h"
 #include "shim/base/spin_lock.h"
 
 namespace hpe {
@@ -62,20 +62,20 @@ public:
     Object* object_at(std::uintptr_t base) const noexcept;
     Object* object_of(std::uintptr_t address) const noexcept;
 
-    // Before begin_free(), outside the room. Tells caches of registered memory (of UCX, libfabric, Open MPI) to drop
+    // Before begin_free(), outside the gate. Tells caches of registered memory (of UCX, libfabric, Open MPI) to drop
     // the object's range, since the next object may get the same addresses. Not called for memory that ends with its
     // context.
     void about_to_free(const Object& object) const noexcept;
     // Around the true free: begin_free() unmaps the shadow; if it succeeds, exactly one of the two others follows. In
-    // the room, as a launch. CUDA_ERROR_INVALID_VALUE: another thread is freeing the object; CUDA_ERROR_OUT_OF_MEMORY:
+    // the gate, as a launch. CUDA_ERROR_INVALID_VALUE: another thread is freeing the object; CUDA_ERROR_OUT_OF_MEMORY:
     // the object stays.
     CUresult begin_free(Object& object);
     void finish_free(Object& object);
     void cancel_free(Object& object);
 
     // Frees all objects of a context that is about to end. If the true call fails, restore_context() takes the returned
-    // list. In the room, as a launch, and in the scope of an Ending: a fault that finds no object meanwhile looks again
-    // when the Ending is over.
+    // list. Inside the gate, as a launch, and in the scope of an Ending: a fault that finds no object meanwhile looks
+    // again when the Ending is over.
     class Ending {
     public:
         explicit Ending(Coherence& coherence) noexcept : coherence_(coherence) {
@@ -103,21 +103,21 @@ public:
     CUresult demote(Object& object, const char* reason);
 
     // --- doors -------------------------------------------------------------------------------------------------------
-    Room& room() noexcept { return room_; }
+    LaunchGate& launch_gate() noexcept { return launch_gate_; }
     // False: no block of any object is valid on the host and no flush is under way, so a launch has nothing to do.
     bool needs_release() const noexcept { return hot_objects_.load(std::memory_order_acquire) != 0; }
-    // Flushes every Dirty block and invalidates every host copy. In the room, as a launch. Without `stream` the CPU
+    // Flushes every Dirty block and invalidates every host copy. Inside the gate, as a launch. Without `stream` the CPU
     // waits until the device has all bytes; with one, of the current context, that stream waits instead.
     CUresult release() { return release(nullptr); }
     CUresult release(const CUstream* stream);
-    // The same for a range that the device is about to read or overwrite. In the room, as a launch.
+    // The same for a range that the device is about to read or overwrite. Inside the gate, as a launch.
     CUresult before_device_reads(DeviceRange range, const CUstream* stream = nullptr) {
         return apply_to_range(range, Event::DeviceRead, stream);
     }
     CUresult before_device_writes(DeviceRange range, const CUstream* stream = nullptr) {
         return apply_to_range(range, Event::DeviceWrite, stream);
     }
-    // The program waited for the device. Outside the room.
+    // The program waited for the device. Outside the gate.
     void acquire();
     bool acts_on_acquire() const noexcept { return protocol_->acts_on_acquire(); }
 
@@ -228,7 +228,7 @@ private:
     std::atomic<CUresult> sticky_error_{CUDA_SUCCESS};
     std::atomic<Object*> listed_{nullptr};                          // objects whose shadow was ever mapped
     std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // all objects ever tracked lie between
-    Room room_;
+    LaunchGate launch_gate_;
     std::atomic<void*> sticky_context_{nullptr};
     std::atomic<std::uint64_t> loans_sent_{0};   // flushes of borrowed blocks, made by launches and copies
     std::atomic<unsigned> ending_{0}, ends_{0};  // Endings that are under way, and that are over

@@ -40,7 +40,7 @@ private:
 };
 
 // As serve_fault() finds out: who may not wait for the device may not give it work.
-bool may_wait() noexcept { return this_thread.in_callback == 0 && this_thread.inside == 0 && !this_thread.in_room; }
+bool may_wait() noexcept { return this_thread.in_callback == 0 && this_thread.inside == 0 && !this_thread.in_gate; }
 
 }  // namespace
 
@@ -110,7 +110,7 @@ std::size_t Coherence::overwrite(Object& object, std::uintptr_t begin, std::size
             settle_flushes() == CUDA_SUCCESS) {
             done = overwrite_blocks(object, serial, first, bytes, source);
         }
-        room_.leave_fault();
+        launch_gate_.leave_fault();
     });
     return done;
 }

@@ -326,8 +326,8 @@ void Coherence::acquire() {
     const auto work = in_flight.work();
     if (!in_flight.idle_after_wait()) return;
     constexpr unsigned kPatience = 1;  // milliseconds: a launch that stays inside for longer is giving the device work
-    const FaultInRoom in_room(room_, kPatience);
-    if (!in_room.entered() || in_flight.work() != work) return;
+    const FaultInGate in_gate(launch_gate_, kPatience);
+    if (!in_gate.entered() || in_flight.work() != work) return;
     SignalsBlocked blocked;
     std::scoped_lock lock(apply_mutex());
     if (settle_flushes() != CUDA_SUCCESS) return;

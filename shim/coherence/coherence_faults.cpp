@@ -98,9 +98,9 @@ struct Coherence::Run {
     }
 };
 
-// Waits until no device work that was enqueued before the access is outstanding, and enters the room, so that no launch
-// can come between. Outside the room while it waits, since a launch of another thread must not wait for a kernel.
-// In the room on return. An error: the device may still be writing.
+// Waits until no device work that was enqueued before the access is outstanding, and enters the gate, so that no launch
+// can come between. Outside the gate while it waits, since a launch of another thread must not wait for a kernel.
+// Inside the gate on return. An error: the device may still be writing.
 CUresult Coherence::wait_in_order() noexcept {
     using Clock = LaunchesBlocked::Clock;
     const trace::Span span(trace::Kind::Wait, "wait for device work");
@@ -113,7 +113,7 @@ CUresult Coherence::wait_in_order() noexcept {
         const auto begin = Clock::now() - launches_blocked.total();
         const auto waited = but_lost(in_flight.wait());
         const auto took = std::max<Clock::duration>(Clock::now() - launches_blocked.total() - begin, kShortest);
-        room_.enter_fault();
+        launch_gate_.enter_fault();
         if (in_flight.work() == work || waited != CUDA_SUCCESS) return waited;
         if (attempt >= kPatience) {
             // For as long as the work took that such threads keep enqueued, and no longer: the device may be waiting
@@ -122,7 +122,7 @@ CUresult Coherence::wait_in_order() noexcept {
             const auto last = but_lost(in_flight.wait_until(Clock::now() + 2 * took));
             if (last != CUDA_ERROR_NOT_READY) return last;
         }
-        room_.leave_fault();
+        launch_gate_.leave_fault();
     }
 }
 
@@ -133,15 +133,15 @@ Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
     // In a callback or a driver call: device work that the access depends on has finished already, or the program has a
     // race. Waiting here might never end, since a stream may be waiting for this thread.
     const bool inside = this_thread.in_callback != 0 || this_thread.inside != 0;
-    // A signal handler that interrupted a launch, a copy or a free, in the room: it must not enter again.
-    const bool interrupted = !inside && this_thread.in_room;
+    // A signal handler that interrupted a launch, a copy or a free, inside the gate: it must not enter again.
+    const bool interrupted = !inside && this_thread.in_gate;
     const bool unordered = inside || interrupted;
     if (serial % 2 == 0) {
         // The object may belong to a context that is ending, and is back if the context stays.
         const bool ending =
             ending_.load(std::memory_order_acquire) != 0 || ends_.load(std::memory_order_acquire) != ended;
         if (unordered || !ending || !may_hold(access.address)) return Served::NotOurs;
-        const FaultInRoom until_then(room_);
+        const FaultInGate until_then(launch_gate_);
         return table_.find(access.address) != nullptr ? Served::Done : Served::NotOurs;
     }
     bool served = false;
@@ -159,7 +159,7 @@ Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
                 log::error("cannot wait for the device work that may still write object {:#x}: {}", object->base,
                            error_name(waited));
             }
-            room_.leave_fault();
+            launch_gate_.leave_fault();
         });
     }
     return served ? Served::Done : Served::NotOurs;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// For how long faults have blocked launches (kept them out of the room) to wait for the device. A fault that measures
+// For how long faults have blocked launches (kept them out of the gate) to wait for the device. A fault that measures
 // how long the device takes subtracts this time: otherwise each fault would block launches for twice as long as the one
 // before.
 //

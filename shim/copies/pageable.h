@@ -4,7 +4,7 @@
 // call ("API synchronization behavior" of the driver manual). A copy that returns when it is done goes through streams
 // of libhpe's own, so that copies of both directions overlap; one that is ordered in a stream goes through that stream.
 //
-// Bytes. Threads: any, in the room as a launch. The memory is the program's. Errors: the driver's; `driver` is the
+// Bytes. Threads: any, inside the gate as a launch. The memory is the program's. Errors: the driver's; `driver` is the
 // program's own call, made when the copy is not for us.
 #pragma once
 

@@ -15,7 +15,7 @@
 // (HPE_PINNED_LIMIT) are made when the device has nothing to do, since pinning waits for it; until then copies are the
 // driver's.
 //
-// Bytes. Threads: any, in the room as a launch. Streams and memory are the program's; peer streams end with their
+// Bytes. Threads: any, inside the gate as a launch. Streams and memory are the program's; peer streams end with their
 // context. Errors: none of ours reaches the program while the driver can do the copy instead.
 #pragma once
 

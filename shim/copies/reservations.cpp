@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The reservations: at most one for each slot of the room.
+// The reservations: at most one for each slot of the gate.
 #include "shim/copies/reservations.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ constexpr unsigned kPatience = 5;  // milliseconds
 
 using Clock = std::chrono::steady_clock;
 
-// Work that waits outside the room.
+// Work that waits outside the gate.
 struct Waiting {
     const reservations::Order& order;
     const Touched* touched;
@@ -32,7 +32,7 @@ struct Waiting {
 };
 
 constinit SpinLock lock;  // with the program's signals blocked: a handler may launch
-constinit std::array<const StreamReservation*, Room::kSlots> made{};
+constinit std::array<const StreamReservation*, LaunchGate::kSlots> made{};
 constinit Waiting* waiting = nullptr;
 constinit std::atomic<std::uint32_t> ended{0};
 
@@ -69,9 +69,9 @@ bool ordered(const reservations::Order& a, const reservations::Order& b) noexcep
     return (a.stream == CU_STREAM_LEGACY && b.blocking) || (b.stream == CU_STREAM_LEGACY && a.blocking);
 }
 
-// Whether work in the room, of which only the stream's name is known, may be ordered with this.
-bool may_be_ordered(const reservations::Order& order, Room::Where where) noexcept {
-    if (where == Room::kNowhere) return false;
+// Whether work inside the gate, of which only the stream's name is known, may be ordered with this.
+bool may_be_ordered(const reservations::Order& order, LaunchGate::Where where) noexcept {
+    if (where == LaunchGate::kNowhere) return false;
     if (order.with == reservations::OrderedWith::Everything) return true;
     const auto stream = static_cast<CUstream>(where);
     if (order.stream == CU_STREAM_LEGACY) return in_flight.blocks_legacy(stream, order.context);
@@ -101,7 +101,7 @@ bool older_work_waits(const reservations::Order& order, const Touched& touched, 
 }  // namespace
 
 void reservations::give_way(CUstream stream, const Touched* touched) noexcept {
-    auto& room = coherence().room();
+    auto& gate = coherence().launch_gate();
     const ErrnoKept kept;
     const auto order = order_of(stream, OrderedWith::Stream);
     Waiting self{order, touched, this_threads_own(), Clock::now(), nullptr};
@@ -119,7 +119,7 @@ void reservations::give_way(CUstream stream, const Touched* touched) noexcept {
                     auto** at = &waiting;
                     while (*at != &self) at = &(*at)->next;
                     *at = self.next;
-                    room.drop_reservation();
+                    gate.drop_reservation();
                 }
                 break;
             }
@@ -127,18 +127,18 @@ void reservations::give_way(CUstream stream, const Touched* touched) noexcept {
                 // Counts as a reservation, so that every launch looks for it.
                 self.next = waiting;
                 waiting = &self;
-                room.add_reservation();
+                gate.add_reservation();
                 listed = true;
             }
             seen = ended.load(std::memory_order_acquire);
         }
-        LaunchInRoom::leave(room);
+        LaunchInGate::leave(gate);
         if (by_reservation) {
             wait_while(ended, seen);
         } else {
             nap(std::chrono::microseconds(100));
         }
-        LaunchInRoom::enter(room, stream);
+        LaunchInGate::enter(gate, stream);
     }
 }
 
@@ -148,10 +148,10 @@ bool StreamReservation::delays(const reservations::Order& order, const Touched* 
 
 StreamReservation::StreamReservation(CUstream stream, const Touched& touched, reservations::OrderedWith with) noexcept
     : order_(order_of(stream, with)), touched_(touched), slot_(this_thread.slot), owner_(this_threads_own()) {
-    auto& room = coherence().room();
-    if (slot_ == Room::kNoSlot) return;
+    auto& gate = coherence().launch_gate();
+    if (slot_ == LaunchGate::kNoSlot) return;
     // From here on this launch enqueues only under a reservation: nobody has to wait for its slot.
-    room.works_in(slot_, Room::kNowhere);
+    gate.works_in(slot_, LaunchGate::kNowhere);
     const ErrnoKept kept;
     for (;;) {
         std::uint32_t seen = 0;
@@ -160,26 +160,26 @@ StreamReservation::StreamReservation(CUstream stream, const Touched& touched, re
             const std::scoped_lock guard(lock);
             if (!reserved(order_, &touched_)) {
                 made[slot_] = this;
-                room.add_reservation();
+                gate.add_reservation();
                 break;
             }
             seen = ended.load(std::memory_order_acquire);
         }
         wait_while(ended, seen);
     }
-    held_ = room.wait_for_launches(
-        slot_, [&](Room::Where where) { return may_be_ordered(order_, where); }, kPatience);
+    held_ = gate.wait_for_launches(
+        slot_, [&](LaunchGate::Where where) { return may_be_ordered(order_, where); }, kPatience);
 }
 
 StreamReservation::~StreamReservation() {
-    if (slot_ == Room::kNoSlot) return;
+    if (slot_ == LaunchGate::kNoSlot) return;
     {
         const SignalsBlocked blocked;
         const std::scoped_lock guard(lock);
         made[slot_] = nullptr;
-        coherence().room().drop_reservation();
+        coherence().launch_gate().drop_reservation();
         // Before another reservation is made: that one has to wait for what this launch enqueues from now on.
-        coherence().room().works_in(slot_, order_.stream);
+        coherence().launch_gate().works_in(slot_, order_.stream);
     }
     ended.fetch_add(1, std::memory_order_release);
     ended.notify_all();

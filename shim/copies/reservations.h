@@ -2,7 +2,7 @@
 // Reserving a stream for a copy in several pieces. To the program such a copy is one operation, and a stream's
 // operations are done in order, whichever thread gave them ("Streams", CUDA programming guide); to the driver it is
 // several. While its pieces are enqueued the copy reserves its stream: other threads' work for that stream, or for one
-// that is ordered with it, waits outside the room until the reservation ends. Work that is known to touch other memory
+// that is ordered with it, waits outside the gate until the reservation ends. Work that is known to touch other memory
 // does not wait, and pieces of copies that touch different memory may mix.
 //
 // On an H200 the driver does the same: while an asynchronous copy between pageable memory and the device waits,
@@ -10,21 +10,21 @@
 // blocking one), and behind a synchronous copy all launches of the context.
 //
 // Copies of several threads may leave no moment without a reservation. So copies that come later wait for work that
-// waits for a reservation already: outside the room, and for a second at most, since a reservation's copy may itself be
+// waits for a reservation already: outside the gate, and for a second at most, since a reservation's copy may itself be
 // waiting for them.
 //
-// Work that was in the room before does not see a reservation. The reservation waits for that work where it is ordered
-// with its stream, but only for some milliseconds: the work may be waiting for the device, and the device for this
-// thread. If it gives up it is not held: it has no effect, and the copy is the driver's.
+// Work that was inside the gate before does not see a reservation. The reservation waits for that work where it is
+// ordered with its stream, but only for some milliseconds: the work may be waiting for the device, and the device for
+// this thread. If it gives up it is not held: it has no effect, and the copy is the driver's.
 //
 // Bytes. Streams by the names that all entry points read alike (named()), borrowed. Threads: any, outside the fault
-// path; a reservation is made within the room, as a launch with a slot. Errors: none; a stream of which the driver does
+// path; a reservation is made within the gate, as a launch with a slot. Errors: none; a stream of which the driver does
 // not tell enough counts as ordered with all others of its context.
 #pragma once
 
 #include <cuda.h>
 
-#include "shim/base/room.h"
+#include "shim/base/launch_gate.h"
 #include "shim/coherence/coherence.h"
 
 namespace hpe {
@@ -46,7 +46,7 @@ struct Order {
     OrderedWith with = OrderedWith::Stream;
 };
 
-// Called by a launch that has entered, if the room is reserved(). Leaves the room and enters it again until no
+// Called by a launch that has entered, if the gate is reserved(). Leaves the gate and enters it again until no
 // reservation delays the work. `touched`: nullptr if that is not known.
 void give_way(CUstream stream, const Touched* touched) noexcept;
 

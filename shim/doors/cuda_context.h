@@ -78,15 +78,15 @@ CUresult stream_wait_event(const C& call, CUstream stream, CUevent event, unsign
 // No piece of a copy may come into it.
 template <class C, class... A>
 CUresult begin_capture(const C& call, CUstream stream, A... rest) {
-    auto& room = coherence().room();
-    const LaunchInRoom in_room(room, named(stream, call.flavour));
-    if (room.reserved()) reservations::give_way(named(stream, call.flavour), nullptr);
+    auto& gate = coherence().launch_gate();
+    const LaunchInGate in_gate(gate, named(stream, call.flavour));
+    if (gate.reserved()) reservations::give_way(named(stream, call.flavour), nullptr);
     in_flight.capture_began(stream, call.flavour);
     // Launches into threads' own default streams, which do not know of it yet. One that the driver keeps longer does
     // by the time that it comes back.
     constexpr unsigned kPatience = 5;  // milliseconds
-    room.wait_for_launches(
-        this_thread.slot, [](Room::Where where) { return where == CU_STREAM_PER_THREAD; }, kPatience);
+    gate.wait_for_launches(
+        this_thread.slot, [](LaunchGate::Where where) { return where == CU_STREAM_PER_THREAD; }, kPatience);
     in_flight.snapshot_all();
     const CUresult result = call(stream, rest...);
     if (result != CUDA_SUCCESS) in_flight.capture_ended(stream, call.flavour);
@@ -120,7 +120,7 @@ template <class True, class Gone>
 CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
     auto& state = coherence();
     if (context == nullptr) return true_call();
-    LaunchInRoom in_room(state.room());
+    LaunchInGate in_gate(state.launch_gate());
     const Coherence::Ending ending(state);
     // What the CPU wrote must be on the device should the context stay.
     const CUresult flushed = state.release();

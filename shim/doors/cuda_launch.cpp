@@ -17,7 +17,7 @@ void wait_a_while_for_idle() {
 }
 
 Arguments::Arguments(CUfunction function, void**& parameters, void**& extra) {
-    // Everything here is read on this thread, before the room is entered, so that a fault on the way is served as
+    // Everything here is read on this thread, before the gate is entered, so that a fault on the way is served as
     // usual.
     if (extra != nullptr) {
         void* buffer = nullptr;

@@ -80,7 +80,7 @@ CUresult free_object(CUdeviceptr pointer, Free&& true_free) {
     auto& state = coherence();
     if (Object* object = state.object_at(address(pointer))) {
         state.about_to_free(*object);
-        LaunchInRoom in_room(state.room());
+        LaunchInGate in_gate(state.launch_gate());
         const CUresult begun = state.begin_free(*object);
         if (begun == CUDA_ERROR_OUT_OF_MEMORY) return begun;
         const CUresult result = true_free();
@@ -186,7 +186,7 @@ inline CUresult hand_over(CUdeviceptr pointer, const char* reason) {
     auto& state = coherence();
     Object* object = state.object_of(address(pointer));
     if (object == nullptr) return CUDA_SUCCESS;
-    LaunchInRoom in_room(state.room());
+    LaunchInGate in_gate(state.launch_gate());
     return state.demote(*object, reason);
 }
 

@@ -129,8 +129,8 @@ HPE_HOT CUresult device_work(CUstream stream, Flavour flavour, Before&& before, 
     auto result = CUDA_SUCCESS;
     {
         auto& state = coherence();
-        const LaunchInRoom in_room(state.room(), named(stream, flavour));
-        if (state.room().reserved()) [[unlikely]] {
+        const LaunchInGate in_gate(state.launch_gate(), named(stream, flavour));
+        if (state.launch_gate().reserved()) [[unlikely]] {
             reservations::give_way(named(stream, flavour), touched);
         }
         if (state.needs_release()) result = before();

@@ -16,7 +16,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "shim/base/room.h"
+#include "shim/base/launch_gate.h"
 
 namespace hpe {
 
@@ -35,9 +35,9 @@ bool is_blocking(CUstream stream) noexcept;
 
 class InFlight {
 public:
-    // The program put work into the stream: after the true call, and before the room is left if it was entered, with
+    // The program put work into the stream: after the true call, and before the gate is left if it was entered, with
     // the slot held there.
-    [[gnu::hot]] void enqueued(CUstream stream, Flavour flavour, unsigned slot = Room::kNoSlot) noexcept;
+    [[gnu::hot]] void enqueued(CUstream stream, Flavour flavour, unsigned slot = LaunchGate::kNoSlot) noexcept;
 
     // Work of any kind enqueued so far, by any thread: moves with every enqueued(). Adds up the streams: not for
     // launches.

@@ -22,7 +22,7 @@ class Engine {
 public:
     // Who waits for whom. Pinning memory waits for the device (so does a copy to or from memory that is not pinned,
     // hence the staging), so only Ordered transfers do it: they know that the device waits for nobody. With a host
-    // callback under way both would wait for ever (seen on an H200). Ordered: after InFlight::wait(), in the room.
+    // callback under way both would wait for ever (seen on an H200). Ordered: after InFlight::wait(), inside the gate.
     // Launching: on the way to a launch. Unordered: during a host callback.
     enum class Order { Ordered, Launching, Unordered };
 

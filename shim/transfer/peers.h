@@ -39,7 +39,7 @@ public:
     // False, for good in most programs: no two objects lie in different contexts.
     bool several_contexts() const noexcept { return several_.load(std::memory_order_relaxed); }
 
-    // The program is about to copy kWorthwhile bytes or more between them. Outside the room. True where it will never
+    // The program is about to copy kWorthwhile bytes or more between them. Outside the gate. True where it will never
     // go directly although the devices are two.
     struct Side {
         CUcontext context;

@@ -6,8 +6,8 @@
 // A requested block is marked under its lock (Block::prefetch_requested()). As long as it is marked the transfer may be
 // under way: whoever makes such a block valid in another way, or frees it, waits for the transfer first.
 //
-// Threads: any, also inside the fault path. start() as a fault in the room, with all device work waited for; the others
-// anywhere but in a host callback. Objects are borrowed for a call; streams and events belong to the context.
+// Threads: any, also inside the fault path. start() as a fault inside the gate, with all device work waited for; the
+// others anywhere but in a host callback. Objects are borrowed for a call; streams and events belong to the context.
 //
 // Errors: only that the end of a transfer could not be waited for; its bytes may then still arrive. A transfer that
 // cannot be begun is not made.

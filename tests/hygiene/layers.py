@@ -7,21 +7,21 @@ import re
 
 # Every folder with what it may include of the project besides itself, from below.
 BELOW_SHIM = ["protocols", "shim/base"]
-ROOMS = ["shim/driver", "shim/observe", "shim/memory", "shim/transfer", "shim/coherence", "shim/copies", "shim/process",
-         "shim/doors"]
+SHIM_FOLDERS = ["shim/driver", "shim/observe", "shim/memory", "shim/transfer", "shim/coherence", "shim/copies",
+                "shim/process", "shim/doors"]
 BELOW_DRIVER = ["toolchain/softgpu/exec", "toolchain/ptx", "toolchain/fatbin"]
-DRIVER_ROOMS = ["toolchain/softgpu/driver/" + room for room in
-                ("base", "device", "context", "stream", "memory", "copy", "module", "launch", "graph")]
+DRIVER_FOLDERS = ["toolchain/softgpu/driver/" + folder for folder in
+                  ("base", "device", "context", "stream", "memory", "copy", "module", "launch", "graph")]
 MAY_INCLUDE = {
     "protocols": [],
     "shim/base": [],
-    **{room: BELOW_SHIM + ROOMS[:i] for i, room in enumerate(ROOMS)},
-    "shim": BELOW_SHIM + ROOMS,
+    **{folder: BELOW_SHIM + SHIM_FOLDERS[:i] for i, folder in enumerate(SHIM_FOLDERS)},
+    "shim": BELOW_SHIM + SHIM_FOLDERS,
     "toolchain/fatbin": [],
     "toolchain/ptx": [],
     "toolchain/softgpu/exec": ["toolchain/ptx", "toolchain/fatbin"],
-    **{room: BELOW_DRIVER + DRIVER_ROOMS[:i] for i, room in enumerate(DRIVER_ROOMS)},
-    "toolchain/softgpu/driver": BELOW_DRIVER + DRIVER_ROOMS,
+    **{folder: BELOW_DRIVER + DRIVER_FOLDERS[:i] for i, folder in enumerate(DRIVER_FOLDERS)},
+    "toolchain/softgpu/driver": BELOW_DRIVER + DRIVER_FOLDERS,
     "toolchain/softgpu/runtime": [],
 }
 # Where a subject, which is a header with the source of its name, and its users stand in no circle either.

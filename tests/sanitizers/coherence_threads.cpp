@@ -62,7 +62,7 @@ struct Swept {
     }
     ~Swept() {
         auto& state = hpe::coherence();
-        hpe::LaunchInRoom in_room(state.room());
+        hpe::LaunchInGate in_gate(state.launch_gate());
         hpe::Object& object = *state.object_at(device);
         tell_again([&] { return state.begin_free(object); });
         DO(cuMemFree_v2(device));
@@ -75,7 +75,7 @@ struct Swept {
     void fill(std::size_t first, std::size_t count, Word value, CUstream stream, bool as_a_launch) {
         auto& state = hpe::coherence();
         {
-            hpe::LaunchInRoom in_room(state.room());
+            hpe::LaunchInGate in_gate(state.launch_gate());
             const auto begin = static_cast<std::uintptr_t>(device) + first * sizeof(Word);
             tell_again([&] {
                 return as_a_launch ? state.release(&stream)
@@ -128,7 +128,7 @@ void interrupt_launch(unsigned thread, CUstream stream) {
     for (unsigned round = 0; round < 3; ++round) {
         other.fill(0, 2000, round, stream, true);
         {
-            const hpe::LaunchInRoom in_room(hpe::coherence().room());
+            const hpe::LaunchInGate in_gate(hpe::coherence().launch_gate());
             other.read(0, 3000, 100);
             other.write(thread, 3000, 1000, round);
         }

@@ -60,10 +60,10 @@ void work(const Contexts& contexts, unsigned thread, unsigned rounds) {
         const auto result = [&] {
             const failing_driver::Patience patience;
             // As the doors do.
-            auto& room = hpe::coherence().room();
-            const hpe::LaunchInRoom in_room(room, stream);
+            auto& gate = hpe::coherence().launch_gate();
+            const hpe::LaunchInGate in_gate(gate, stream);
             const hpe::Touched touched{{target, bytes}, {source, bytes}};
-            if (room.reserved()) hpe::reservations::give_way(stream, &touched);
+            if (gate.reserved()) hpe::reservations::give_way(stream, &touched);
             return hpe::peer_staging::copy(
                 {target, source, bytes, stream, hpe::Flavour::Legacy, contexts[to], contexts[from]}, ordered, part);
         }();

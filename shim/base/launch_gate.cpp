@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The slow paths of Room.
-#include "shim/base/room.h"
+// The slow paths of LaunchGate.
+#include "shim/base/launch_gate.h"
 
 #include <time.h>
 
@@ -10,14 +10,15 @@
 
 namespace hpe {
 
-unsigned Room::choose_slot() noexcept {
+unsigned LaunchGate::choose_slot() noexcept {
     static constinit std::atomic<unsigned> next{0};
     thread_slot = next.fetch_add(1, std::memory_order_relaxed) % kSlots;
     return thread_slot;
 }
 
-// A count that is not its own would keep from launches what they say in slots.
-unsigned Room::enter_launch_slow(Where where) noexcept {
+// Entering by the shared count is only the way in: as soon as a slot is free the launch takes that one, where it can
+// say in which stream it works.
+unsigned LaunchGate::enter_launch_slow(Where where) noexcept {
     enter(Group::Launches, nullptr);
     const unsigned first = slot_of_thread();
     for (unsigned i = 0; i < kSlots; ++i) {
@@ -25,15 +26,15 @@ unsigned Room::enter_launch_slow(Where where) noexcept {
         bool free = false;
         if (!slots_[mine].taken.compare_exchange_strong(free, true, std::memory_order_seq_cst)) continue;
         slots_[mine].where.store(where, std::memory_order_release);
-        leave(Group::Launches);  // no fault is inside, and who comes now sees the slot
+        leave(Group::Launches);  // no fault is inside, and one that comes now sees the slot
         return mine;
     }
     return kNoSlot;
 }
 
-void Room::leave_launch_slow() noexcept { leave(Group::Launches); }
+void LaunchGate::leave_launch_slow() noexcept { leave(Group::Launches); }
 
-bool Room::Patience::wait() noexcept {
+bool LaunchGate::Patience::wait() noexcept {
     if (++spins_ < 1000) {
         __builtin_ia32_pause();
         return true;
@@ -47,9 +48,10 @@ bool Room::Patience::wait() noexcept {
     return nanoseconds < until_;
 }
 
-// Twice as long each time, since what keeps launches inside ends at some time once no others come; and not more than
-// half of the time, so that many launches, one after the other, are done in twice the time at most.
-void Room::enter_fault() noexcept {
+// Waits twice as long each time: what keeps launches inside ends at some time once no others enter. Between two
+// attempts launches may enter for as long as the last attempt took, so that many launches, one after the other, take
+// twice the time at most.
+void LaunchGate::enter_fault() noexcept {
     for (unsigned milliseconds = 1;; milliseconds *= milliseconds < 1u << 20 ? 2 : 1) {
         Patience patience(milliseconds);
         Stay stay;
@@ -60,16 +62,16 @@ void Room::enter_fault() noexcept {
     }
 }
 
-bool Room::enter_fault(unsigned milliseconds) noexcept {
+bool LaunchGate::enter_fault(unsigned milliseconds) noexcept {
     Patience patience(milliseconds);
     Stay stay;
     return enter_fault(patience, stay);
 }
 
-bool Room::enter_fault(Patience& patience, Stay& stay) noexcept {
+bool LaunchGate::enter_fault(Patience& patience, Stay& stay) noexcept {
     if (!enter(Group::Faults, &patience)) return false;
-    // Who took a slot before the line above is still to leave it; who takes one after sees the fault. A launch takes
-    // microseconds. Nobody tells when it leaves: that would cost every launch.
+    // A launch that took a slot before the line above has yet to leave it; one that takes a slot after it sees the
+    // fault. A launch takes microseconds. It does not wake anybody when it leaves: that would cost every launch.
     for (const auto& slot : slots_) {
         stay = Stay(slot);
         while (!stay.over()) {
@@ -81,13 +83,14 @@ bool Room::enter_fault(Patience& patience, Stay& stay) noexcept {
     return true;
 }
 
-bool Room::enter(Group group, Patience* patience) noexcept {
+bool LaunchGate::enter(Group group, Patience* patience) noexcept {
     bool waited = false;
     auto word = word_.load(std::memory_order_relaxed);
     for (;;) {
         const bool occupied = (word & count_mask(other(group))) != 0;
-        // Whoever arrives while the other group waits lets it go first, once: a loop of launches that re-enters faster
-        // than a waiter wakes up would starve it otherwise. The waiters' mark stays until one of them is inside.
+        // A thread that arrives while the other group waits lets that group go first, once: a loop of launches that
+        // enters again faster than a waiting fault wakes up would starve it. The waiting bit stays until a thread of
+        // that group is inside.
         const bool yield = !waited && (word & waiting(other(group))) != 0;
         if (!occupied && !yield) {
             if (word_.compare_exchange_weak(word, (word + one(group)) & ~waiting(group), std::memory_order_seq_cst)) {
@@ -95,7 +98,7 @@ bool Room::enter(Group group, Patience* patience) noexcept {
             }
             continue;
         }
-        // Read before the mark is set: a leaver who sees the mark moves it.
+        // Read before the waiting bit is set: a leaving thread that sees the bit changes the generation.
         const auto generation = generation_.load(std::memory_order_acquire);
         if (!word_.compare_exchange_weak(word, word | waiting(group), std::memory_order_acquire)) continue;
         if (patience == nullptr) {
@@ -103,7 +106,7 @@ bool Room::enter(Group group, Patience* patience) noexcept {
         } else {
             while (generation_.load(std::memory_order_acquire) == generation) {
                 if (patience->wait()) continue;
-                // Others of the group set the mark again when they are woken.
+                // Others of the group set the bit again when they are woken.
                 word_.fetch_and(~waiting(group), std::memory_order_release);
                 wake();
                 return false;
@@ -114,7 +117,7 @@ bool Room::enter(Group group, Patience* patience) noexcept {
     }
 }
 
-void Room::wake() noexcept {
+void LaunchGate::wake() noexcept {
     generation_.fetch_add(1, std::memory_order_release);
     generation_.notify_all();
 }

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT
-// A lock with two groups: any number of launches may be in the room, or any number of faults, never both.
+// The launch gate, a lock with two groups: any number of launches may be inside, or any number of faults, never both
+// (room synchronization: Blelloch, Cheng, Gibbons, "Room synchronizations", SPAA 2001).
 //
-// Between the release of all blocks and the enqueueing of a kernel no block may become valid on the host again, or the
-// host would keep a copy that the kernel makes old. Launches do not disturb each other, nor do faults.
+// Between the release of all blocks and the enqueueing of a kernel no block may become valid on the host: the host
+// would keep a copy that the kernel makes old. Launches do not disturb each other, nor do faults.
 //
 // A launch pays one compare-and-swap, on a slot that it shares with no other thread at that moment, and a few plain
 // stores there: threads that launch at once write to no cache line in common. Faults pay instead: they look at every
 // slot.
 //
-// A launch says in its slot where it works, so that others can wait for those that concern them.
+// A launch says in its slot in which stream it works, so that others can wait for the launches that concern them.
 //
-// A launch may be in the room for long: the driver keeps its caller until the device has come that far. The device may
-// be waiting for another thread, and that thread for a launch of its own. So a fault that waits for launches to leave
-// lets others in from time to time.
+// A launch may stay inside for long: the driver keeps its caller until the device has come that far. The device may be
+// waiting for another thread, and that thread for a launch of its own. So a fault that waits for launches to leave lets
+// other launches in from time to time.
 //
 // Threads: any; async-signal-safe (a futex through std::atomic::wait). Not recursive: a signal handler that interrupts
-// a thread in the room finds this_thread.in_room, and must not enter. errno stays as it was.
+// a thread inside the gate finds this_thread.in_gate, and must not enter. errno stays as it was.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +28,7 @@
 
 namespace hpe {
 
-class Room {
+class LaunchGate {
 public:
     enum class Group : unsigned { Launches = 0, Faults = 1 };
 
@@ -35,7 +36,7 @@ public:
     static constexpr unsigned kNoSlot = kSlots;
     static_assert(kNoSlot == ThreadState::kNoSlot);
 
-    // What a launch works in: a stream, whatever that is to the caller.
+    // What a launch works in: a stream, by the caller's name for it.
     using Where = void*;
     static inline char nowhere = 0;
     static constexpr Where kNowhere = &nowhere;  // in nothing that others wait for
@@ -72,9 +73,9 @@ public:
     void works_in(unsigned slot, Where where) noexcept {
         if (slot != kNoSlot) slots_[slot].where.store(where, std::memory_order_release);
     }
-    // Until all launches that are inside have left, but for the one with that slot and those for which
-    // `concerns(Where)` is false. A launch that enters meanwhile sees what the caller had stored before. False: they
-    // have not, for so many milliseconds.
+    // Waits until the launches that are inside now have left, except the one with slot `except` and those for which
+    // `concerns(Where)` is false. A launch that enters meanwhile sees what the caller stored before. False: some have
+    // not left after so many milliseconds.
     template <class Concerns>
     bool wait_for_launches(unsigned except, Concerns&& concerns, unsigned milliseconds) const noexcept {
         std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -96,11 +97,11 @@ public:
     }
 
     void enter_fault() noexcept;
-    // False: launches have not left, for so many milliseconds.
+    // False: launches have not left after so many milliseconds.
     bool enter_fault(unsigned milliseconds) noexcept;
     void leave_fault() noexcept { leave(Group::Faults); }
 
-    // Whether a launch may be on its way. If not, a launch that comes later sees what the caller had stored before.
+    // Whether a launch may be inside. If not, a launch that enters later sees what the caller stored before.
     bool launches_inside() const noexcept {
         std::atomic_thread_fence(std::memory_order_seq_cst);
         if ((word_.load(std::memory_order_seq_cst) & count_mask(Group::Launches)) != 0) return true;
@@ -118,12 +119,12 @@ private:
     class Patience;
     class Stay;
 
-    // False: `stay` is the one that it has waited for in vain, as far as is known.
+    // False: `stay` is the launch that has not left, if that is known.
     bool enter_fault(Patience& patience, Stay& stay) noexcept;
-    // False: the patience, if there is any, is at its end, and all who wait have been told to look again.
+    // False: the patience (nullptr: endless) is at its end, and all waiting threads were told to look again.
     bool enter(Group group, Patience* patience) noexcept;
-    // The last one wakes all who wait. Whether it was the last only this one subtraction tells: who enters after it
-    // takes its group's mark away, though others of the group are asleep.
+    // The last one inside wakes all waiting threads. Only the result of this subtraction tells whether it was the last:
+    // a thread that enters right after it clears its group's waiting bit, though others of the group are asleep.
     void leave(Group group) noexcept {
         const auto before = word_.fetch_sub(one(group), std::memory_order_release);
         constexpr auto inside = count_mask(Group::Launches) | count_mask(Group::Faults);
@@ -134,7 +135,7 @@ private:
     unsigned enter_launch_slow(Where where) noexcept;
     void leave_launch_slow() noexcept;
 
-    // Of somebody who waits for what takes microseconds.
+    // How long a thread waits for something that takes microseconds.
     class Patience {
     public:
         explicit Patience(unsigned milliseconds) noexcept : milliseconds_(milliseconds) {}
@@ -156,10 +157,10 @@ private:
 
     struct alignas(64) Slot {  // a cache line of its own
         std::atomic<bool> taken{false};
-        std::atomic<Where> where{nullptr};   // nullptr: not said yet, by who has taken it
-        std::atomic<std::uint32_t> left{0};  // how many have
+        std::atomic<Where> where{nullptr};   // nullptr: not said yet by the launch that has taken the slot
+        std::atomic<std::uint32_t> left{0};  // launches that have left it
     };
-    // Of the launch that is in a slot, if there is one.
+    // The stay of the launch that is in a slot now, if there is one.
     class Stay {
     public:
         Stay() noexcept = default;  // not over, as far as is known
@@ -167,7 +168,7 @@ private:
         bool over() const noexcept {
             if (slot_ == nullptr) return false;
             if (!slot_->taken.load(std::memory_order_seq_cst)) return true;
-            return slot_->left.load(std::memory_order_acquire) != left_;  // it is another one's
+            return slot_->left.load(std::memory_order_acquire) != left_;  // another launch has the slot
         }
 
     private:
@@ -176,73 +177,74 @@ private:
     };
     std::atomic<std::uint32_t> word_{0};
     std::atomic<std::uint32_t> reservations_{0};  // beside what a launch looks at anyway
-    std::atomic<std::uint32_t> generation_{0};  // moves when the room empties while somebody waits, or gives up waiting
+    std::atomic<std::uint32_t> generation_{0};  // moves when the gate empties while somebody waits, or gives up waiting
     std::array<Slot, kSlots> slots_;
 };
 
 // The calling thread knows its slot.
-class LaunchInRoom {
+class LaunchInGate {
 public:
-    [[gnu::always_inline]] explicit LaunchInRoom(Room& room, Room::Where where = Room::kNowhere) noexcept
-        : room_(room) {
-        enter(room, where);
+    [[gnu::always_inline]] explicit LaunchInGate(LaunchGate& gate,
+                                                 LaunchGate::Where where = LaunchGate::kNowhere) noexcept
+        : gate_(gate) {
+        enter(gate, where);
     }
-    [[gnu::always_inline]] ~LaunchInRoom() { leave(room_); }
-    LaunchInRoom(const LaunchInRoom&) = delete;
-    LaunchInRoom& operator=(const LaunchInRoom&) = delete;
+    [[gnu::always_inline]] ~LaunchInGate() { leave(gate_); }
+    LaunchInGate(const LaunchInGate&) = delete;
+    LaunchInGate& operator=(const LaunchInGate&) = delete;
 
-    // To wait outside: what needs to be done in the room is then done anew.
-    [[gnu::always_inline]] static void leave(Room& room) noexcept {
+    // To wait outside. After enter() everything that has to be done inside the gate is done anew.
+    [[gnu::always_inline]] static void leave(LaunchGate& gate) noexcept {
         const unsigned slot = this_thread.slot;
-        this_thread.slot = Room::kNoSlot;
-        room.leave_launch(slot);
-        this_thread.in_room = false;
+        this_thread.slot = LaunchGate::kNoSlot;
+        gate.leave_launch(slot);
+        this_thread.in_gate = false;
     }
-    [[gnu::always_inline]] static void enter(Room& room, Room::Where where) noexcept {
-        this_thread.in_room = true;
-        this_thread.slot = room.enter_launch(where);
+    [[gnu::always_inline]] static void enter(LaunchGate& gate, LaunchGate::Where where) noexcept {
+        this_thread.in_gate = true;
+        this_thread.slot = gate.enter_launch(where);
     }
 
 private:
-    Room& room_;
+    LaunchGate& gate_;
 };
 
-class FaultInRoom {
+class FaultInGate {
 public:
-    explicit FaultInRoom(Room& room) noexcept : room_(room) {
-        this_thread.in_room = true;
-        room_.enter_fault();
+    explicit FaultInGate(LaunchGate& gate) noexcept : gate_(gate) {
+        this_thread.in_gate = true;
+        gate_.enter_fault();
     }
-    // For so many milliseconds: see entered().
-    FaultInRoom(Room& room, unsigned milliseconds) noexcept : room_(room) {
-        this_thread.in_room = true;
-        entered_ = room_.enter_fault(milliseconds);
+    // Waits so many milliseconds at most: see entered().
+    FaultInGate(LaunchGate& gate, unsigned milliseconds) noexcept : gate_(gate) {
+        this_thread.in_gate = true;
+        entered_ = gate_.enter_fault(milliseconds);
     }
-    ~FaultInRoom() {
-        if (entered_) room_.leave_fault();
-        this_thread.in_room = false;
+    ~FaultInGate() {
+        if (entered_) gate_.leave_fault();
+        this_thread.in_gate = false;
     }
-    FaultInRoom(const FaultInRoom&) = delete;
-    FaultInRoom& operator=(const FaultInRoom&) = delete;
+    FaultInGate(const FaultInGate&) = delete;
+    FaultInGate& operator=(const FaultInGate&) = delete;
     bool entered() const noexcept { return entered_; }
 
 private:
-    Room& room_;
+    LaunchGate& gate_;
     bool entered_ = true;
 };
 
-// A count that launches move without a locked instruction: each in the slot it holds. Monotonic.
+// A count that launches increase without a locked instruction: each in the slot that it holds. Monotonic.
 class LaunchCount {
 public:
     void add(unsigned slot) noexcept {
-        if (slot == Room::kNoSlot) {
+        if (slot == LaunchGate::kNoSlot) {
             shared_.fetch_add(1, std::memory_order_release);
         } else {
             auto& own = own_[slot];
             own.store(own.load(std::memory_order_relaxed) + 1, std::memory_order_release);
         }
     }
-    // Everything counted before; of what is being counted, some.
+    // All that was counted before the call, and perhaps some of what is counted during it.
     std::uint64_t sum() const noexcept {
         auto total = shared_.load(std::memory_order_acquire);
         for (const auto& own : own_) total += own.load(std::memory_order_acquire);
@@ -251,7 +253,7 @@ public:
 
 private:
     std::atomic<std::uint64_t> shared_{0};
-    std::array<std::atomic<std::uint64_t>, Room::kSlots> own_{};
+    std::array<std::atomic<std::uint64_t>, LaunchGate::kSlots> own_{};
 };
 
 }  // namespace hpe
