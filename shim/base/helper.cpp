@@ -44,7 +44,7 @@ void serve(void*) noexcept {
         // Sequentially consistent, here and below: notify looks for sleepers, and must not look before they can see it.
         slot.store(nullptr, std::memory_order_seq_cst);
         slot.notify_all();
-        // The requester's stack: not touched after `done` is seen, so say it last.
+        // The request lies on the requester's stack, and is gone once it sees `done`.
         request->done.store(1, std::memory_order_seq_cst);
         request->done.notify_one();
     }

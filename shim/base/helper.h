@@ -2,19 +2,19 @@
 // Threads of our own, for work that the faulting thread may not do itself: driver calls during a host callback (CUDA
 // forbids them), inside a call into the driver, or on a small alternate signal stack.
 //
-// One for each kind of work, since one kind may wait for what another makes possible. Errors: start() alone; run() pre:
-// running(). Work is borrowed for the call.
+// One thread for each kind of work, since work of one kind may wait for work of another. Errors: only of start();
+// run() needs running(). Work is borrowed for the call.
 #pragma once
 
 namespace hpe::helper {
 
 enum class Kind : unsigned char {
-    Transfer,  // waits for nothing that a host function, a launch or a lock of a block could hold up
-    Wait,      // for the device, and so for host functions that need a Transfer
-    Fault,     // all that serving one in order takes: waits for the device, for launches and for blocks
+    Transfer,  // never waits for a host function, a launch or the lock of a block
+    Wait,      // waits for the device, and so for host functions that need a Transfer
+    Fault,     // serves a fault in order: waits for the device, for launches and for blocks
 };
 
-// Creates the threads unless they exist. Outside the fault path. False: not all can be had.
+// Creates the threads unless they exist. Outside the fault path. False: not all could be created.
 bool start() noexcept;
 bool running() noexcept;
 
@@ -27,7 +27,7 @@ void run(Kind kind, Work& work) noexcept {
         kind, [](void* argument) { (*static_cast<Work*>(argument))(); }, &work);
 }
 
-// The same where `elsewhere` says that the calling thread may not, and here otherwise, or if there are no helpers.
+// Runs work() on the helper if `elsewhere` is true and helpers exist, else on the calling thread.
 template <class Work>
 void with_driver(bool elsewhere, Kind kind, Work&& work) noexcept {
     if (elsewhere && running()) {

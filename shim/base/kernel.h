@@ -3,7 +3,7 @@
 // in place to keep their caches of registered memory (UCX's mremap then takes four arguments of five), profilers
 // interpose them, and neither may run in the fault path.
 //
-// What those caches must know of is told by tell_unmapped().
+// tell_unmapped() tells those caches what they have to know.
 //
 // Threads: any; async-signal-safe. Errors: as libc's functions of these names have them, in errno.
 #pragma once
@@ -65,9 +65,9 @@ inline int sigprocmask(int how, const sigset_t* set, sigset_t* old) noexcept {
     return static_cast<int>(-raw(SYS_rt_sigprocmask, how, word(set), word(old), kSetBytes));
 }
 
-// For a shared mapping that is about to go: whoever follows libc's mapping functions, to know what it registered with a
-// network card, takes this advice for the range's end. The bytes stay; their pages are mapped anew by the next access.
-// Outside the fault path, with no lock held: it runs other libraries' code.
+// Before a shared mapping is unmapped. Libraries that follow libc's mapping functions, to know what they registered
+// with a network card, take this advice for the end of the range. The bytes stay, and the next access maps their pages
+// again. Outside the fault path, with no lock held: it runs other libraries' code.
 void tell_unmapped(void* at, std::size_t bytes) noexcept;
 
 }  // namespace hpe::kernel

@@ -11,10 +11,10 @@ namespace hpe::machine {
 
 // Bytes.
 std::size_t physical_memory() noexcept;
-// That this process may run on (its affinity mask), at least 1.
+// Processors that this process may run on (its affinity mask), at least 1.
 unsigned processors() noexcept;
-// Those of them that are near a PCI device ("0000:65:00.0"), as the kernel says in local_cpulist. False: it does not
-// say, or says that none or all of them are.
+// Those of them that are near a PCI device ("0000:65:00.0"), by the kernel's local_cpulist. False: the kernel does not
+// say, or says that none or all of them are near.
 bool processors_near(const char* device, cpu_set_t& near, const char* devices = "/sys/bus/pci/devices") noexcept;
 
 }  // namespace hpe::machine

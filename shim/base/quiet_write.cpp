@@ -28,8 +28,8 @@ ssize_t quiet_writev(int fd, const iovec* parts, int count) noexcept {
     sigpending(&pending);
     const auto written = write_parts(fd, parts, count);
     const ErrnoKept kept;
-    // Those that were pending before are the program's. After a write of a part, too: the pipe's reader may have gone
-    // in the middle of it.
+    // Signals that were pending before are the program's and stay. Also after a partial write: the pipe's reader may
+    // have gone in the middle of it.
     for (const int signal : {SIGPIPE, SIGXFSZ}) {
         if (sigismember(&pending, signal) != 0) sigdelset(&both, signal);
     }

@@ -17,7 +17,7 @@
 
 namespace hpe {
 
-// Whether the processor can.
+// Whether the processor has cldemote.
 inline bool can_share_copies() noexcept {
 #if defined(__x86_64__)
     unsigned a = 0, b = 0, c = 0, d = 0;
@@ -30,14 +30,14 @@ inline bool can_share_copies() noexcept {
 
 inline void shared_copy(void* to, const void* from, std::size_t bytes) noexcept {
 #if defined(__x86_64__)
-    // So little that a line is still in the first cache when it is moved on.
+    // Few enough bytes that a line is still in the first cache when it is moved on.
     constexpr std::size_t kPart = 1024, kLine = 64;
     auto* t = static_cast<char*>(to);
     const auto* f = static_cast<const char*>(from);
     for (std::size_t at = 0; at < bytes; at += kPart) {
         const auto part = std::min(kPart, bytes - at);
         std::memcpy(t + at, f + at, part);
-        // cldemote by its code, which older assemblers do not know; a hint that other processors pass over.
+        // cldemote as bytes, since older assemblers do not know it. Other processors ignore the hint.
         for (std::size_t i = 0; i < part; i += kLine)
             asm volatile(".byte 0x0f, 0x1c, 0x00" : : "a"(t + at + i) : "memory");
     }

@@ -3,7 +3,8 @@
 // copies with memcpy waits for one page after the other, and reads what it is about to overwrite: on an H200's host it
 // reaches half of what this does.
 //
-// Bytes. Threads: any; what was written is visible to who synchronises with this thread, and to devices. Errors: none.
+// Bytes. Threads: any; what was written is visible to threads that synchronise with this one, and to devices. Errors:
+// none.
 #pragma once
 
 #include <cstddef>

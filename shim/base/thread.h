@@ -16,11 +16,11 @@ struct ThreadState {
     unsigned in_callback = 0;               // running a host function that a stream called
     const void* callback_stream = nullptr;  // which stream that is (InFlight::Mark::record): it waits for the function
     unsigned slot = kNoSlot;                // inside the gate, as a launch
-    bool in_gate = false;                   // it keeps faults, or launches, of others waiting (launch_gate.h)
+    bool in_gate = false;                   // as a launch or a fault: the other group waits (launch_gate.h)
     bool in_fault = false;                  // in our SIGSEGV handler, where every signal is blocked
     bool touched_inside = false;  // a fault was served while inside or in_gate: the door looks again when it returns
-    bool settled = false;         // its signal mask was looked at since our handler was installed, in this process
-    bool quick = false;           // settled, and no timeline is recorded: a door has nothing else to ask
+    bool settled = false;         // its signal mask was examined since our handler was installed, in this process
+    bool quick = false;           // settled, and no timeline is recorded: a door needs no other check
     bool reentered = false;       // a door that records its call is about to call itself
     unsigned traced = 0;          // depth of calls that are being recorded
 };
@@ -44,7 +44,8 @@ public:
         sigset_t all;
         sigfillset(&all);
         // A fault of our own must still be fatal in the usual way, not silent.
-        // SIGSTKFLT tells what the program wants for SIGSEGV, to threads that the driver makes meanwhile too.
+        // Whether SIGSTKFLT is blocked says whether the program blocks SIGSEGV; threads that the driver makes meanwhile
+        // inherit it (signals.h).
         for (int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSTKFLT}) sigdelset(&all, fault);
         real_sigmask(SIG_BLOCK, &all, &saved_);
     }
@@ -62,10 +63,10 @@ private:
     sigset_t saved_;
 };
 
-// A detached thread of our own, with every signal of the program blocked but its faults. False: none can be had.
+// Starts a detached thread of our own, with every signal blocked but those of faults. False: it could not be started.
 bool start_thread(void (*body)(void*)) noexcept;
-// The calling thread's, by itself: whoever names another one opens a file of it in /proc, which the kernel has to find
-// and drop when that thread ends (4 ms more from three threads at the end of a process, on two busy cores).
+// Names the calling thread. Naming another thread opens a file of it in /proc, which the kernel has to find and drop
+// when that thread ends (4 ms more for three threads at the end of a process, on two busy cores).
 void name_this_thread(const char* name) noexcept;
 
 }  // namespace hpe

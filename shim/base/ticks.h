@@ -17,7 +17,7 @@
 
 namespace hpe::ticks {
 
-// Of CLOCK_MONOTONIC.
+// Nanoseconds of CLOCK_MONOTONIC.
 inline std::uint64_t nanoseconds() noexcept {
     timespec time{};
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -34,7 +34,7 @@ inline std::uint64_t look() noexcept {
     return nanoseconds();
 }
 
-// Looks which it is to be. Once, before anybody keeps a time; reads a file of the kernel's.
+// Chooses the clock. Once, before any time is kept; reads a file of the kernel's.
 void choose() noexcept;
 
 struct Point {
@@ -47,10 +47,10 @@ std::uint64_t ticks_in(std::uint64_t nanoseconds, const Point& from, const Point
 
 class Timescale {
 public:
-    // In any order. Of points that contradict each other the later ones are left out.
+    // Points in any order. If points contradict each other the later ones are left out.
     explicit Timescale(std::vector<Point> points);
-    // Never decreases from one tick to the next. Before the first point and after the last one it goes on as it goes in
-    // all; with one point a tick is a nanosecond.
+    // Never decreases from one tick to the next. Before the first point and after the last one the average rate holds;
+    // with one point a tick is a nanosecond.
     std::uint64_t nanoseconds(std::uint64_t ticks) const noexcept;
 
 private:

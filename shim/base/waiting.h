@@ -13,14 +13,14 @@
 
 namespace hpe {
 
-// Until somebody has changed the value and said so by notify_one() or notify_all().
+// Waits until another thread has changed the value and called notify_one() or notify_all().
 template <class Atomic, class Value>
 void wait_while(const Atomic& atomic, Value value, std::memory_order order = std::memory_order_acquire) noexcept {
     const ErrnoKept kept;
     atomic.wait(value, order);
 }
 
-// Less than a second.
+// Sleeps; less than a second.
 inline void nap(std::chrono::nanoseconds time) noexcept {
     const ErrnoKept kept;
     const timespec rest{0, time.count()};

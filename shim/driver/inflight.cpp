@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 struct Record {
     CUcontext context = nullptr;
     std::atomic<CUstream> stream{nullptr};  // kGone once destroyed; kOwn
-    std::atomic<std::uint64_t> owner{0};    // whose own it is
+    std::atomic<std::uint64_t> owner{0};    // of kOwn: the thread's number
     std::atomic<bool> blocking{true};       // ordered with the legacy stream
     LaunchCount enqueued;
     std::atomic<std::uint64_t> finished{0};
@@ -45,13 +45,13 @@ struct Record {
 
 const CUstream kGone = reinterpret_cast<CUstream>(~std::uintptr_t{0});
 // A thread's own default stream while something is captured. The legacy stream may take no event then, and no other
-// thread can name this one: each launch records the event.
+// thread has a name for this stream: so each launch records an event.
 const CUstream kOwn = reinterpret_cast<CUstream>(~std::uintptr_t{1});
 bool can_be_asked(CUstream stream) noexcept { return stream != kGone && stream != kOwn; }
 
 constinit std::atomic<Record*> records{nullptr};
 constinit std::mutex records_mutex;                   // adding and reusing records
-constinit std::atomic<std::uint64_t> cache_epoch{1};  // moves when a record stops meaning what it meant
+constinit std::atomic<std::uint64_t> cache_epoch{1};  // changes when a record comes to stand for another stream
 
 struct Cache {
     std::uint64_t epoch;
@@ -64,9 +64,9 @@ thread_local constinit Cache cache __attribute__((tls_model("initial-exec"))){0,
 constinit std::atomic<std::uint64_t> owners{0};
 thread_local constinit std::uint64_t this_owner __attribute__((tls_model("initial-exec"))) = 0;
 
-// Default streams of all flavours are one record per context: an event on the legacy stream follows the blocking
-// streams of its context, which every thread's own default stream is, whichever thread asks (CUDA programming guide,
-// "Default stream"); a per-thread handle would mean the asking thread's.
+// The default streams of a context share one record. An event on the legacy stream comes after the work of all blocking
+// streams of the context, and every thread's own default stream is one of those (CUDA programming guide, "Default
+// stream"). The handle of a thread's own default stream would mean the stream of the thread that uses the handle.
 CUstream normal(CUstream stream) noexcept {
     return stream == CU_STREAM_PER_THREAD || stream == nullptr ? CU_STREAM_LEGACY : stream;
 }
@@ -81,7 +81,7 @@ std::vector<Capture>& captures() {
     return *all;
 }
 
-// nullptr: it cannot be told.
+// nullptr: the driver did not tell.
 CUcontext context_of(CUstream stream) noexcept {
     CUcontext context = nullptr;
     const bool of_default = normal(stream) == CU_STREAM_LEGACY;
@@ -97,7 +97,8 @@ Record* find(CUcontext context, CUstream stream) noexcept {
     return nullptr;
 }
 
-// One that cannot be asked and has nothing outstanding serves again. With records_mutex; nullptr: no memory.
+// Reuses a record whose stream cannot be asked and that has nothing outstanding, or makes one. With records_mutex;
+// nullptr: no memory.
 Record* new_record(CUcontext context, CUstream stream, bool blocking, std::uint64_t owner) noexcept {
     const auto become = [&](Record& r) {
         r.owner.store(owner, std::memory_order_relaxed);
@@ -108,7 +109,7 @@ Record* new_record(CUcontext context, CUstream stream, bool blocking, std::uint6
         const auto free = [&] { return !can_be_asked(r->stream.load(std::memory_order_relaxed)) && !r->outstanding(); };
         if (r->context != context || !free()) continue;
         const std::unique_lock lock(r->lock, std::try_to_lock);
-        if (!lock.owns_lock() || !free()) continue;  // its owner is just using it
+        if (!lock.owns_lock() || !free()) continue;  // its owner is using it right now
         become(*r);
         return r;
     }
@@ -178,7 +179,7 @@ CUresult cover(Record& r) noexcept {
     return result;
 }
 
-// The same for a stream that cannot be asked later: without an event its work is waited for now.
+// The same for a stream that cannot be asked later: if no event can be recorded, waits for its work now.
 void cover_or_wait(Record& r) noexcept {
     const auto target = r.enqueued.sum();
     if (cover(r) == CUDA_SUCCESS) return;
@@ -186,7 +187,7 @@ void cover_or_wait(Record& r) noexcept {
     if (with_retry([&] { return driver.cuStreamSynchronize(stream); }) == CUDA_SUCCESS) r.settle(target);
 }
 
-// What this thread put into its own default stream, counted with an event behind it. False: none could be had.
+// Counts work of this thread's own default stream, with an event after it. False: the event could not be recorded.
 bool enqueued_in_own(unsigned slot) noexcept {
     CUcontext context = context_of(CU_STREAM_PER_THREAD);
     if (context == nullptr) return false;
@@ -204,7 +205,7 @@ bool enqueued_in_own(unsigned slot) noexcept {
             if (r == nullptr) return false;
         }
         const std::scoped_lock lock(r->lock);
-        if (!is_own(*r)) continue;  // it had nothing outstanding, and serves another stream
+        if (!is_own(*r)) continue;  // the record had nothing outstanding and was reused for another stream
         const CaptureRelaxed relaxed;
         if (record_event(*r, CU_STREAM_PER_THREAD) != CUDA_SUCCESS) return false;
         r->enqueued.add(slot);
@@ -213,7 +214,7 @@ bool enqueued_in_own(unsigned slot) noexcept {
     }
 }
 
-// CUDA_ERROR_NOT_READY: not by then.
+// CUDA_ERROR_NOT_READY: the event has not completed by then.
 CUresult wait_for_event(CUevent event, Clock::time_point end) noexcept {
     if (end == Clock::time_point::max()) return driver.cuEventSynchronize(event);
     constexpr std::chrono::microseconds kNap{20};
@@ -228,27 +229,27 @@ CUresult wait_for(Record& r, Clock::time_point end) noexcept {
     std::unique_lock lock(r.lock);
     if (!r.outstanding()) return CUDA_SUCCESS;
     ContextScope scope(r.context);
-    // Says nothing of the work; only a wait can tell that the context is lost.
+    // This error says nothing of the work: only a wait can tell that the context is lost.
     if (scope.result() != CUDA_SUCCESS) return CUDA_ERROR_UNKNOWN;
     CaptureRelaxed relaxed;
     auto result = cover(r);
     const auto covered = r.recorded;
     if (result == CUDA_SUCCESS && r.event != nullptr && covered > r.finished.load(std::memory_order_relaxed)) {
-        // Whoever else wants the record must not wait for the device, which may be waiting for that thread. The event
-        // may be recorded again meanwhile: then it covers more.
+        // Unlocked: another thread that wants the record must not wait for the device, which may be waiting for that
+        // thread. The event may be recorded again meanwhile: then it covers more.
         const auto event = r.event;
         lock.unlock();
         result = with_retry([&] { return wait_for_event(event, end); });
         if (result == CUDA_ERROR_NOT_READY) return result;
         lock.lock();
-        if (!r.outstanding()) return CUDA_SUCCESS;  // its context went, or somebody else saw the end
+        if (!r.outstanding()) return CUDA_SUCCESS;  // its context ended, or another thread saw the work end
     }
     if (result == CUDA_SUCCESS) {
         r.settle(covered);
         return result;
     }
-    // The event could not be had, or not be waited for. The stream itself can still be asked, and for one that is gone
-    // its context: believed is only what both say, since an error here may pass for a context that is lost.
+    // The event could not be recorded, or not be waited for. The stream itself is asked, or its context if the stream
+    // is gone: a single error may look like a lost context, so both calls have to fail.
     const auto stream = r.stream.load(std::memory_order_acquire);
     const auto target = r.enqueued.sum();
     result = with_retry(
@@ -262,7 +263,7 @@ CUresult wait_for(Record& r, Clock::time_point end) noexcept {
 bool is_blocking(CUstream stream) noexcept {
     if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return true;
     auto status = CU_STREAM_CAPTURE_STATUS_NONE;
-    // Of a captured stream the next question would end the capture.
+    // The next call would end the capture of a captured stream.
     if (in_flight.capturing_anywhere() &&
         (driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE)) {
         return true;
@@ -284,16 +285,16 @@ void InFlight::enqueued(CUstream stream, Flavour flavour, unsigned slot) noexcep
     if (beside_capture()) return;
     Record* r = record_for(stream);
     (r != nullptr ? r->enqueued : unrecorded_).add(slot);
-    // Again, for a capture that began meanwhile and did not wait until this was counted (begin_capture).
+    // Looks again: a capture that began meanwhile may not have waited until this work was counted (begin_capture).
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (own && capturing_anywhere()) r = beside_capture() ? r : nullptr;
     if (r != nullptr) return;
-    // Nothing would wait for this work later.
+    // No record: nothing would wait for this work later.
     with_retry([&] { return driver.cuStreamSynchronize(named(stream, flavour)); });
 }
 
 std::uint64_t InFlight::work() const noexcept {
-    auto sum = 1 + unrecorded_.sum();  // never 0: no object is born then
+    auto sum = 1 + unrecorded_.sum();  // never 0, which Object::birth uses for "unknown"
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
         sum += r->enqueued.sum();
     }
@@ -305,7 +306,7 @@ CUresult InFlight::wait_until(Clock::time_point end) noexcept {
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
         if (!r->outstanding()) continue;
         const auto result = wait_for(*r, end);
-        // Above all errors: of what is still under way nothing else may be said.
+        // NOT_READY comes before all errors: the work is still under way.
         if (first == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) first = result;
         if (result == CUDA_ERROR_NOT_READY) break;
     }
@@ -315,7 +316,7 @@ CUresult InFlight::wait_until(Clock::time_point end) noexcept {
 bool InFlight::idle() noexcept {
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
         if (!r->outstanding()) continue;
-        // Who holds it may be waiting for the device, which may be waiting for this thread.
+        // Not waited for: the lock's holder may be waiting for the device, and the device for this thread.
         const std::unique_lock lock(r->lock, std::try_to_lock);
         if (!lock.owns_lock()) return false;
         ContextScope scope(r->context);
@@ -354,7 +355,8 @@ bool InFlight::blocks_legacy(CUstream stream, CUcontext context) const noexcept 
 }
 
 InFlight::Mark InFlight::mark(CUstream stream, Flavour flavour) noexcept {
-    // The legacy record also stands for every thread's own default stream: waiting for one of those ends nothing else.
+    // The legacy record also stands for every thread's own default stream: a wait for one of those says nothing of the
+    // others.
     const bool own = stream == CU_STREAM_PER_THREAD || (stream == nullptr && flavour == Flavour::PerThread);
     Record* r = own ? nullptr : record_for(stream);
     return {r, r == nullptr ? 0 : r->enqueued.sum()};
@@ -432,7 +434,8 @@ void InFlight::capture_began(CUstream origin, Flavour flavour) noexcept {
 
 void InFlight::capture_ended(CUstream origin, Flavour flavour) noexcept {
     const auto stream = named(origin, flavour);
-    // Default streams of several contexts have one name. Another stream may be gone, and the driver is not to be asked.
+    // Default streams of several contexts have the same name. Of other streams the driver is not asked: they may be
+    // gone.
     const auto context = normal(stream) == CU_STREAM_LEGACY ? context_of(stream) : nullptr;
     const auto same = [&](const Capture& c) {
         return c.origin == stream && (context == nullptr || c.context == nullptr || c.context == context);

@@ -28,43 +28,41 @@ inline CUstream named(CUstream stream, Flavour flavour) noexcept {
     if (stream != nullptr) return stream;
     return flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
-// Of a stream by that name; nullptr if it is not the current one.
+// The context of a stream by that name; nullptr if that is not the current context.
 CUcontext context_if_current(CUstream stream) noexcept;
-// Whether its work is ordered with that in the legacy stream of its context; true where that cannot be told.
+// Whether the stream's work is ordered with its context's legacy stream; true where the driver does not tell.
 bool is_blocking(CUstream stream) noexcept;
 
 class InFlight {
 public:
-    // The program put work into the stream: after the true call, and before the gate is left if it was entered, with
-    // the slot held there.
+    // The program put work into the stream. Called after the true call; inside the gate, if the call was made there,
+    // with the slot that it holds.
     [[gnu::hot]] void enqueued(CUstream stream, Flavour flavour, unsigned slot = LaunchGate::kNoSlot) noexcept;
 
-    // Work of any kind enqueued so far, by any thread: moves with every enqueued(). Adds up the streams: not for
-    // launches.
+    // A counter that increases with every enqueued() of any thread. It adds up all streams: too slow for launches.
     std::uint64_t work() const noexcept;
 
-    // Waits until everything enqueued before the call has finished. The first error is returned, all the same after
-    // trying every stream. Called without block locks, outside host callbacks.
+    // Waits until everything enqueued before the call has finished. Tries every stream, and returns the first error.
+    // Called without block locks, outside host callbacks.
     CUresult wait() noexcept { return wait_until(std::chrono::steady_clock::time_point::max()); }
-    // CUDA_ERROR_NOT_READY: some has not by then.
+    // CUDA_ERROR_NOT_READY: some work has not finished by then.
     CUresult wait_until(std::chrono::steady_clock::time_point end) noexcept;
     // Whether nothing is outstanding, as far as events tell without waiting.
     bool idle() noexcept;
-    // The same after the program has waited, with the patience that the device needs to say so: events recorded only
-    // now in streams that have nothing else to do take some microseconds.
+    // The same after the program has waited. Asks for some microseconds: an event takes that long to complete even in a
+    // stream that has nothing else to do.
     bool idle_after_wait() noexcept;
     // Whether no other stream than this one (Mark::record) has work outstanding, as far as work was seen to end. Asks
     // no stream: one that is full would not answer, and asking a captured one would end its capture.
     bool idle_except(const void* stream) const noexcept;
 
-    // Whether work in the stream may be ordered with that in the context's legacy stream. For a stream that is another
-    // thread's, and may go at any moment: the driver is not asked.
+    // Whether work in the stream may be ordered with the context's legacy stream. Does not ask the driver: the stream
+    // is another thread's, which may destroy it at any moment.
     bool blocks_legacy(CUstream stream, CUcontext context) const noexcept;
 
-    // The program waited for a stream, or for a whole context: what was enqueued before `before` has finished.
-    // Take the mark before the true call.
+    // The program waits for a stream, or for a whole context: mark() before the true call, finished() after it.
     struct Mark {
-        void* record;  // nullptr: of a stream that shares its own with others
+        void* record;  // nullptr: the stream shares its record with others
         std::uint64_t count;
     };
     Mark mark(CUstream stream, Flavour flavour) noexcept;
@@ -73,16 +71,16 @@ public:
     // All streams of the current context. Returns how many were written (never more than kMaxMarks).
     unsigned mark_context(Mark* marks) noexcept;
 
-    // The stream is about to be destroyed or captured: remember its work in an event, since it can't be asked later.
+    // The stream is about to be destroyed or captured, and cannot be asked later: records an event after its work.
     void snapshot(CUstream stream, Flavour flavour) noexcept;
     void snapshot_all() noexcept;
     void destroyed(CUstream stream) noexcept;
-    // A context and all that is in it is gone.
+    // The context has ended with everything in it.
     void forget(CUcontext context) noexcept;
 
-    // Captures that are under way, by the streams they began with, so that nothing of ours enters them. A stream that
-    // is destroyed, or goes with its context, is captured no more. Told before the snapshot of all: what is enqueued in
-    // a thread's own default stream from then on can be waited for without the legacy stream.
+    // Captures under way, by the streams that they began with, so that nothing of ours enters them. A capture ends when
+    // its stream is destroyed or its context ends. capture_began() is called before snapshot_all(): work enqueued in a
+    // thread's own default stream from then on can be waited for without the legacy stream.
     void capture_began(CUstream origin, Flavour flavour) noexcept;
     void capture_ended(CUstream origin, Flavour flavour) noexcept;  // of a stream that no capture began with: nothing
     bool capturing_anywhere() const noexcept { return captures_.load(std::memory_order_relaxed) > 0; }

@@ -45,24 +45,24 @@ int real_sigaction(int signal, const struct sigaction* action, struct sigaction*
     return real(signal, action, old);
 }
 
-// Ours takes the flags that decide on which stack it runs and whether system calls restart from the program's: for a
-// foreign SIGSEGV nothing is to be noticed.
+// Our action takes those flags from the program's that decide on which stack a handler runs and whether system calls
+// are restarted: for a SIGSEGV that is not ours nothing must look different.
 int put_ours_on_top() noexcept {
     struct sigaction ours {};
     ours.sa_sigaction = ours_on_top;
     ours.sa_flags = SA_SIGINFO | (program_action.sa_flags & (SA_ONSTACK | SA_RESTART));
     sigfillset(&ours.sa_mask);
-    sigdelset(&ours.sa_mask, kStandIn);  // threads that the driver makes meanwhile inherit what the program said
+    sigdelset(&ours.sa_mask, kStandIn);  // threads that the driver makes meanwhile inherit the program's choice
     return real_sigaction(SIGSEGV, &ours, nullptr);
 }
 
 bool has(const sigset_t& set, int signal) noexcept { return sigismember(&set, signal) == 1; }
 
-// From what the kernel holds to what the program shall see, and back.
+// From the kernel's mask to the one that the program shall see, and back.
 void show(sigset_t& mask) noexcept {
     if (!has(mask, kStandIn)) return;
     sigaddset(&mask, SIGSEGV);
-    // Nobody blocks the stand-in for its own sake: it is the program's if "all signals" was meant.
+    // No program blocks the stand-in by itself: it is shown only in a mask of all signals.
     if (!has(mask, SIGPWR)) sigdelset(&mask, kStandIn);
 }
 void hide(sigset_t& mask) noexcept {
@@ -101,7 +101,8 @@ int change_other(int signal, struct sigaction* action, struct sigaction& before)
     return result;
 }
 
-// A SIGSEGV that somebody sent while the program blocks it stays pending under the stand-in's number, with its siginfo.
+// A SIGSEGV that was sent (by kill and the like) while the program blocks it stays pending as the stand-in, with its
+// siginfo.
 constexpr int kPostponed = 0x687065;  // si_errno, which the kernel leaves alone
 constinit struct sigaction stand_in_action = {};
 constinit std::atomic<bool> stand_in_caught{false};
@@ -200,7 +201,7 @@ void forget() noexcept {
 
 int program_sigaction(int signal, const struct sigaction* action, struct sigaction* old) noexcept {
     if (!installed() || signal < 1 || signal > 64) return real_sigaction(signal, action, old);
-    // The program's pointers are followed where a fault is its own: no lock held, no signal blocked.
+    // The program's pointers are read here, with no lock held and no signal blocked: a fault in it is the program's.
     struct sigaction wanted {
     }, before{};
     if (action != nullptr) wanted = *action;
@@ -222,7 +223,7 @@ int program_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
     auto& before = old != nullptr ? *old : own;
     const int error = SignalsBlocked::libc_sigmask(how, set != nullptr ? &hidden : nullptr, &before);
     if (error != 0) return error;
-    // A block older than our handler shows in the kernel's mask: the stand-in takes its place.
+    // SIGSEGV blocked before our handler was installed is in the kernel's mask: the stand-in takes its place.
     if (has(before, SIGSEGV)) {
         sigset_t only;
         sigemptyset(&only);
@@ -280,7 +281,7 @@ void deliver(int signal, siginfo_t* info, void* context) {
         real_sigaction(signal, &plain, nullptr);
         return;
     }
-    // What the kernel would have blocked while the handler runs; the handler may still touch objects.
+    // Blocks what the kernel would have blocked while the handler runs; the handler may still access objects.
     sigset_t mask = user->uc_sigmask;
     sigorset(&mask, &mask, &action.sa_mask);
     if ((action.sa_flags & SA_NODEFER) == 0) sigaddset(&mask, SIGSEGV);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// SIGSEGV shared with the program: our handler is the kernel's, the program's disposition is kept here and served as
-// the kernel would have served it. Before install() everything is the kernel's business and the doors pass through.
+// SIGSEGV shared with the program: the kernel has our handler. The program's disposition is kept here, and a SIGSEGV
+// that is not ours is handled as the kernel would have handled it. Before install() the doors pass everything through.
 //
-// Objects may be touched anywhere: in the program's own SIGSEGV handler, and where it asked for SIGSEGV to be blocked.
-// So the kernel never blocks SIGSEGV; in every mask that the program sets, the unused SIGSTKFLT stands in for it, and
-// is shown as SIGSEGV again. The kernel thus keeps what the program said through siglongjmp, sigreturn, swapcontext and
-// the making of threads, and a foreign fault where the stand-in is blocked kills as it would have.
+// The program may access objects anywhere: in its own SIGSEGV handler, and where it blocks SIGSEGV. So the kernel never
+// blocks SIGSEGV. In every mask that the program sets, the unused SIGSTKFLT stands in for SIGSEGV, and in every mask
+// that the program reads it is shown as SIGSEGV again. Thus the kernel itself keeps the program's choice through
+// siglongjmp, sigreturn, swapcontext and new threads, and a SIGSEGV that is not ours kills the process where the
+// stand-in is blocked, as it would have without us.
 //
 // What differs from a process without us: SIGSTKFLT cannot be blocked alone. A thread that blocked SIGSEGV before the
 // first allocation keeps it blocked until it next calls the driver or a mask function. A touch of an object ends the
@@ -33,16 +34,16 @@ int program_sigaction(int signal, const struct sigaction* action, struct sigacti
 
 // A thread's first driver call after install(): see above.
 void settle_thread() noexcept;
-// In a forked child: whoever held a lock does not exist there.
+// In a forked child: a thread that held a lock does not exist there.
 void forget() noexcept;
 
 // sigprocmask(2) as the program sees it. Returns 0 or an error number.
 int program_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept;
 
-// What to tell the kernel where the program gives a mask to a system call.
+// The mask to give to the kernel where the program gives this one to a system call.
 sigset_t kernel_mask(const sigset_t& program) noexcept;
 
-// From such a mask back to what the program gave.
+// From such a mask back to the program's.
 void show_mask(sigset_t& kernel) noexcept;
 
 // What sigpending(2) tells, as the program sees it.
