@@ -415,7 +415,7 @@ void Attempt::succeeded() noexcept {
     trial_ = nullptr;
 }
 
-// Seldom once it has not worked often: asking whether the device is idle costs some tens of microseconds.
+// After 64 attempts only every 64th wait: asking whether the device is idle costs some tens of microseconds.
 void detail::make_requested() noexcept {
     const auto turn = waits.fetch_add(1, std::memory_order_relaxed);
     if ((turn >= 64 && turn % 64 != 0) || in_flight.capturing_anywhere()) return;

@@ -25,16 +25,16 @@ namespace {
 void carry_out(const Rows& rows, Reader reader, trace::Share& share) noexcept;
 void read_part(const File& file, std::byte* to, std::size_t bytes) noexcept;
 
-// Of a job: the low half of its number, how many parts it has, and which of them is to be begun next.
+// State of a job in one word: the low half of its number, how many parts it has, and which part is begun next.
 struct Open {
-    static constexpr std::uint64_t kMost = 1u << 15;  // as many threads may reach past the last part at once
+    static constexpr std::uint64_t kMost = 1u << 15;  // parts; as many threads may count past the last one at once
     std::uint64_t word;
 
     Open(std::uint64_t of) noexcept : word(of) {}
     Open(std::uint64_t number, std::uint64_t parts) noexcept : word(number << 32 | parts << 16) {}
     std::uint64_t next() const noexcept { return word & 0xffff; }
     bool any() const noexcept { return next() < (word >> 16 & 0xffff); }
-    // Whether a job that stands in a place is a later one than `number`; negative: `number` is to come.
+    // By how much this job's number is higher than `number`; negative: job `number` is not there yet.
     int ahead_of(std::uint64_t number) const noexcept {
         return static_cast<std::int32_t>(static_cast<std::uint32_t>(word >> 32) - static_cast<std::uint32_t>(number));
     }
@@ -42,18 +42,18 @@ struct Open {
 
 }  // namespace
 
-// Lines of their own for what is changed at every part's beginning, at its end, and not at all.
+// Separate cache lines for what changes at the beginning of a part, at its end, and never.
 struct Place {
     alignas(64) std::atomic<std::uint64_t> open{0};
     alignas(64) std::atomic<std::uint32_t> left{0};  // parts that have not ended
     std::atomic<bool> held{false};
-    alignas(64) Rows rows{};  // from nowhere: nothing to copy, pages to map
+    alignas(64) Rows rows{};  // without `from`: pages to map
     std::size_t step = 0;     // of a part, in rows where there are several, else in bytes
     Reader reader = Reader::Processor;
     File file{};
 
-    // As many parts as are left to be begun, `most` at the most; false: none was. Of whichever job is there: it stays
-    // until its parts have ended.
+    // Copies up to `most` parts that nobody has begun, of whichever job is in this place: a job stays until all its
+    // parts have ended. False: there was no such part.
     bool copy_parts(unsigned most) noexcept {
         trace::Share share;
         unsigned count = 0;
@@ -70,8 +70,8 @@ struct Place {
                 const auto* const from = rows.from == nullptr ? nullptr : rows.from + at;
                 carry_out({rows.to + at, from, std::min(step, rows.width - at)}, reader, share);
             }
-            // Sequentially consistent: the stores of a copy leave the processor long after it; notify_one() must not
-            // look for sleepers before they can see this one (seen on an H200's host: the caller slept for ever).
+            // Sequentially consistent: a copy's stores leave the processor late. Sleepers must see this store before
+            // notify_one() looks for them (seen on an H200's host: the caller slept for ever).
             if (left.fetch_sub(1, std::memory_order_seq_cst) == 1) left.notify_one();
             if (++count == most) break;
         }
@@ -87,37 +87,37 @@ private:
 
 namespace {
 
-// In the order of handing over, so that what was wanted first is there first: jobs [first, last) stand at their number
-// modulo kPlaces. Some of them their own thread has copied meanwhile.
+// First in, first out: jobs [first, last) are in the places of their number modulo kPlaces. Some of them may have been
+// copied by their own threads meanwhile.
 class Queue {
 public:
-    // nullptr: no place is to be had.
+    // nullptr: no place is free.
     Place* add(const Rows& rows, std::size_t part, Reader reader, const File& file) noexcept;
     // Copies parts of the oldest job that has some to be begun; false: there is none.
     bool work() noexcept;
-    // Jobs that were ever in it.
+    // Number of jobs that were ever added.
     std::uint64_t jobs() const noexcept { return last_.load(std::memory_order_relaxed); }
 
 private:
     static constexpr unsigned kPlaces = 128;  // as many as a dozen large copies at once keep busy
     std::array<Place, kPlaces> places_;
-    // From 1: a place that was never used is not the first job's.
+    // From 1: an unused place holds job number 0.
     alignas(64) std::atomic<std::uint64_t> first_{1};
     alignas(64) std::atomic<std::uint64_t> last_{1};
 };
 constinit std::array<Queue, 2> queues;
 
-// What a crew's helpers sleep on; the first kFew hear of every job, the others of those that all may begin.
+// What a crew's helpers sleep on. The first kFew helpers are woken for every job, the others for jobs of Crew::All.
 struct alignas(64) Bell {
     std::atomic<std::uint32_t> rings{0};
     std::atomic<bool> sleeping{false};  // some may be asleep, or about to be
 
-    // After a job was handed over. Whoever fell asleep did so before this looked, or looked for jobs after it was
-    // there.
+    // After a job was added. A helper that sleeps has set `sleeping` before this reads it, or it looked for jobs after
+    // this one was added.
     void ring() noexcept {
         if (!sleeping.load(std::memory_order_seq_cst) || !sleeping.exchange(false, std::memory_order_seq_cst)) return;
         rings.fetch_add(1, std::memory_order_seq_cst);
-        // All at once: the first of many jobs wakes those who will do the others.
+        // Wakes all helpers: more jobs are likely to follow the first.
         rings.notify_all();
     }
 };
@@ -137,8 +137,8 @@ void pause() noexcept {
 #endif
 }
 
-// Reading maps the pages around those that are there already at once, writing takes a trap for each; shared memory is
-// writable then, too, if its mapping is (256 MiB: 31 against 180 ms).
+// Populating for reading maps many existing pages at once, for writing it traps for each page; pages of shared memory
+// are writable after either, if the mapping is (256 MiB: 31 against 180 ms).
 void map(void* at, std::size_t bytes) noexcept { kernel::madvise(at, bytes, MADV_POPULATE_READ); }
 
 void carry_out(const Rows& rows, Reader reader, trace::Share& share) noexcept {
@@ -183,7 +183,7 @@ Place* Queue::add(const Rows& rows, std::size_t part, Reader reader, const File&
             place.held.store(false, std::memory_order_release);
             continue;
         }
-        // The last job's parts have all been begun: until this one is opened nobody looks at what it is.
+        // All parts of the place's last job have been begun: nobody reads these members until `open` is stored.
         place.rows = rows;
         place.step = step;
         place.reader = reader;
@@ -202,7 +202,7 @@ bool Queue::work() noexcept {
         Place& place = places_[number % kPlaces];
         const Open open = place.open.load(std::memory_order_seq_cst);
         const auto ahead = open.ahead_of(number);
-        if (ahead < 0) return false;  // it is opened in a moment
+        if (ahead < 0) return false;  // the job is being added right now
         if (ahead > 0 || !open.any()) {
             first_.compare_exchange_strong(number, number + 1, std::memory_order_acq_rel);
         } else if (place.copy_parts(~0u)) {
@@ -211,7 +211,7 @@ bool Queue::work() noexcept {
     }
 }
 
-// Where helpers are to run; `placements` moves with it.
+// The processors for the helpers; `placements` counts the changes.
 constinit std::mutex place_mutex;
 cpu_set_t wanted_place;
 constinit std::atomic<unsigned> placements{0};
@@ -235,7 +235,7 @@ void serve(void*) noexcept {
     const auto work = [crew] {
         return (crew == Crew::Few && of(queues, Crew::Few).work()) || of(queues, Crew::All).work();
     };
-    // While jobs come, others take them faster than this one: it stays awake all the same.
+    // If jobs came, other helpers took them before this one could: it stays awake all the same.
     const auto jobs = [crew] {
         return of(queues, Crew::All).jobs() + (crew == Crew::Few ? of(queues, Crew::Few).jobs() : 0);
     };
@@ -336,8 +336,8 @@ bool read_together(std::byte* to, int file, std::int64_t offset, std::size_t byt
 }
 
 void map_pages(void* at, std::size_t bytes, bool made) noexcept {
-    // To wake helpers for pages that are there costs more than to map them, and each processor that took part is
-    // interrupted by every change of the mapping that follows (H200's host: 46 against 53 ms for arrays of 32 MiB).
+    // For pages that exist already, waking helpers costs more than mapping. Besides, every later change of the mapping
+    // interrupts each processor that took part (H200's host: 46 against 53 ms for arrays of 32 MiB).
     if (!made || running() == 0) return map(at, bytes);
     // A helper holds the kernel's lock on the address space as long as it maps a part.
     constexpr std::size_t kPart = std::size_t{256} << 10;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Helper threads that copy memory, read files into it, and touch it for the first time, for all transfers of the
-// process. A copy is handed over once, however many take part in it: handing over is what the caller alone must do. The
-// caller takes part: what no helper has begun it copies itself, so that a small copy never waits behind a large one,
-// and one without helpers still ends.
+// process. The caller hands a copy over once, however many helpers take part. The caller takes part, too: it copies the
+// parts that no helper has begun, so that a small copy never waits for a large one, and a copy ends without helpers.
 //
-// They are made by the first start(), sleep when there is nothing to do, and are gone in a forked child, where libhpe
-// does nothing more. SIGSEGV and SIGBUS stay open to them: memory that the program handed to a copy may be one that its
-// own handler brings.
+// The first start() makes the helpers. They sleep when there is nothing to do, and do not exist in a forked child,
+// where libhpe is inert. They do not block SIGSEGV and SIGBUS: the program's own handler may provide the memory that
+// they copy.
 //
 // Threads: any, outside the fault path or inside it: no allocation, no lock (start() alone makes threads). Sizes in
 // bytes; the memory belongs to the caller and must stay until the job is finished. Errors: none; start() says how many
@@ -24,18 +23,19 @@ namespace hpe::copiers {
 // Makes the helpers if there are none yet. `wanted` 0: none. Returns how many run.
 unsigned start(unsigned wanted) noexcept;
 unsigned running() noexcept;
-// Where they run from the next job on.
+// The processors that the helpers use from the next job on.
 void place(const cpu_set_t& processors) noexcept;
 
-// Who reads the bytes next, and so where a copy leaves them: in this processor's caches, in none (stream_copy.h), or in
-// the one that all share (shared_copy.h).
+// Who reads the bytes next. A copy leaves them in this processor's caches, in no cache (stream_copy.h), or in the cache
+// that all processors share (shared_copy.h).
 enum class Reader : std::uint8_t { Processor, Nobody, Device };
 
-// Who may begin a job: every helper, or the first kFew alone, where more would only get in the device's way to memory.
+// Which helpers may take parts of a job: all, or only the first kFew, where more would only compete with the device for
+// memory.
 enum class Crew : std::uint8_t { Few, All };
 constexpr unsigned kFew = 10;
 
-// Rows of so many bytes each, so far apart on either side; one row: plain memory.
+// `count` rows of `width` bytes, with a pitch on either side; one row: plain memory.
 struct Rows {
     std::byte* to;
     const std::byte* from;
@@ -43,7 +43,7 @@ struct Rows {
     std::size_t count = 1;
     std::size_t to_pitch = 0, from_pitch = 0;  // from row to row
 
-    // Some of them.
+    // The rows [first, first + rows).
     Rows part(std::size_t first, std::size_t rows) const noexcept {
         return {to + first * to_pitch, from + first * from_pitch, width, rows, to_pitch, from_pitch};
     }
@@ -61,10 +61,10 @@ struct Place;
 // A copy that was handed over, in parts. It is finished exactly once, by the thread that made it.
 class Job {
 public:
-    // In parts of about so many bytes, whole rows where there are several. If every place is taken, or there are no
-    // helpers, it is copied here and now.
+    // Hands the copy over in parts of about so many bytes, whole rows where there are several. If every place is taken,
+    // or there are no helpers, copies it here and now.
     void begin(const Rows& rows, std::size_t part, Reader reader, Crew crew = Crew::All) noexcept;
-    // Pages to be mapped instead, so that first accesses to them do not trap one by one.
+    // Has pages mapped instead, so that first accesses to them do not trap one by one.
     void begin_mapping(void* at, std::size_t bytes, std::size_t part) noexcept;
     void begin_reading(std::byte* to, const File& file, std::size_t bytes, std::size_t part) noexcept;
     // Copies a part here that nobody has begun; false if there is none.
@@ -74,21 +74,21 @@ public:
 
 private:
     void hand_over(const Rows& rows, std::size_t part, Reader reader, Crew crew, const File& file = {}) noexcept;
-    Place* place_ = nullptr;  // nullptr: none, or done by its own thread
+    Place* place_ = nullptr;  // nullptr: no job, or its own thread has done it
 };
 
-// The copying itself, by the caller.
+// Copies on the calling thread.
 void move(const Rows& rows, Reader reader) noexcept;
 
-// The same with the helpers' help, where there is enough to do.
+// The same with helpers, if there is enough to copy.
 void move_together(void* to, const void* from, std::size_t bytes, Reader reader) noexcept;
 
-// Reads a regular file's bytes, with the helpers' help. False: not all were at hand, or there; what is in memory then
-// is undefined.
+// Reads a regular file's bytes, with helpers. False: not all were at hand, or there; the memory's content is undefined
+// then.
 bool read_together(std::byte* to, int file, std::int64_t offset, std::size_t bytes) noexcept;
 
-// Maps the pages of [at, at + bytes), whole pages of shared memory; with the helpers' help if they must be `made`.
-// Kernels before Linux 5.14 leave it to the accesses.
+// Maps the pages of [at, at + bytes), whole pages of shared memory; with helpers if the pages must be `made`. With
+// kernels before Linux 5.14 the accesses map them.
 void map_pages(void* at, std::size_t bytes, bool made) noexcept;
 
 }  // namespace hpe::copiers

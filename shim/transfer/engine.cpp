@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Transfers, cut at the arena's chunks: a copy that spans two pinned ranges is not one the driver promises to take. A
+// Transfers are cut at the arena's chunks: the driver does not promise to take a copy that spans two pinned ranges. A
 // chunk that is not pinned goes through the channel's own bounce buffers.
 #include "shim/transfer/engine.h"
 
@@ -33,7 +33,7 @@ struct Channel {
     CUstream to_host = nullptr, to_device = nullptr;
     CUevent flushed = nullptr;            // after the flushes that a stream of the program's waits for
     trace::InStream in_to_device{false};  // what `sent` counts
-    // Its own, so that a fault can be served though all others are taken; kBufferBytes bytes each.
+    // Of kBufferBytes each. The channel's own, so that a fault can be served although all others are taken.
     std::array<staging::BounceBuffer, 2> buffers{};
     std::atomic<std::size_t> sent{0};  // flushes enqueued and not yet waited for
 };
@@ -102,9 +102,9 @@ CUresult stage_to_device(Channel& channel, CUdeviceptr device, const std::byte* 
     return staging::copy_to_device(lane, device, view, {bytes}, channel.to_device, true);
 }
 
-// The ways without a channel wait for the device, and with it for a host callback that waits for us: then no way is
-// left. The driver may return with the last bytes still on their way (cuda.h: cuMemcpyHtoD from pageable memory), hence
-// the wait.
+// Copies without a channel. They wait for the device, and so cannot be made during a host callback, for which the
+// device waits. The driver may return with the last bytes still on their way (cuda.h: cuMemcpyHtoD from pageable
+// memory), hence the wait.
 CUresult send_now(CUdeviceptr device, const std::byte* view, std::size_t bytes, Engine::Order order) noexcept {
     if (order == Engine::Order::Unordered) return CUDA_ERROR_OUT_OF_MEMORY;
     const auto sent = with_retry([&] { return driver.cuMemcpyHtoD_v2(device, view, bytes); });
@@ -117,8 +117,8 @@ CUresult fetch_now(CUdeviceptr device, std::byte* view, std::size_t bytes, Engin
 }
 
 // The channel is locked and its context current. A wait that fails says nothing about the copies: they stay
-// outstanding, since blocks count as ReadOnly on their account. Nothing else may be tried instead: a copy still under
-// way would overwrite what a kernel writes later.
+// outstanding. Nothing else may be tried instead, since their blocks are ReadOnly or Invalid already, and a copy still
+// under way would overwrite what a kernel writes later.
 CUresult drain_channel(Channel& channel) noexcept {
     const auto count = channel.sent.load(std::memory_order_acquire);
     if (count == 0) return CUDA_SUCCESS;
@@ -171,8 +171,8 @@ CUresult send_pinned(Channel& channel, CUdeviceptr device, std::byte* view, std:
     return result;
 }
 
-// The same of a view that is not pinned, where it differs from `twin`; done on return. Many short transfers from one
-// copy of it are waited for once.
+// Sends the bytes of a view that is not pinned where they differ from `twin`; done on return. Many short transfers out
+// of one bounce buffer are waited for once.
 CUresult stage_changes(Channel& channel, CUdeviceptr device, const std::byte* view, const std::byte* twin,
                        std::size_t bytes, std::size_t& count, std::size_t& sum) noexcept {
     for (std::size_t at = 0; at < bytes; at += Channel::kBufferBytes) {
@@ -223,7 +223,7 @@ CUresult Engine::fetch(Object& object, std::size_t offset, std::size_t bytes, Or
             // Another thread's failure may have closed the channel.
             return open(*channel) ? stage_to_host(*channel, device, view, part) : fetch_now(device, view, part, order);
         });
-    // Also after a failure: what was enqueued must not arrive later.
+    // Also after a failure: transfers that were enqueued must not arrive later.
     const auto waited = ready ? with_retry([&] { return driver.cuStreamSynchronize(channel->to_host); }) : CUDA_SUCCESS;
     in_to_host.ended(object.context);
     if (result != CUDA_SUCCESS || waited != CUDA_SUCCESS) return result != CUDA_SUCCESS ? result : waited;
@@ -267,7 +267,7 @@ CUresult Engine::flush_changes(Object& object, std::size_t offset, std::size_t b
     Channel* channel = channels.of(static_cast<CUcontext>(object.context));
     ContextScope scope(object.context);
     if (scope.result() != CUDA_SUCCESS) return scope.result();
-    if (channel == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // no way that does not wait for the device
+    if (channel == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // all other ways wait for the device
     CaptureRelaxed relaxed;
     const auto* const first = object.view + offset;
     std::size_t count = 0, sum = 0;
@@ -306,7 +306,7 @@ CUresult Engine::drain() noexcept {
     for (auto& channel : channels) {
         if (channel.sent.load(std::memory_order_acquire) == 0) continue;
         std::scoped_lock lock(channel.lock);
-        // Its context may have ended meanwhile, and another one have its place.
+        // Its context may have ended meanwhile, and another context have the channel.
         if (channel.sent.load(std::memory_order_acquire) == 0) continue;
         ContextScope scope(channel.context.load(std::memory_order_acquire));
         CaptureRelaxed relaxed;
@@ -328,7 +328,7 @@ CUresult Engine::make_wait(CUstream stream) noexcept {
             if (channel.sent.load(std::memory_order_acquire) == 0) continue;
             ContextScope scope(channel.context.load(std::memory_order_acquire));
             result = scope.result();
-            // Often they have ended already.
+            // Often the flushes have ended already.
             if (result == CUDA_SUCCESS && driver.cuStreamQuery(channel.to_device) == CUDA_SUCCESS &&
                 drain_channel(channel) == CUDA_SUCCESS) {
                 continue;
@@ -336,9 +336,9 @@ CUresult Engine::make_wait(CUstream stream) noexcept {
             if (result == CUDA_SUCCESS) result = record_flushes(channel);
             flushed = channel.flushed;
         }
-        // In the program's context, whose default stream may be meant; and without the lock, since a stream that is
-        // full keeps the call until a host function has ended, which may need the channel. Another thread may have
-        // recorded the event again: then for more.
+        // In the program's context, since `stream` may be its default stream. Without the lock, since a full stream
+        // keeps the call until a host function has ended, which may need the channel. Another thread may have recorded
+        // the event again: then it covers more.
         if (result == CUDA_SUCCESS) {
             result = with_retry([&] { return driver.cuStreamWaitEvent(stream, flushed, 0); });
         }

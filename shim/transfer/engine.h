@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The part that moves bytes between a shadow's view and the device. One stream per direction and context, non-blocking,
-// so that it waits for no work of the program: whoever asks for a transfer has waited for that already (InFlight).
+// Moves bytes between a shadow's view and the device. One non-blocking stream per direction and context, which waits
+// for no work of the program: the caller has waited for that already (InFlight).
 //
 // Errors: a driver call that fails is tried once more; only if that fails too is the error returned. What was enqueued
 // may then still be under way: it counts as outstanding until a later drain() or forget().
@@ -20,20 +20,20 @@ namespace hpe {
 
 class Engine {
 public:
-    // Who waits for whom. Pinning memory waits for the device (so does a copy to or from memory that is not pinned,
-    // hence the staging), so only Ordered transfers do it: they know that the device waits for nobody. With a host
-    // callback under way both would wait for ever (seen on an H200). Ordered: after InFlight::wait(), inside the gate.
-    // Launching: on the way to a launch. Unordered: during a host callback.
+    // What a transfer may wait for. Pinning memory waits for the device (so does a copy to or from memory that is not
+    // pinned, hence the bounce buffers). Only Ordered transfers may pin: they know that the device waits for nothing.
+    // During a host callback the device and the callback would wait for each other for ever (seen on an H200). Ordered:
+    // after InFlight::wait(), inside the gate. Launching: on the way to a launch. Unordered: during a host callback.
     enum class Order { Ordered, Launching, Unordered };
 
     // Device to host; the bytes are in the view on return. [offset, offset + bytes) lies in the object.
     CUresult fetch(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept;
 
-    // Host to device, enqueued. The view may be changed at once only if what then gets lost is flushed again later.
+    // Host to device, enqueued. Whoever changes the view before the flush has ended must flush these bytes again.
     CUresult flush(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept;
 
-    // Of [offset, offset + bytes) what differs from `twin`, which has as many bytes. During a host callback
-    // (Unordered).
+    // Flushes the bytes of [offset, offset + bytes) that differ from `twin`, which has as many bytes. During a host
+    // callback (Unordered).
     CUresult flush_changes(Object& object, std::size_t offset, std::size_t bytes, const std::byte* twin) noexcept;
 
     // Makes the streams that transfers of this context will need; host callbacks may follow. Outside the fault path.

@@ -67,7 +67,7 @@ Peers::Access* Peers::find(CUcontext from, CUcontext to) noexcept {
     return nullptr;
 }
 
-// New ones are None. nullptr: the table is full, so such contexts are left alone.
+// Finds or makes an entry; a new one is None. nullptr: the table is full.
 Peers::Access* Peers::entry(CUcontext from, CUcontext to) noexcept {
     if (Access* known = find(from, to)) return known;
     std::size_t place = 0;
@@ -80,13 +80,13 @@ Peers::Access* Peers::entry(CUcontext from, CUcontext to) noexcept {
 
 void Peers::set(Access& access, State state) noexcept {
     const auto count = [](State s, State counted) { return s == counted ? 1u : 0u; };
-    // Unsigned arithmetic: a difference of -1 is added well.
+    // Unsigned arithmetic wraps: a difference of -1 is added correctly.
     wanted_.fetch_add(count(state, State::Wanted) - count(access.state, State::Wanted), std::memory_order_relaxed);
     ours_.fetch_add(count(state, State::Ours) - count(access.state, State::Ours), std::memory_order_relaxed);
     access.state = state;
 }
 
-// A new entry: remembers what the driver says of the memory as long as there is no access.
+// A new entry: remembers what the driver says of the memory while there is no access.
 void Peers::consider(Access& access, CUdeviceptr memory, bool possible) noexcept {
     if (access.state != State::None) return;
     ContextScope scope(access.from);
@@ -103,11 +103,11 @@ void Peers::consider(Access& access, CUdeviceptr memory, bool possible) noexcept
 bool Peers::before_copy(Side to, Side from) noexcept {
     if (in_flight.capturing_anywhere()) return false;
     std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return false;  // somebody is at it; this copy goes the driver's way
+    if (!lock.owns_lock()) return false;  // another thread is at work here; this copy goes the driver's way
     Inside inside;
     Access* there = entry(to.context, from.context);
     if (there == nullptr) return false;
-    // So that the other direction gets a place of its own.
+    // Not None for a moment, so that the other direction gets another entry.
     const bool fresh = there->state == State::None;
     if (fresh) there->state = State::Never;
     Access* back = entry(from.context, to.context);
@@ -147,7 +147,7 @@ void Peers::enable_pair(Access& there, Access& back) noexcept {
     enable(back, there);
 }
 
-// Seldom once it has not worked often: asking whether the device is idle costs some tens of microseconds.
+// After 64 attempts only every 64th wait: asking whether the device is idle costs some tens of microseconds.
 void Peers::enable_wanted() noexcept {
     const auto turn = waits_.fetch_add(1, std::memory_order_relaxed);
     if ((turn >= 64 && turn % 64 != 0) || in_flight.capturing_anywhere()) return;
@@ -162,7 +162,8 @@ void Peers::enable_wanted() noexcept {
     }
 }
 
-// The program needs what we have taken: all of ours is taken back, once the copies that use it are done, and for good.
+// The program needs entries of the driver's limited table: disables all access that libhpe enabled, for good, once the
+// copies that use it are done.
 bool Peers::give_up_all() noexcept {
     if (ours_.load(std::memory_order_relaxed) == 0) return false;
     Inside inside;
@@ -173,7 +174,7 @@ bool Peers::give_up_all() noexcept {
         if (access.state == State::Wanted) set(access, State::Never);
         if (access.state != State::Ours) continue;
         ContextScope scope(access.from);
-        // What the driver does not take back is still to be hidden.
+        // Access that cannot be disabled must stay hidden.
         if (scope.result() != CUDA_SUCCESS ||
             with_retry([&] { return driver.cuCtxDisablePeerAccess(access.to); }) != CUDA_SUCCESS) {
             continue;
@@ -189,8 +190,8 @@ bool Peers::hidden(CUcontext from, CUcontext to) noexcept {
     return access != nullptr && access->state == State::Ours;
 }
 
-// Nothing is disabled that copies under way may be using. Enabling what is enabled has no effect, and fails as any call
-// does that finds its context broken.
+// The program disables access that libhpe enabled: it stays, since copies under way may be using it. Enabling it again
+// has no effect, and fails as every call does if the context is lost.
 CUresult Peers::refuse_to_disable(CUcontext peer) noexcept {
     Inside inside;
     const auto result = driver.cuCtxEnablePeerAccess(peer, 0);

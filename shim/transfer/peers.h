@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Direct copies between GPUs for programs that never enabled peer access. The driver takes such copies through the
+// Direct copies between GPUs for programs that never enabled peer access. The driver makes such copies through the
 // host, at a tenth of NVLink's speed; once both contexts of a copy have access to each other it copies directly. So
-// libhpe enables that access, for the copies' sake, and hides it: the program's own cuCtxEnablePeerAccess,
-// cuCtxDisablePeerAccess and queries of pointers are answered as they would be without it.
+// libhpe enables peer access for the copies, and hides it: the program's own cuCtxEnablePeerAccess,
+// cuCtxDisablePeerAccess and queries of pointers are answered as they would be without libhpe.
 //
 // Both directions are enabled: which of them a copy needs depends on the stream it is made in, and cuda.h does not say.
 //
@@ -10,8 +10,8 @@
 // win, and with an IOMMU that translates on bare metal the driver claims peer access all the same, while the bytes get
 // lost without an error (CUDA C++ Programming Guide, "IOMMU on Linux").
 //
-// Only while the device has nothing to do: mapping memory may wait for work under way, and that may wait for the
-// program (a host function, a value in memory). Otherwise the program's next wait is looked at.
+// Only while the device has nothing to do: mapping memory may wait for work under way, and that work for the program (a
+// host function, a value in memory). Otherwise libhpe tries again when the program has waited (waited()).
 //
 // Only memory of cuMemAlloc: access to pools and virtual memory is granted in other ways, which stay the program's.
 //
@@ -39,8 +39,8 @@ public:
     // False, for good in most programs: no two objects lie in different contexts.
     bool several_contexts() const noexcept { return several_.load(std::memory_order_relaxed); }
 
-    // The program is about to copy kWorthwhile bytes or more between them. Outside the gate. True where it will never
-    // go directly although the devices are two.
+    // The program is about to copy kWorthwhile bytes or more between the two sides. Outside the gate. True: such copies
+    // will never go directly, although the contexts are of two devices.
     struct Side {
         CUcontext context;
         CUdeviceptr address;
@@ -54,8 +54,9 @@ public:
         }
     }
 
-    // The program's own calls, answered as to a program without libhpe. What it enables is its own from then on, and
-    // what it then disables stays so: kernels of its get the error that they should, and such copies the driver's way.
+    // The program's own calls, answered as without libhpe. Access that the program enables is its own from then on.
+    // Access that it disables stays disabled: its kernels get the error that they should, and copies go the driver's
+    // way.
     template <class True>
     CUresult program_enables(CUcontext peer, True&& true_call) {
         std::scoped_lock lock(mutex_);
@@ -72,12 +73,12 @@ public:
         return disabled_by_program(current, peer, true_call());
     }
 
-    // The driver's answer about memory of `owner`, asked for from the current context. `several`: among other
-    // attributes, where one that cannot be had is 0.
+    // Corrects the driver's answer about memory of `owner` for the current context. `several`: the program asked for
+    // several attributes at once, where an attribute that is not available is 0.
     CUresult make_truthful(CUresult result, CUpointer_attribute attribute, void* data, CUcontext owner,
                            bool several) noexcept;
 
-    // The context is about to end: nothing of ours is begun in it. Once it has ended it is forgotten.
+    // ending(): the context is about to end, and nothing of ours is begun in it. forget(): it has ended.
     void ending(CUcontext context) noexcept;
     void forget(CUcontext context) noexcept;
 
@@ -93,7 +94,7 @@ private:
     struct Access {
         CUcontext from = nullptr, to = nullptr;
         State state = State::None;
-        // What the driver said of such memory before.
+        // What the driver said of that memory before there was access.
         CUresult pointer = CUDA_SUCCESS, flags_known = CUDA_SUCCESS;
         unsigned flags = 0;
     };
@@ -118,7 +119,7 @@ private:
     std::atomic<unsigned> waits_{0};             // while something was wanted
     std::mutex mutex_;                           // guards what follows
     std::array<Access, kMost> accesses_;
-    std::size_t used_ = 0;  // entries behind are None
+    std::size_t used_ = 0;  // all entries from here on are None
 };
 
 extern constinit Peers peers;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sizes of pieces and their parts, and how they are copied: what H200's hosts showed.
+// Sizes of pieces and their parts, and how they are copied. All constants were measured on hosts of H200s.
 #include "shim/transfer/pieces.h"
 
 #include <algorithm>
@@ -15,15 +15,15 @@ using copiers::Crew;
 using copiers::Reader;
 using copiers::Rows;
 
-// Many more parts than threads, so that none is waited for long: with four for each, 4 MiB are drained in 115 us, with
-// one in 170. Below a size a part costs more to begin than to copy.
+// Many more parts than threads, so that no part is waited for long: with four parts for each thread 4 MiB are drained
+// in 115 us, with one in 170. A smaller part costs more to begin than to copy.
 constexpr std::size_t kPartsEach = 4;
 constexpr std::size_t kSmallestFill = std::size_t{32} << 10, kSmallestDrain = std::size_t{8} << 10;
 constexpr std::size_t kLargestPart = std::size_t{512} << 10;
 // A buffer that was filled through the caches of several processors reaches the device slowly at first (22 instead of
 // 39 GB/s for 16 MiB), in the end faster than others (52 instead of 40 to 47 GB/s for 1 GiB).
 constexpr std::size_t kFillsCaches = std::size_t{128} << 20;
-// What is too large to be read from a cache afterwards is written past it.
+// Copies too large to be read from a cache afterwards are written past the caches.
 constexpr std::size_t kOutgrowsCaches = std::size_t{32} << 20;
 constinit bool copies_shared = false;
 
@@ -46,7 +46,7 @@ std::size_t Pieces::fit(bool crowded) const noexcept {
     // The link is kept busy by the other copies, and the driver by their calls: eight threads with 4 MiB each reach 48
     // GB/s in halves, 31 in pieces of 256 KiB.
     if (crowded) return bytes_ / 2;
-    // Each piece costs an event and a wait, and what comes last is drained while nothing else moves.
+    // Each piece costs an event and a wait, and the last piece is drained while nothing else moves.
     if (way_ == Way::Drain) return bytes_ / 8;
     constexpr std::size_t middling = std::size_t{1} << 20;
     return std::max(bytes_ / 32, std::min(bytes_ / 4, middling));
@@ -54,7 +54,7 @@ std::size_t Pieces::fit(bool crowded) const noexcept {
 
 std::size_t Pieces::size(std::size_t piece) const noexcept { return std::min(piece_, bytes_ - begin(piece)); }
 
-// Rows so narrow that copying them past the caches, which is waited for at the end of each, gains nothing.
+// Rows so narrow that copying past the caches gains nothing: each row's end waits for its stores.
 bool Pieces::narrow() const noexcept { return in_rows() && extent_.width < std::size_t{4096}; }
 
 // To the device: a thread shares its copies at half the speed that it writes past its caches. Where few of them fill

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How a staged copy is cut: into pieces, one transfer and one buffer each, and a piece into parts for the helpers. The
-// whole team works on the oldest piece, so that the device has it soon; the first of a small copy are small. A piece is
-// whole rows where there are several, and lies in its buffer without gaps.
+// How a staged copy is cut: into pieces of one transfer and one bounce buffer each, and a piece into parts for the
+// helpers. All helpers work on the oldest piece, so that the device has it soon; the first pieces of a small copy are
+// small. A piece of a copy in rows is whole rows, which lie in the buffer without gaps.
 //
 // Bytes. Threads: each copy's own. Errors: the driver's, of the transfers.
 #pragma once
@@ -20,7 +20,7 @@ class Pieces {
 public:
     // Blocks are filled for copies to the device, drained for those to the host.
     enum class Way : std::uint8_t { Fill, Drain };
-    // A transfer of less costs more to enqueue than to make: in pieces of 256 KiB a copy of 1 MiB reaches 22 GB/s on an
+    // A smaller transfer costs more to enqueue than to make: in pieces of 256 KiB a copy of 1 MiB reaches 22 GB/s on an
     // H200, in pieces of 512 KiB 24.5.
     static constexpr std::size_t kSmallest = std::size_t{512} << 10;
 
@@ -32,10 +32,10 @@ public:
     std::size_t begin(std::size_t piece) const noexcept { return piece * piece_; }
     std::size_t size(std::size_t piece) const noexcept;
 
-    // Of a piece between where it lies in the program's memory and its buffer.
+    // The copy of a piece from the program's memory to its buffer, and back.
     copiers::Rows filling(std::size_t piece, std::byte* buffer, const std::byte* host) const noexcept;
     copiers::Rows draining(std::size_t piece, std::byte* host, const std::byte* buffer) const noexcept;
-    // Of a piece between its buffer and where it lies on the device, from the copy's first byte `device` on.
+    // The transfer of a piece from its buffer to the device, and back. `device`: the first byte of the whole copy.
     CUresult send_to(CUdeviceptr device, std::size_t piece, const std::byte* buffer, CUstream stream) const noexcept;
     CUresult send_from(CUdeviceptr device, std::size_t piece, std::byte* buffer, CUstream stream) const noexcept;
 

@@ -28,13 +28,13 @@ struct Pool {
     std::array<BounceBuffer, kMost> buffers{};
     std::array<bool, kMost> held{};
     unsigned count = 0;
-    std::atomic<bool> met{false};  // the helpers know where its device is
+    std::atomic<bool> met{false};  // helpers were placed near its device
     CUstream to_device = nullptr, to_host = nullptr;
 };
 
 namespace {
 
-// A copy in the fault path that helpers take part in: most of it is memory that nobody has touched yet.
+// The smallest copy in the fault path for which helpers are used: most of its memory has never been touched.
 constexpr std::size_t kWorthATeam = std::size_t{512} << 10;
 
 constinit ByContext<Pool> pools;
@@ -76,8 +76,8 @@ void grow(Pool& pool, unsigned more) noexcept {
     bytes_in_pools.fetch_add((pool.count - before) * buffer_bytes, std::memory_order_relaxed);
 }
 
-// Whether the buffer may be written. With `wait` it waits; then only an error says no. Without, a question that fails
-// is no answer, and no reason to wait: the device may be waiting for this thread.
+// Whether the buffer may be written. With `wait` it waits, and returns false only on an error. Without, a query that
+// fails returns false like "not yet": it must not wait, since the device may be waiting for this thread.
 bool is_free(BounceBuffer& buffer, bool wait, CUresult& result) noexcept {
     if (!buffer.in_flight) return true;
     const auto said =
@@ -117,8 +117,8 @@ CUresult make_event(BounceBuffer& buffer) noexcept {
 void configure(unsigned threads, std::size_t bytes) noexcept {
     buffer_bytes = bytes;
     Pieces::configure();
-    // So many fill a PCIe 5 link, and other processes share the node. With 12 of an H200's host copies of 64 and 120
-    // MiB to the device reach 43 to 49 GB/s, with 14 always 48.
+    // Enough to fill a PCIe 5 link; other processes share the node. With 12 of an H200's host, copies of 64 and 120 MiB
+    // to the device reach 43 to 49 GB/s, with 14 always 48.
     constexpr unsigned kEnough = 14;
     fixed_helpers = threads != kAutomatic;
     wanted_helpers = threads != kAutomatic ? threads : std::min(machine::processors() - 1, kEnough);
@@ -129,7 +129,7 @@ bool asked_for() noexcept { return fixed_helpers; }
 
 namespace {
 
-// The processors near the current context's device; all of the process's where it has too few of them.
+// The processors near the current context's device. False: not known, or too few of them are this process's.
 bool near_current(cpu_set_t& near) noexcept {
     constexpr int kFew = 4;
     CUdevice device = 0;
@@ -139,7 +139,7 @@ bool near_current(cpu_set_t& near) noexcept {
            CPU_COUNT(&near) >= kFew;
 }
 
-// Near the first device that they serve; anywhere once they serve one that is elsewhere.
+// Where helpers run: near the first device that they serve; anywhere once they serve a device that is elsewhere.
 struct Home {
     std::mutex mutex;
     bool known = false, narrow = false;
@@ -157,7 +157,7 @@ unsigned place_helpers() noexcept {
         if (narrow) copiers::place(home.processors = near);
     } else if (home.narrow && (!narrow || !CPU_EQUAL(&near, &home.processors))) {
         home.narrow = false;
-        // The main thread's: whoever calls may have been bound to less.
+        // The main thread's processors: the calling thread may be bound to fewer.
         if (sched_getaffinity(getpid(), sizeof near, &near) == 0) copiers::place(near);
     }
     const auto room = home.narrow ? static_cast<unsigned>(CPU_COUNT(&home.processors)) - 1 : wanted_helpers;
@@ -184,7 +184,7 @@ Lane::Lane(CUcontext context, std::size_t bytes, std::size_t most_pinned, bool (
     if (pool_ == nullptr) return;
     const auto others = active.fetch_add(1, std::memory_order_relaxed);
     only_copy_ = others == 0;
-    // Callers copy, too: with half as many of them as helpers, handing over would only cost.
+    // Callers copy, too: with more than half as many callers as helpers, handing over would only cost.
     team_ = start_helpers(*pool_) / (others + 1);
     if (others != 0 && team_ < 2) team_ = 0;
     const auto pieces = (bytes + Pieces::kSmallest - 1) / Pieces::kSmallest;
@@ -205,7 +205,7 @@ Lane::Lane(CUcontext context, std::size_t bytes, std::size_t most_pinned, bool (
     const auto pinned = bytes_in_pools.load(std::memory_order_relaxed);
     const auto missing = most - count_, room = most_pinned > pinned ? (most_pinned - pinned) / buffer_bytes_ : 0;
     growing_ = room < missing;
-    // Asked without the lock: the answer may take a while.
+    // may_pin() is called without the lock: it may take a while.
     if (room == 0 || !may_pin()) return;
     growing_ = true;
     std::scoped_lock lock(pool_->lock);
@@ -260,13 +260,13 @@ CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, const
             auto& job = jobs[begun % window];
             pieces.hand_over(job, pieces.filling(begun, lane[begun].memory, from));
             ++begun;
-            if (job.done()) break;  // let the device have it
+            if (job.done()) break;  // the device can have it
         }
         if (begun == sent) break;
         jobs[sent % window].finish();
         if (result == CUDA_SUCCESS) {
             BounceBuffer& buffer = lane[sent];
-            // An event where somebody will ask for it.
+            // Only the events that will be asked for.
             if (ends) in_stream.sent(pieces.size(sent));
             const bool mark = !wait || sent + window < count || sent + 1 == count;
             result = send(buffer, stream, mark, [&] { return pieces.send_to(to, sent, buffer.memory, stream); });
@@ -277,7 +277,7 @@ CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, const
         if (result == CUDA_SUCCESS) traced.done();
         return result;
     }
-    // The last one's event says it of all; after an error the stream itself does.
+    // The last piece's event comes after all pieces; after an error the stream itself is waited for.
     const auto waited = result == CUDA_SUCCESS
                             ? with_retry([&] { return driver.cuEventSynchronize(lane[count - 1].event); })
                             : with_retry([&] { return driver.cuStreamSynchronize(stream); });
@@ -309,7 +309,7 @@ CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, const Extent&
             result = send(buffer, stream, true, [&] { return pieces.send_from(from, asked, buffer.memory, stream); });
             if (result == CUDA_SUCCESS) ++asked;
         }
-        // With nothing to drain there is nothing to do but wait for the device.
+        // Waits for the device only if there is nothing to drain.
         while (arrived < asked && is_free(lane[arrived], arrived == drained, result)) {
             pieces.hand_over(jobs[arrived % window], pieces.draining(arrived, to, lane[arrived].memory));
             if (++arrived == count) in_stream.ended(lane.context());

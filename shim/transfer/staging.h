@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Copies between the device and memory that is not pinned, through recycled bounce buffers: the device moves one buffer
-// while helper threads fill or drain others. This is what the driver does for such a copy with one thread and one
-// small buffer, at a fifth of the link's speed (docs/hardware.md).
+// Copies between the device and memory that is not pinned, through recycled bounce buffers (pinned): the device moves
+// one buffer while helper threads fill or drain others. The driver does this with one thread and one small buffer, at a
+// fifth of the link's speed (docs/hardware.md).
 //
 // The buffers belong to a context and die with it. A copy takes the buffers that are free and never waits for those of
 // another copy, which may be stuck behind a kernel that waits for this very thread.
@@ -27,9 +27,9 @@ constexpr unsigned kAutomatic = ~0u;
 // Once, before anything else: helper threads (HPE_STAGING_THREADS, or kAutomatic) and bytes of a buffer
 // (HPE_STAGING_BLOCK).
 void configure(unsigned threads, std::size_t buffer_bytes) noexcept;
-// Helpers that a copy may have; 0 where they could not run beside the caller.
+// Helpers that a copy may have; 0 if the user wants none, or the process has only one processor.
 unsigned helpers() noexcept;
-// Whether the user gave their number: then staging need not earn its start.
+// Whether the user gave their number: then staging starts with the first copy (break_even.h).
 bool asked_for() noexcept;
 // Makes them, near the device of the current context. Outside the fault path. Returns how many run.
 unsigned start_helpers() noexcept;
@@ -37,7 +37,7 @@ unsigned start_helpers() noexcept;
 struct BounceBuffer {
     std::byte* memory = nullptr;
     CUevent event = nullptr;  // after the last transfer from or to it
-    bool in_flight = false;   // which may not have ended
+    bool in_flight = false;   // that transfer may not have ended
     bool broken = false;      // a transfer whose end cannot be told: never used again
 };
 
@@ -51,12 +51,12 @@ class Lane {
 public:
     static constexpr unsigned kMost = 8;
 
-    // In a context that is current, for a copy of `bytes`. Where `may_pin` is true buffers are made if there are too
-    // few, which waits for the device, up to so many bytes of them in the process; it is asked only then. size() is 0
-    // if none is to be had.
+    // In a context that is current, for a copy of `bytes`. If there are too few buffers, and may_pin() says so, makes
+    // more, up to `most_pinned` bytes of them in the process; that waits for the device. size() is 0 if there is no
+    // buffer.
     Lane(CUcontext context, std::size_t bytes, std::size_t most_pinned, bool (*may_pin)()) noexcept;
-    // Of buffers that are the caller's own, with the helpers that are there if `bytes` are worth it: for the fault
-    // path, where nothing may be missing.
+    // Uses the caller's own buffers, and the helpers that run already if `bytes` are worth it: for the fault path,
+    // which can make neither.
     Lane(CUcontext context, std::span<BounceBuffer> own, std::size_t bytes_of_each, std::size_t bytes) noexcept;
     ~Lane();
     Lane(const Lane&) = delete;
