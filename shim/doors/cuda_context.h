@@ -47,7 +47,7 @@ CUresult resolve(const C& call, const char* symbol, void** function, A... rest) 
 template <class C, class... A>
 CUresult synchronize_context(const C& call, A... context) {
     InFlight::Mark marks[InFlight::kMaxMarks];
-    // The form that names a context waits for that one; then nothing is known of the current one.
+    // The form with a context waits for that context, which tells nothing of the current one.
     const unsigned count = sizeof...(context) == 0 ? in_flight.mark_context(marks) : 0;
     const CUresult result = call(context...);
     for (unsigned i = 0; result == CUDA_SUCCESS && i < count; ++i) in_flight.finished(marks[i]);
@@ -75,15 +75,15 @@ CUresult stream_wait_event(const C& call, CUstream stream, CUevent event, unsign
     return call(stream, event, flags);
 }
 
-// No piece of a copy may come into it.
+// Begins a capture, outside of all stream reservations: no piece of a copy may be captured.
 template <class C, class... A>
 CUresult begin_capture(const C& call, CUstream stream, A... rest) {
     auto& gate = coherence().launch_gate();
     const LaunchInGate in_gate(gate, named(stream, call.flavour));
     if (gate.reserved()) reservations::give_way(named(stream, call.flavour), nullptr);
     in_flight.capture_began(stream, call.flavour);
-    // Launches into threads' own default streams, which do not know of it yet. One that the driver keeps longer does
-    // by the time that it comes back.
+    // Waits for launches into threads' own default streams, which do not know of the capture yet. A launch that the
+    // driver keeps for longer sees the capture when it returns (InFlight::enqueued).
     constexpr unsigned kPatience = 5;  // milliseconds
     gate.wait_for_launches(
         this_thread.slot, [](LaunchGate::Where where) { return where == CU_STREAM_PER_THREAD; }, kPatience);
@@ -95,7 +95,7 @@ CUresult begin_capture(const C& call, CUstream stream, A... rest) {
 
 template <class C>
 CUresult end_capture(const C& call, CUstream stream, CUgraph* graph) {
-    // An invalidated capture ends too; a stream that was not capturing has nothing to end.
+    // An invalidated capture ends, too. A stream that was not capturing ends none.
     const bool was = in_flight.capturing(stream, call.flavour);
     const CUresult result = call(stream, graph);
     if (was && (result == CUDA_SUCCESS || !in_flight.capturing(stream, call.flavour))) {
@@ -115,14 +115,14 @@ CUresult destroy_stream(const C& call, CUstream stream) {
     return result;
 }
 
-// Everything in a context goes with it. `gone` says, after a successful call, whether it really went.
+// Everything in a context ends with it. `gone` says, after a successful call, whether the context really ended.
 template <class True, class Gone>
 CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
     auto& state = coherence();
     if (context == nullptr) return true_call();
     LaunchInGate in_gate(state.launch_gate());
     const Coherence::Ending ending(state);
-    // What the CPU wrote must be on the device should the context stay.
+    // If the context stays, what the CPU wrote must be on the device.
     const CUresult flushed = state.release();
     if (flushed != CUDA_SUCCESS) log::warn("cannot flush before a context ends: {}", error_name(flushed));
     peers.ending(context);
@@ -160,17 +160,17 @@ inline CUresult primary_is_active(CUdevice device, int& active) {
     return with_retry([&] { return driver.cuDevicePrimaryCtxGetState(device, &flags, &active); });
 }
 
-// nullptr if it is not active.
+// nullptr: the primary context is not active.
 inline CUresult primary_context(CUdevice device, CUcontext& context) {
     context = nullptr;
     int active = 0;
     const CUresult asked = primary_is_active(device, active);
-    // An invalid device is the true call's to complain of.
+    // The true call returns the error of an invalid device.
     if (asked != CUDA_SUCCESS || active == 0) return asked == CUDA_ERROR_INVALID_DEVICE ? CUDA_SUCCESS : asked;
     Inside inside;
     const CUresult retained = with_retry([&] { return driver.cuDevicePrimaryCtxRetain(&context, device); });
     if (retained == CUDA_SUCCESS) with_retry([&] { return driver.cuDevicePrimaryCtxRelease_v2(device); });
-    // A broken one must still be reset: it is most likely the current one.
+    // A lost context must still be reset: most likely it is the current one.
     return lost_context(retained) ? with_retry([&] { return driver.cuCtxGetCurrent(&context); }) : retained;
 }
 
@@ -178,7 +178,7 @@ template <class C>
 CUresult reset_primary(const C& call, CUdevice device) {
     CUcontext context = nullptr;
     const CUresult found = primary_context(device, context);
-    // Without its context its objects cannot be told: none may outlive it.
+    // Its objects are found by the context: none may outlive it.
     if (found != CUDA_SUCCESS) return found;
     return end_context(
         context, [&] { return call(device); }, [] { return true; });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Doors of copies and memsets, but for those of rows (cuda_copy_rows.h). Each settles the blocks of its ranges, then
-// lets the program's own call go its way.
+// Doors of copies and memsets, except those of rows (cuda_copy_rows.h). Each flushes or invalidates the blocks of its
+// ranges, then makes the program's own call.
 //
 // A copy whose "host" side is an object is a copy on the device: the CPU's view of an object is its device address, and
 // the newest bytes are there once its Dirty blocks are flushed.
@@ -20,7 +20,7 @@ inline bool is_object(const void* pointer) {
     return coherence().table().count() != 0 && coherence().object_of(address(pointer)) != nullptr;
 }
 
-// The stream waits for what is sent before it, and not the CPU, as for a launch.
+// The stream waits for the flushes before the copy, not the CPU; as for a launch.
 inline CUresult before_copy(DeviceRange to, DeviceRange from, CUstream stream, Flavour flavour) {
     const auto in = named(stream, flavour);
     const CUresult result = coherence().before_device_reads(from, &in);
@@ -49,7 +49,7 @@ CUresult copy(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, CUstrea
         stream, flavour, [&] { return before_copy(touched.written, touched.read, stream, flavour); }, real, &touched);
 }
 
-// Of linear memory whose two ends may be on two devices. `part(to, from, bytes)`: the program's call for a part of it.
+// A linear copy, perhaps between two devices. `part(to, from, bytes)`: the program's call for a part of it.
 template <class Part>
 CUresult copy_linear(Flavour flavour, CUstream stream, Ordered ordered, Ends ends, CUdeviceptr to, CUdeviceptr from,
                      std::size_t bytes, Part&& part) {
@@ -58,7 +58,7 @@ CUresult copy_linear(Flavour flavour, CUstream stream, Ordered ordered, Ends end
     });
 }
 
-// Whether the driver knows the address, so that a copy by addresses does as one that names the device's side.
+// Whether the driver knows the address: then a copy by addresses is the same as one that names the device's side.
 inline bool is_known(CUdeviceptr pointer) {
     Inside inside;
     CUdeviceptr base = 0;
@@ -83,7 +83,7 @@ CUresult copy_of_host(Direction direction, CUdeviceptr device, const void* host,
     return pageable::copy({direction, device, const_cast<void*>(host), extent, stream, flavour, returns}, driver);
 }
 
-// Between addresses of any kind: of an object on one side and of the program's own memory on the other, perhaps.
+// Between addresses of any kind: perhaps an object on one side and the program's own memory on the other.
 template <class Part>
 CUresult copy_by_address(Flavour flavour, CUstream stream, Ordered ordered, pageable::Return returns, CUdeviceptr to,
                          CUdeviceptr from, std::size_t bytes, Part&& part) {

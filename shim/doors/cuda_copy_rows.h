@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Doors of copies in two and three dimensions. What is settled is all that lies between the first byte and the last, of
-// which some, between the rows, stays as it is.
+// Doors of copies in two and three dimensions. They flush or invalidate all blocks between the first byte and the last,
+// also those that lie between rows.
 //
 // Sizes and pitches in bytes. Threads, ownership and errors: door.h.
 #pragma once
@@ -15,8 +15,8 @@ namespace hpe::doors {
 // One side of a descriptor: where it begins and ends in memory, and its host pointer turned into a device pointer if
 // that is an object.
 struct Side {
-    DeviceRange device;   // nothing, of the program's own memory
-    DeviceRange touched;  // of either; nothing, of an array
+    DeviceRange device;   // empty for the program's own memory
+    DeviceRange touched;  // of device or host; empty for an array
 };
 template <class Pointer>
 Side side(CUmemorytype& type, Pointer& host, CUdeviceptr& device, std::size_t first, std::size_t bytes) {
@@ -96,8 +96,8 @@ struct BetweenHostAndDevice {
     staging::Extent extent;
 };
 
-// As one set of rows, or as linear memory. Nothing: it is another kind of copy, or not regular, or one that the driver
-// will refuse.
+// The copy as one set of rows, or as linear memory. Nothing: it is another kind of copy, or its slices are not rows of
+// one pitch, or the driver will refuse it.
 inline std::optional<BetweenHostAndDevice> between(const RowsOf& to, const RowsOf& from, std::size_t width,
                                                    std::size_t rows, std::size_t slices) {
     constexpr std::size_t kMostPitch = std::numeric_limits<int>::max();  // the driver's own bound
@@ -136,7 +136,7 @@ inline std::optional<BetweenHostAndDevice> between_host_and_device(const CUDA_ME
                     d.srcHeight, d.srcY, d.srcZ},
                    d.WidthInBytes, d.Height, d.Depth);
 }
-// Of contexts that are named, which need not be the current one.
+// The contexts are named by the program, and need not be the current one.
 inline std::optional<BetweenHostAndDevice> between_host_and_device(const CUDA_MEMCPY3D_PEER&) { return {}; }
 
 template <class C, class Descriptor>

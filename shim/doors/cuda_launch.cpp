@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a launch does before it is one.
+// What is done before a launch.
 #include "shim/doors/cuda_launch.h"
 
 #include <chrono>

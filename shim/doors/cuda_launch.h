@@ -16,7 +16,7 @@
 
 namespace hpe::doors {
 
-// Whether the driver may find arguments of the launch in an object: of a kernel with so many. `extra` may be nullptr.
+// Whether arguments of a launch may lie in an object; `count`: of the kernel's parameters. `extra` may be nullptr.
 inline bool may_lie_in_objects(unsigned count, void** parameters, void** extra) {
     const auto held = [](const void* p) { return coherence().may_hold(reinterpret_cast<std::uintptr_t>(p)); };
     if (count == loaded_kernels::kUnknown || extra != nullptr || held(parameters)) return true;
@@ -32,8 +32,8 @@ HPE_HOT bool may_lie_in_objects(unsigned count, unsigned, unsigned, unsigned, un
     }
 }
 
-// The driver reads a launch's arguments while no fault can be served in its order: bring those that lie in objects to
-// the stack's side.
+// Copies the arguments of a launch that lie in objects: the driver reads them inside the gate, where a fault cannot
+// wait for device work.
 class Arguments {
 public:
     Arguments(CUfunction function, void**& parameters, void**& extra);
@@ -43,13 +43,13 @@ private:
     std::vector<std::vector<std::byte>> values_;
 };
 
-// Until the device is idle, a second at most.
+// Waits until the device is idle, a second at most.
 void wait_a_while_for_idle();
 
-// A kernel that is loaded at its first launch (CUDA's lazy loading) puts an operation between all streams that waits
-// for what runs and holds up what follows. With a host callback pending that touches an object, the fetch for it would
-// be held up too, for ever (seen on an H200). So such a launch waits until the device is idle; not for ever, since the
-// callback may be waiting for this very launch; and no other does.
+// A kernel that is loaded at its first launch (CUDA's lazy loading) puts an operation into the device that waits for
+// the work of all streams and holds up all later work. If a host callback is pending that accesses an object, the fetch
+// for it would be held up, too, for ever (seen on an H200). So a first launch waits until the device is idle, though
+// not for ever, since the callback may be waiting for this very launch. Other launches do not wait.
 inline void wait_before_lazy_load(CUfunction kernel) {
     if (!coherence().expects_callbacks()) [[likely]] {
         return;
@@ -99,7 +99,8 @@ CUresult launch_graph(const C& call, CUgraphExec graph, CUstream stream) {
     return launch(call, graph, stream);
 }
 
-// Once objects are in use on the host, or host functions; or arguments may lie in objects. `count` of parameters.
+// The launch when objects have host-valid blocks, or there are host functions, or arguments may lie in objects.
+// `count`: of the kernel's parameters.
 template <class C, class Function, class... Extra>
 [[gnu::noinline]] CUresult launch_prepared(const C& call, unsigned count, Function function, unsigned gx, unsigned gy,
                                            unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
@@ -122,7 +123,7 @@ template <class C, class Function, class... Rest>
 HPE_HOT CUresult launch_kernel(const C& call, Function function, Rest... rest) {
     const auto& state = coherence();
     const auto count = loaded_kernels::parameters_of(function);
-    // Where the CPU uses no objects nobody passes arguments in one; but for a first time.
+    // A program whose CPU has never accessed an object has no arguments in one: to store them there would be an access.
     if (state.needs_release() || state.expects_callbacks() || count == loaded_kernels::kUnknown ||
         (state.used_by_cpu() && may_lie_in_objects(count, rest...))) [[unlikely]] {
         return after_launch(function, count, launch_prepared(call, count, function, rest...));
@@ -161,8 +162,8 @@ CUresult launch_multi_device(const C& call, CUDA_LAUNCH_PARAMS* launches, unsign
 // --- host functions: CUDA calls are forbidden in them, so their faults are served by the helper
 // ------------------------
 
-// Nothing has to be there before. But a fault that is served in order may wait for the device with blocks locked, and
-// so not for a host function that wants them.
+// A host function needs no release before it. It enters the gate all the same: a fault that is served may hold locks of
+// blocks while it waits for the device, and the device must not wait for a host function that needs those blocks.
 template <class C, class Real>
 CUresult run_on_host(CUstream stream, const C& call, Real&& real) {
     return device_work(
@@ -173,8 +174,8 @@ template <class C>
 CUresult host_function(const C& call, CUstream stream, CUhostFn function, void* data) {
     if (function == nullptr) return call(stream, function, data);
     coherence().expect_callbacks();
-    // A captured function runs as often as its graph: its wrapper stays. While a capture is under way it is not sure
-    // that this one is not captured.
+    // A captured function runs as often as its graph, so its wrapper stays. While any capture is under way this call
+    // may be captured.
     callbacks::HostCall* wrapped =
         callbacks::wrap(function, data, in_flight.capturing_anywhere(), in_flight.mark(stream, call.flavour).record);
     const CUresult result =
@@ -224,7 +225,7 @@ CUresult graph_exec_set_host_node(const C& call, CUgraphExec exec, CUgraphNode n
     const auto parameters = wrapped(*given);
     return call(exec, node, &parameters);
 }
-// The program reads back what it set, not our wrapper.
+// The program reads back the function that it set, not our wrapper.
 template <class C>
 CUresult graph_get_host_node(const C& call, CUgraphNode node, CUDA_HOST_NODE_PARAMS_v1* out) {
     const CUresult result = call(node, out);
@@ -267,7 +268,7 @@ CUresult graph_add_alloc_node(const C& call, CUgraphNode* node, CUgraph graph, c
     return result;
 }
 
-// The generic forms carry any of these.
+// The generic forms carry parameters of any kind of node.
 class NodeParameters {
 public:
     explicit NodeParameters(CUgraphNodeParams* given) : given_(given) {

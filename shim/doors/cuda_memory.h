@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Doors of allocation, free, queries, and of memory that others write: cuMemAlloc and its kin.
+// Doors of allocation (cuMemAlloc and its kin), free, queries, and of memory that other devices or processes write.
 //
 // Handled: linear device memory (an object each). Device-owned, so far: stream-ordered, pool, VMM, IPC, external and
 // graph-allocated memory. Forwarded: host, managed and array memory.
@@ -16,8 +16,9 @@ namespace hpe::doors {
 
 inline std::uintptr_t address(CUdeviceptr pointer) { return static_cast<std::uintptr_t>(pointer); }
 
-// There is no memory left for pages of its own, but perhaps for the bytes that the program asked for: without libhpe it
-// would have them. Whose CPU uses objects is told that there is none: the CPU could not use this one.
+// No device memory is left for the allocation with whole pages, but perhaps for the exact bytes, which the program
+// would get without libhpe. If the program's CPU accesses objects it gets the error instead: the CPU could not access
+// this one.
 template <class Exact>
 CUresult alloc_exactly(const CUdeviceptr* pointer, std::size_t bytes, Exact&& exact) {
     if (coherence().used_by_cpu()) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -35,7 +36,7 @@ CUresult alloc(const C& call, CUdeviceptr* pointer, std::size_t bytes) {
     if (padded == 0) return call(pointer, bytes);
     CUresult result = call(pointer, padded);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && padded != bytes) {
-        result = call(pointer, padded);  // it may have come back
+        result = call(pointer, padded);  // memory may have been freed meanwhile
         if (result == CUDA_ERROR_OUT_OF_MEMORY) {
             return alloc_exactly(pointer, bytes, [&] { return call(pointer, bytes); });
         }
@@ -155,7 +156,7 @@ CUresult address_range(const C& call, CUdeviceptr* base, std::size_t* bytes, CUd
     return result;
 }
 
-// `several`: one of the attributes that were asked for together.
+// `several`: the program asked for several attributes at once.
 inline CUresult make_truthful(CUresult result, CUpointer_attribute attribute, void* data, CUdeviceptr pointer,
                               bool several) {
     if (result != CUDA_SUCCESS || data == nullptr) return result;
@@ -180,7 +181,8 @@ CUresult pointer_attributes(const C& call, unsigned count, CUpointer_attribute* 
     return result;
 }
 
-// --- memory that somebody else is about to write, past the driver ----------------------------------------------------
+// --- memory that another device or process is about to write
+// ----------------------------------------------------------
 
 inline CUresult hand_over(CUdeviceptr pointer, const char* reason) {
     auto& state = coherence();

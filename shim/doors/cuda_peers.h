@@ -3,7 +3,7 @@
 // (copies/peer_staging.h).
 //
 // Directly: every form of copy between two objects, but not inside graphs, nor in three-dimensional batches. Through
-// blocks: the linear forms, but not in batches.
+// bounce buffers: the linear forms, but not in batches.
 //
 // Sizes in bytes. Threads, ownership and errors: door.h.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace hpe::doors {
 
-// The program is about to copy that many bytes. Returns the two contexts if blocks are the way.
+// The program is about to copy so many bytes. Returns the two contexts if the copy may go through bounce buffers.
 struct Ends {
     CUcontext to = nullptr, from = nullptr;
 };
@@ -27,7 +27,7 @@ inline Ends expect_copy(std::uintptr_t to, std::uintptr_t from, std::size_t byte
     if (target == nullptr || source == nullptr || target->context == source->context) return {};
     const Ends ends{static_cast<CUcontext>(target->context), static_cast<CUcontext>(source->context)};
     if (!peers.before_copy({ends.to, to}, {ends.from, from})) return {};
-    // What the driver would refuse must not be made by half.
+    // A copy that the driver would refuse must not be made in part.
     const auto holds = [&](const Object& object, std::uintptr_t at) {
         const auto offset = at - object.base;
         return offset <= object.requested_size && bytes <= object.requested_size - offset;
@@ -35,7 +35,7 @@ inline Ends expect_copy(std::uintptr_t to, std::uintptr_t from, std::size_t byte
     return holds(*target, to) && holds(*source, from) ? ends : Ends{};
 }
 
-// The same where the program says what it takes the contexts to be.
+// The same where the program names the contexts.
 inline Ends expect_copy(std::uintptr_t to, CUcontext to_context, std::uintptr_t from, CUcontext from_context,
                         std::size_t bytes) {
     const Ends ends = expect_copy(to, from, bytes);

@@ -158,7 +158,7 @@ bool comes_before(const link_map* first, const link_map* second) noexcept {
 // nullptr: no concern of ours.
 void* global_answer(void* handle, const DoorEntry& door, const void* caller) noexcept {
     if (handle == RTLD_DEFAULT) {
-        // Whoever stands in front of us, the program itself for one, is found as ever.
+        // A library loaded before us, or the program itself, is found as without us.
         void* first = real_dlsym(RTLD_DEFAULT, door.name);
         if (first != nullptr && door.treated && first != door.wrapper) return nullptr;
     } else if (!comes_before(map_of(caller), map_of(&door_count))) {
@@ -174,7 +174,7 @@ void* global_answer(void* handle, const DoorEntry& door, const void* caller) noe
     return door_for(real);
 }
 
-// The door of that name, if it is now for the program that somebody asks.
+// The door of that name, if it is the program that asks.
 const DoorEntry* wanted_door(const char* name) noexcept {
     if (name == nullptr || name[0] != 'c' || name[1] != 'u' || this_thread.inside != 0) return nullptr;
     return find_by_name(name);

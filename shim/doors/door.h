@@ -25,9 +25,9 @@
 #include "shim/observe/trace.h"
 #include "shim/process/process.h"
 
-// On the way of a launch that no object concerns: no call of ours between the program's and the driver's, which would
-// copy eleven arguments again. What is called on that way, or to record a launch, is [[gnu::hot]]: it stands side by
-// side, since the driver's launch leaves little in the caches.
+// For launches when no object has host-valid blocks: inlined, so that no call of ours copies the eleven arguments
+// again. Functions called on that path, or to record a launch, are [[gnu::hot]]: the linker puts them side by side,
+// since the driver's launch leaves little in the caches.
 #define HPE_HOT [[gnu::always_inline]] inline
 
 namespace hpe::doors {
@@ -36,8 +36,8 @@ namespace hpe::doors {
 struct DoorEntry {
     const char* name;
     void* wrapper;
-    bool treated;     // wrapped always; otherwise the wrapper only counts
-    bool catalogued;  // stands in cuda_catalog.inc
+    bool treated;     // always wrapped; otherwise the wrapper only counts
+    bool catalogued;  // has a row in cuda_catalog.inc
 };
 extern const DoorEntry door_table[];
 extern const std::size_t door_count;
@@ -56,10 +56,10 @@ bool linked_first_use() noexcept;
 // Calls of libcuda to itself, of inert processes, and with HPE_PROTOCOL=off go straight through.
 [[gnu::hot]] bool unsettled_passes_through() noexcept;
 inline bool passes_through() noexcept {
-    // Only threads of an active process are settled: a launch looks at this one word.
+    // Only threads of an active process are settled: a launch reads this one word.
     return this_thread.quick ? this_thread.inside != 0 : unsettled_passes_through();
 }
-// Of those, the ones that come back by traced() (traced.h).
+// Which of those calls are recorded, and come back by traced() (traced.h).
 HPE_HOT bool is_traced() noexcept { return this_thread.inside == 0 && trace::on(); }
 
 void end_touched_inside() noexcept;
@@ -118,9 +118,9 @@ constexpr CUstream stream_of(const First& first, const Rest&... rest) {
     }
 }
 
-// Around every call that makes the device read or write memory: `before` settles the blocks it may touch, and no fault
-// is served from there until the work is known to be under way. `touched`: all that it reads and writes, if that is
-// known.
+// Around every call that makes the device read or write memory. `before` releases the blocks that the work may touch,
+// and no fault is served from then until the work is counted as outstanding. `touched`: all memory that the work reads
+// and writes, if that is known.
 template <class Before, class Real>
 HPE_HOT CUresult device_work(CUstream stream, Flavour flavour, Before&& before, Real&& real,
                              const Touched* touched = nullptr) {
@@ -139,7 +139,7 @@ HPE_HOT CUresult device_work(CUstream stream, Flavour flavour, Before&& before, 
             in_flight.enqueued(stream, flavour, this_thread.slot);
         }
     }
-    // By a signal handler.
+    // A signal handler accessed an object meanwhile.
     if (this_thread.touched_inside) [[unlikely]] {
         end_touched_inside();
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Doors while a timeline is recorded (HPE_TRACE): then no thread is `quick`, every call of the program comes here by
-// the slow way of its door, and the door calls itself once more, or its treatment with a call that is timed.
+// Doors while a timeline is recorded (HPE_TRACE). Then no thread is `quick`: every call of the program comes here by
+// its door's slow path, and the door calls itself once more, or its treatment with a call that is timed.
 //
 // Threads, ownership and errors: door.h.
 #pragma once
@@ -40,7 +40,8 @@ private:
     bool launch_without_times_ = false;
 };
 
-// `again` is the door itself, which knows by `reentered` that it has been here. `waits`: device work has ended with it.
+// `again` is the door itself, which knows by `reentered` that it is recorded already. `waits`: the call waits for
+// device work.
 template <bool waits, class C, class Again>
 [[gnu::noinline, gnu::cold]] CUresult traced(const C& call, std::size_t bytes, const Again& again) {
     CUresult result = CUDA_SUCCESS;
@@ -74,7 +75,7 @@ public:
         return around(stream_of(arguments...), function_of(arguments...), arguments...);
     }
     CUresult operator()(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra) const {
-        // A kernel that may begin before the one in front of it has ended would have to wait for the event.
+        // A kernel that may overlap the one before it would have to wait for the event.
         const auto overlaps = [](const CUlaunchAttribute& attribute) {
             return attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
         };
