@@ -3,11 +3,12 @@
 // sizes (powers of two) the program's first copies go one way, the next the other, and from then on the faster way is
 // taken. Small copies are the driver's; the largest are not worth an experiment, and follow the class of kDecisive.
 //
-// Not in turn: a copy finds in the caches what the one before it left there. On an H200's host the driver moves 1 MiB
-// in 50 us after a staged copy, in 85 after one of its own.
+// The trials of a way follow each other, since a copy finds in the caches what the one before it left there: on an
+// H200's host the driver moves 1 MiB in 50 us after a staged copy, in 85 after one of its own.
 //
-// Not beside other copies, either: with eight threads at once the staged copies that met each other looked slower than
-// the driver's last one, which had met nobody (14 GB/s in all from then on, where staging reaches 49).
+// A copy is measured only if no other was under way: with eight threads the staged copies that disturbed each other
+// looked slower than the driver's last one, which was undisturbed (14 GB/s in all from then on, where staging reaches
+// 49).
 //
 // Bytes and nanoseconds. Threads: any; no lock. Errors: none.
 #pragma once
@@ -50,7 +51,7 @@ public:
     enum class Way : std::uint8_t { Driver, Staged };
     static constexpr std::size_t kSmallest = std::size_t{512} << 10, kDecisive = std::size_t{64} << 20;
 
-    // `experiment`: what it takes can be told, to took().
+    // `experiment`: the copy can be measured, for took().
     Way choose(std::size_t bytes, bool experiment) const noexcept {
         if (bytes < kSmallest) return Way::Driver;
         const auto& direct = tried(bytes, Way::Driver);
@@ -63,11 +64,11 @@ public:
                                                                                                           : Way::Driver;
     }
 
-    // A copy took so long, with nothing before it in its stream and nothing beside it.
+    // A copy took so long, with nothing before it in its stream and no other copy under way.
     void took(std::size_t bytes, Way way, std::uint64_t nanoseconds) noexcept {
         if (bytes < kSmallest || bytes >= 2 * kDecisive) return;
         auto& t = tried(bytes, way);
-        // The first finds what the other way left.
+        // The first copy of a way finds the caches as the other way left them.
         if (t.count.load(std::memory_order_relaxed) != 0) {
             const auto rate = nanoseconds * 1024 / (bytes >> 10);  // a MiB
             auto best = t.best.load(std::memory_order_relaxed);

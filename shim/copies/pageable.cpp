@@ -15,11 +15,11 @@ namespace hpe::pageable::detail {
 
 namespace {
 
-// Asynchronous copies of so much return though their stream does not move, larger ones do not (an H200's driver: 2 and
-// 4 MiB). What comes after such a copy may be what lets the stream go.
+// With the driver, asynchronous copies up to this size return although their stream is blocked (on an H200 2 and 4
+// MiB). The program may unblock the stream only after such a copy has returned.
 constexpr std::size_t kKeptByTheDriver = std::size_t{4} << 20;
 
-// Rows cost either way more than linear memory, though not equally.
+// Copies of rows cost more than linear ones in both ways, though not equally more.
 constinit Crossover ways_to_device, ways_to_host, ways_of_rows_to_device, ways_of_rows_to_host;
 Crossover& crossover(const Copy& copy) noexcept {
     const bool in_rows = copy.extent.rows > 1;
@@ -32,7 +32,7 @@ constinit BreakEven break_even;
 // Memory that the driver knows (pinned, registered, managed) needs no staging.
 bool is_pageable(const void* host) noexcept {
     unsigned type = 0;
-    if (host == nullptr) return false;  // an error of the program's, which the driver tells it
+    if (host == nullptr) return false;  // an error of the program's: the driver returns it
     return driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(host)) ==
            CUDA_ERROR_INVALID_VALUE;
 }
@@ -50,7 +50,7 @@ Touched touched(const Copy& copy) noexcept {
                                                        : Touched{on_host(copy), on_device(copy)};
 }
 
-// A copy that the driver would refuse must not be made by half.
+// A copy that the driver would refuse must not be made in part.
 bool in_one_allocation(const DeviceRange& range) noexcept {
     CUdeviceptr base = 0;
     std::size_t size = 0;
@@ -58,11 +58,10 @@ bool in_one_allocation(const DeviceRange& range) noexcept {
            range.begin - base <= size && range.bytes <= size - (range.begin - base);
 }
 
-// For what came before in the stream, and in those that it waits for: an event in the legacy stream comes after the
-// work of all blocking streams ("Stream synchronization behavior" of the driver manual); no word says so of
-// synchronizing it. An event of its own, since another thread's may be stuck behind a kernel that waits for this
-// thread.
-// NOT_READY: there is no event to be had.
+// Waits for earlier work in the stream, and in the streams that it waits for, by an event: an event in the legacy
+// stream comes after the work of all blocking streams ("Stream synchronization behavior" of the driver manual), which
+// is not documented of synchronizing that stream. A new event for each copy, since another thread's may come after a
+// kernel that waits for this thread. NOT_READY: no event could be made.
 CUresult wait_for_earlier(CUstream stream) noexcept {
     CUevent event = nullptr;
     auto result = with_retry([&] { return driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING); });
@@ -119,11 +118,11 @@ Attempt attempt(const Copy& copy, const UnderWay& under_way) noexcept {
     std::optional<StreamReservation> reservation;
     if (way == Crossover::Way::Staged) {
         reservation.emplace(stream, touched(copy));
-        // A capture may have begun until then.
+        // A capture may have begun while the reservation waited.
         if (!reservation->held() || in_flight.capturing_anywhere()) return {};
     }
-    // What came before in the stream has ended when such a copy returns, and when it begins. Now, so that only the copy
-    // is measured, and blocks can be made.
+    // Such a copy begins after the earlier work of its stream. That work is waited for here, so that only the copy is
+    // measured, and so that bounce buffers can be made.
     if (waits) {
         const auto result = wait_for_earlier(stream);
         if (result == CUDA_ERROR_NOT_READY) return {};

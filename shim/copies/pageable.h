@@ -2,7 +2,7 @@
 // The program's own copies between pageable memory and the device: through staging where that is faster than the driver
 // (Crossover) and the process copies enough (BreakEven), with the order and the waiting that CUDA documents for the
 // call ("API synchronization behavior" of the driver manual). A copy that returns when it is done goes through streams
-// of libhpe's own, so that copies of both directions overlap; one that is ordered in a stream goes through that stream.
+// of libhpe's own, so that copies of both directions overlap; an asynchronous copy goes through its own stream.
 //
 // Bytes. Threads: any, inside the gate as a launch. The memory is the program's. Errors: the driver's; `driver` is the
 // program's own call, made when the copy is not for us.
@@ -18,7 +18,7 @@
 
 namespace hpe::pageable {
 
-// A copy that returns when it is done, or one that its stream orders.
+// A copy that returns when it is done, or an asynchronous one, ordered by its stream.
 enum class Return : bool { Done, Ordered };
 
 struct Copy {
@@ -33,7 +33,8 @@ struct Copy {
 
 namespace detail {
 bool worth_asking(const staging::Extent& extent) noexcept;
-// What became of it: nothing (the driver should do it, and `nanoseconds` of that are wanted if measure), or a result.
+// made: the copy was made, with this result. Otherwise the driver has to make it; `measure`: driver_took() wants to
+// know how long that takes.
 struct Attempt {
     bool made = false;
     bool measure = false;

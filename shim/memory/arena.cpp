@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t kSegment = std::size_t{1} << 30;
 constexpr std::size_t kMaxSegments = 4096;
 
-// A chunk's way to being pinned. Used once: most chunks of a program that touches sparsely stay there.
+// A chunk is pinned at its second use: a program with sparse accesses uses most chunks only once.
 enum class Pin : std::uint8_t { Unused, UsedOnce, Busy, Pinned, Refused };
 enum class Pages : std::uint8_t { Small, Asked, Huge };
 struct Chunk {
@@ -39,7 +39,7 @@ struct Segment {
     Chunk* chunks = nullptr;
 };
 
-// Read without a lock by closed() and pin(): entries appear in order and never go.
+// Read without a lock by closed() and pin(): entries are added in order and never removed.
 std::array<Segment, kMaxSegments> segments;
 constinit std::atomic<std::size_t> segment_count{0};
 
@@ -67,8 +67,8 @@ std::size_t chunk_of(const Segment& segment, const std::byte* view) noexcept {
 
 std::size_t idle_bound() noexcept { return machine::physical_memory() / 8; }
 
-// Shared memory that begins on a huge page, in memory and in itself. The kernel promises only a page: one chunk more is
-// reserved, and what is left over given back.
+// Maps shared memory that is aligned to a huge page. The kernel aligns only to a page: so one chunk more is reserved,
+// and the rest is unmapped.
 std::byte* map_aligned(std::size_t size) noexcept {
     const auto reserved = size + Arena::kChunk;
     auto* raw = static_cast<std::byte*>(
@@ -92,7 +92,7 @@ bool add_segment(std::size_t at_least) {
     const auto size = std::max(kSegment, (at_least + Arena::kChunk - 1) / Arena::kChunk * Arena::kChunk);
     auto* const view = map_aligned(size);
     if (view == nullptr) return false;
-    // Inherited by every mapping made from it: a forked child has no device and must not write our copies.
+    // Every mapping made from this one inherits the advice: a forked child has no device and must not write our copies.
     const bool kept_from_children = kernel::madvise(view, size, MADV_DONTFORK) == 0;
     // A length of 0 duplicates a shared mapping instead of moving it (mremap(2)).
     auto* closed =
@@ -121,7 +121,7 @@ std::byte* place_in(std::byte* begin, std::size_t length, std::size_t size) noex
     return static_cast<std::size_t>(start - begin) + size <= length ? start : nullptr;
 }
 
-// Before the chunk is pinned: pinned pages stay what they are.
+// Before the chunk is pinned: pinned pages cannot be replaced.
 void make_huge(Chunk& chunk, std::byte* at) noexcept {
     if (chunk.pages.load(std::memory_order_relaxed) != Pages::Small ||
         !huge_pages_to_be_had.load(std::memory_order_relaxed) ||
@@ -130,11 +130,11 @@ void make_huge(Chunk& chunk, std::byte* at) noexcept {
     }
     const ErrnoKept kept;
     constexpr std::size_t kPage = 4096;
-    kernel::madvise(at, kPage, MADV_POPULATE_READ);  // the kernel wants one to begin with
+    kernel::madvise(at, kPage, MADV_POPULATE_READ);  // the kernel collapses only ranges with a page in them
     if (kernel::madvise(at, Arena::kChunk, MADV_COLLAPSE) == 0) {
         chunk.pages.store(Pages::Huge, std::memory_order_relaxed);
     } else if (errno != EAGAIN) {
-        // Not with this kernel or for this process, or memory is short or in pieces: to look for more would cost time.
+        // Not with this kernel or for this process, or memory is short or fragmented: further attempts would cost time.
         huge_pages_to_be_had.store(false, std::memory_order_relaxed);
     }
 }
@@ -148,7 +148,7 @@ void unpin(Chunk& chunk, std::byte* view) noexcept {
     chunk.pin.store(Pin::Unused, std::memory_order_release);
 }
 
-// Gives the pages of a free range back to the kernel; whole chunks only, since a pinned chunk goes as one.
+// Gives the pages of a free range back to the kernel; whole chunks only, since a chunk is pinned as a whole.
 void trim(std::byte* view, std::size_t size) noexcept {
     Segment* segment = segment_of(view);
     const auto begin = static_cast<std::size_t>(view - segment->view.load(std::memory_order_relaxed));

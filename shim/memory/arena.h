@@ -3,10 +3,10 @@
 // Pager duplicates the mapping at a device address. There is no file descriptor, so a program that closes every
 // descriptor it does not know does no harm.
 //
-// Ranges are recycled with their pages: the first touch of a page costs more than anything that is done with it later
-// (2 GB/s against 11, docs/hardware.md). At most a bound of idle pages is kept. What is used as a whole gets huge
-// pages, which the kernel makes of small ones when it is asked to (madvise(2), MADV_COLLAPSE, Linux 6.1): one is made
-// in a tenth of the time, and its protection changed in a five-hundredth.
+// Ranges are recycled with their pages: the first touch of a page costs more than any later use (2 GB/s against 11,
+// docs/hardware.md). The number of idle pages is bounded. Ranges that are used as a whole get huge pages, which the
+// kernel makes of small ones when asked to (madvise(2), MADV_COLLAPSE, Linux 6.1): a huge page is made in a tenth of
+// the time that its small pages take, and its protection is changed in a five-hundredth.
 //
 // Threads: take() and give_back() from any thread, outside the fault path (they lock and allocate). The others also
 // inside it.
@@ -34,19 +34,19 @@ public:
     // Whether the chunk that holds `view` is pinned. It is pinned when it is used for the second time, if the bound on
     // pinned memory allows; that waits for the device.
     enum class Pinning {
-        Never,         // only asks
-        IfUsedBefore,  // counts as no use, but pins what was used once
+        Never,         // never pins, and does not count as a use
+        IfUsedBefore,  // pins a chunk that was used once; does not count as a use
         Use,
     };
     static bool pinned(std::byte* view, Pinning pinning) noexcept;
-    // The whole chunks in the range get a huge page each, as long as the kernel has some. Their content stays.
+    // Each chunk that lies wholly in the range gets a huge page, as long as the kernel has some. The content stays.
     static void use_huge_pages(std::byte* view, std::size_t size) noexcept;
-    // Whether the chunk that holds `view` is one.
+    // Whether the chunk that holds `view` is a huge page.
     static bool huge(const std::byte* view) noexcept;
 
-    // Whether data went through the chunk that holds `view` before: the pages are there.
+    // Whether data went through the chunk that holds `view` before, so that its pages exist.
     static bool used(const std::byte* view) noexcept;
-    // The driver forgot everything that was pinned in this context.
+    // The context ended: nothing is pinned any more that was pinned in it.
     static void forget_pins(void* context) noexcept;
 };
 

@@ -14,11 +14,11 @@ namespace hpe::pager {
 // Maps the memory of `closed` (Arena::closed) at `address`, without access, in place of the driver's reservation.
 bool map_shadow(std::uintptr_t address, std::size_t size, std::byte* closed) noexcept;
 
-// The same, but writable as a whole: where mprotect is refused.
+// The same, but writable as a whole: for shadows whose mprotect the kernel refuses.
 bool map_shadow_open(std::uintptr_t address, std::size_t size, std::byte* view) noexcept;
 
 // Takes all access from a whole mapped shadow, whatever its blocks' states: never refused for lack of mappings. An
-// access to a valid block then traps and is given its protection back.
+// access to a valid block then traps, and gives the block its protection back.
 bool close_shadow(std::uintptr_t address, std::size_t size, std::byte* closed) noexcept;
 
 // Puts back what the driver had there: an inaccessible reservation.

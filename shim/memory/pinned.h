@@ -3,7 +3,7 @@
 // Pinned memory is taken from every other process of the machine. The bounce buffers that each context needs to serve a
 // fault at any time (Engine, 1 MiB) are not counted.
 //
-// Bytes. Threads: any; no lock, no allocation. Errors: take() says no.
+// Bytes. Threads: any; no lock, no allocation. Errors: take() returns false at the bound.
 #pragma once
 
 #include <cstddef>
