@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The table of call sites: open addressing, entries appear and never go.
+// The table of call sites: open addressing, entries are added and never removed.
 #include "shim/observe/call_sites.h"
 
 #include <dlfcn.h>
@@ -54,7 +54,7 @@ void name(Site& site) {
     if (dladdr1(reinterpret_cast<void*>(site.address), &info, static_cast<void**>(place), RTLD_DL_LINKMAP) == 0) return;
     if (map == nullptr) return;
     site.offset = site.address - map->l_addr;
-    // The loader knows the program itself only by what it was called with.
+    // For the program itself the loader knows only argv[0].
     site.module = map->l_name[0] == '\0' ? path_of_program() : map->l_name;
     if (info.dli_sname != nullptr) site.symbol = demangled(info.dli_sname);
 }

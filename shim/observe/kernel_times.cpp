@@ -27,7 +27,7 @@ namespace hpe::kernel_times {
 struct Reference {
     CUevent event = nullptr;
     std::uint64_t host = 0;  // nanoseconds; 0: none yet
-    unsigned used = 0;       // by pairs that are out
+    unsigned used = 0;       // by so many pairs
 };
 
 struct Pair {
@@ -63,12 +63,12 @@ constinit std::atomic<std::uint64_t> in_vain{0};
 // --- what it may cost ------------------------------------------------------------------------------------------------
 
 constexpr std::uint64_t kShare = 300;
-constexpr std::uint64_t kCredit = 2'000'000;  // ns: what a process's start varies by, anyway
-// Two events hold a stream up by about as much; it cannot be seen from here.
+constexpr std::uint64_t kCredit = 2'000'000;  // ns: a process's start varies by as much anyway
+// About as long two events hold a stream up; the host cannot measure it.
 constexpr std::uint64_t kDevicePart = 3'000;
 constexpr std::uint64_t kReferenceLife = 4'000'000'000;  // the driver gives float milliseconds: 0.25 us after 4 s
 
-// The first launch finds the credit there: as if the time that it takes to earn had passed already.
+// The first launch has the credit already: as if the time to earn it had passed.
 void open_account(std::uint64_t now) noexcept {
     auto none = affordable_from.load(std::memory_order_relaxed);
     if (none != 0) return;
@@ -98,7 +98,7 @@ private:
     const By payer_;
 };
 
-// Driver calls that are paid for, and pass our doors where libcuda calls itself.
+// Scope of driver calls whose time is counted; calls that libcuda makes to itself pass our doors.
 struct Paid {
     explicit Paid(By payer = By::Host) noexcept : bill(payer) {}
     Inside inside;
@@ -129,7 +129,7 @@ Context* find_or_make(CUcontext handle) noexcept {
         auto* context = new (std::nothrow) Context;
         if (context == nullptr) return nullptr;
         context->handle.store(handle, std::memory_order_relaxed);
-        // Now, with a context made, so that it runs before the driver's own handlers.
+        // Registered when a context exists already, so that it runs before the driver's own exit handlers.
         if (&place == contexts.data()) std::atexit(at_exit);
         place.store(context, std::memory_order_release);
         return context;
@@ -137,7 +137,7 @@ Context* find_or_make(CUcontext handle) noexcept {
     return nullptr;
 }
 
-// False: the call failed. A lost context is left alone from here on. The context is locked.
+// False: the call failed. After a lost context's error nothing more is done in that context. The context is locked.
 bool good(Context& context, CUresult result) noexcept {
     if (lost_context(result)) context.closed = true;
     return result == CUDA_SUCCESS;
@@ -150,8 +150,8 @@ CUresult new_event(CUevent& event) noexcept {
     return result;
 }
 
-// Records the reference's event where nothing of the program's is waited for, and looks when it has passed. The device
-// may be unable to come to it at once, whatever keeps it: then there is none. The context is locked and current.
+// Records the reference's event in a stream of libhpe's own, and polls until it completes. If something keeps the
+// device from completing it at once there is no reference. The context is locked and current.
 bool measure(Context& context, Reference& reference) noexcept {
     constexpr std::uint64_t patience = 1'000'000, close = 20'000;
     constexpr int tries = 3;
@@ -161,7 +161,7 @@ bool measure(Context& context, Reference& reference) noexcept {
         return false;
     }
     if (!good(context, new_event(reference.event))) return false;
-    // The event passes between two looks at the clock: the narrower they stand, the better is it known when.
+    // The event completes between two readings of the clock: the closer they are, the smaller is the error.
     for (int i = 0; i < tries; ++i) {
         const auto before = ticks::nanoseconds();
         if (!good(context, driver.cuEventRecord(reference.event, context.own))) return false;
@@ -200,7 +200,7 @@ Reference* reference_of(Context& context, std::uint64_t now) noexcept {
 
 // --- pairs -----------------------------------------------------------------------------------------------------------
 
-// A name of its own, which lives for ever. The driver's goes with the module.
+// A copy of the kernel's name that is never freed: the driver's name is freed with the module.
 const char* name_of(CUfunction function) noexcept try {
     constexpr std::size_t most = 4096;
     constexpr const char* unknown = "kernel";
@@ -236,7 +236,7 @@ void record(const Context& context, const Pair& pair, float from_reference, floa
     const auto now = ticks::nanoseconds();
     const auto took = static_cast<std::uint64_t>(std::max<std::int64_t>(nanoseconds(length), 0));
     const auto mapped = static_cast<std::int64_t>(pair.reference->host) + nanoseconds(from_reference);
-    // Not before its launch and not after now, where the clocks' error would have it.
+    // Clamped to the launch and to now: the clocks' error could put it outside.
     const auto begin =
         std::min(now, static_cast<std::uint64_t>(std::max(mapped, static_cast<std::int64_t>(pair.issued))));
     trace::add({.begin = begin,
@@ -268,7 +268,7 @@ void collect_from(Context& context) noexcept {
     }
 }
 
-// The same from wherever the program is.
+// The same, whatever context is current.
 void collect_all() noexcept {
     for (auto& place : contexts) {
         Context* const context = place.load(std::memory_order_acquire);
@@ -281,7 +281,7 @@ void collect_all() noexcept {
     }
 }
 
-// A pair to be used, or nullptr. The context is locked and current.
+// A free pair, or nullptr. The context is locked and current.
 Pair* take(Context& context) noexcept {
     const auto free = [&]() -> Pair* {
         const auto end = context.pairs.begin() + context.made;
@@ -345,7 +345,7 @@ void Launch::begin(CUstream stream, Flavour flavour, CUfunction function, std::u
     pair_->stream = own || stream == CU_STREAM_LEGACY ? kDefaultStream : reinterpret_cast<std::uintptr_t>(stream);
     pair_->thread = own ? static_cast<std::uint32_t>(syscall(SYS_gettid)) : 0;
     pair_->name = name_of(function);
-    // Outside the lock: a stream that is full keeps its callers waiting.
+    // Outside the lock: a full stream keeps its callers waiting.
     const auto recorded = driver.cuEventRecord(pair_->begin, stream_);
     pair_->issued = ticks::nanoseconds();
     if (recorded == CUDA_SUCCESS) return;
@@ -359,7 +359,7 @@ void Launch::end(CUresult result) noexcept {
     const Paid paid;
     if (result == CUDA_SUCCESS) result = driver.cuEventRecord(pair_->end, stream_);
     std::scoped_lock lock(context_->lock);
-    if (pair_->stage != Pair::Stage::Issuing) return;  // its context went meanwhile
+    if (pair_->stage != Pair::Stage::Issuing) return;  // its context ended meanwhile
     if (good(*context_, result)) {
         pair_->stage = Pair::Stage::Running;
         context_->running.fetch_add(1, std::memory_order_relaxed);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// When kernels ran, for the timeline: a pair of timing events around a launch, of a bounded number that are used again
-// and again, asked for where the program waits anyway and never waited for. The device's clock is mapped to the host's
-// by one reference event per context, renewed every few seconds.
+// When kernels ran, for the timeline: a pair of timing events around a launch. The number of pairs is bounded, and they
+// are reused. They are queried where the program waits anyway, and never waited for. The device's clock is mapped to
+// the host's by one reference event per context, renewed every few seconds.
 //
-// All of it never takes more than a three-hundredth of the time that has passed: what the driver calls take is
-// measured, what the events cost the device is assumed. Launches for which nothing is left, and those where events must
-// not be (captures, host callbacks, other contexts than the current one), have no times: their calls say so (trace.h).
+// All of this takes at most a three-hundredth of the time that has passed: the time of the driver calls is measured,
+// the cost of the events on the device is assumed. Launches beyond that budget have no times, nor have those where
+// events must not be recorded (captures, host callbacks, other contexts than the current one): their calls say so
+// (trace.h).
 //
 // Only while a timeline is recorded. Threads: any, outside the fault path. Errors: none are told; after one that says
 // that the context is lost nothing more is done in it. Contexts and streams are the program's.
@@ -23,10 +24,10 @@ namespace hpe::kernel_times {
 // How default streams appear in records.
 constexpr std::uint64_t kDefaultStream = 0;
 
-// The ticks from which on one more launch may be given times; every payment puts it off. 0: none was given any yet.
+// From these ticks on the next launch may have times; every cost moves it later. 0: no launch has had times yet.
 inline constinit std::atomic<std::uint64_t> affordable_from{0};
 
-// One launch, from just before the true call to just after it. Most have no times, and that is what they cost.
+// One launch, from just before the true call to just after it. Made for speed where the launch gets no times.
 class Launch {
 public:
     // `function` names it; nullptr: a graph. `now`: ticks, when the program's call began.
@@ -51,15 +52,15 @@ private:
     CUstream stream_ = nullptr;
 };
 
-// The program waited for something: kernels may have ended.
+// The program waited: kernels may have ended.
 void collect() noexcept;
 
-// A context is about to go; it went; it stayed after all.
+// A context is about to end; has ended; stayed after all.
 void ending(CUcontext context) noexcept;
 void forget(CUcontext context) noexcept;
 void stayed(CUcontext context) noexcept;
 
-// How many launches had their events in vain: their times were never known.
+// Launches that had events, but whose times never became known.
 std::uint64_t lost() noexcept;
 
 }  // namespace hpe::kernel_times

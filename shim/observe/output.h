@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the report and the timeline are written with: names of files, JSON's strings, symbols as people read them.
+// What the report and the timeline share: file names, JSON strings, symbols as people read them.
 // Outside the fault path; any thread. Errors: open_output() returns -1 and write_all() false, with errno; memory that
 // is missing is thrown (std::bad_alloc).
 #pragma once
@@ -9,11 +9,11 @@
 
 namespace hpe {
 
-// Each "%p" replaced by the process id.
+// The destination with each "%p" replaced by the process id.
 std::string path_of_output(std::string destination);
 // An empty file at that path, for writing; the caller closes it.
 int open_output(const std::string& path) noexcept;
-// No signal ends the process.
+// Never raises a signal.
 bool write_all(int fd, std::string_view text) noexcept;
 
 // Appends a string of JSON, which is UTF-8. A path, a symbol or a thread's name may hold any byte: one that is part of

@@ -43,8 +43,8 @@ struct Line {
     Counts counts;
 };
 
-// A program may allocate millions of objects: the first so many that moved anything are listed, all are in the total.
-// So many call sites are listed, too.
+// A program may allocate millions of objects: only the first that moved bytes are listed, all are in the total. The
+// same bound holds for call sites.
 constexpr std::size_t kListed = 1000;
 
 constinit std::mutex mutex;

@@ -48,7 +48,7 @@ class File {
 public:
     explicit File(int fd) : fd_(fd) {}
     std::string& text() { return text_; }
-    // Whether all is well so far.
+    // Whether all writes have succeeded so far.
     bool flush(std::size_t from = 0) {
         if (text_.size() >= from) {
             good_ = good_ && write_all(fd_, text_);
@@ -77,7 +77,7 @@ std::string name_of_thread(int thread, const char* recorded) {
     return now.empty() ? recorded : now;
 }
 
-// Contexts and streams by the order in which they were met.
+// Contexts and streams, numbered in the order in which they appear.
 template <class Key>
 class Numbers {
 public:
@@ -87,7 +87,8 @@ private:
     std::map<Key, std::size_t> numbers_;
 };
 
-// What many threads did in one stream may overlap there: then it needs several rows. Returns the row that is free.
+// Transfers that several threads made in one stream may overlap: then the stream needs several rows. Returns a free
+// row.
 std::size_t free_row(std::vector<std::uint64_t>& ends, const Record& record) {
     const auto free = std::find_if(ends.begin(), ends.end(), [&](auto end) { return end <= record.begin; });
     const auto row = static_cast<std::size_t>(free - ends.begin());
@@ -167,7 +168,7 @@ Tracks arrange(Counts& counts) {
         track.records.push_back(record);
     }
     for (auto& [id, track] : tracks) {
-        // Of those that begin together the one that lies in the others comes last.
+        // Of records that begin together the longest comes first.
         std::stable_sort(track.records.begin(), track.records.end(), [](const auto& a, const auto& b) {
             return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
         });
@@ -195,7 +196,7 @@ void append_name(std::string& out, int process, int track, const char* what, con
     out += "}}";
 }
 
-// As JSON has them. Records of one name share its pointer, as a rule.
+// Names as JSON strings. Most records of one name share its pointer.
 class Names {
 public:
     const std::string& operator()(const Record& record) {

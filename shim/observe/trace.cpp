@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Chunks of records: each belongs to one thread, and all hang on one list that only grows.
+// Chunks of records: each belongs to one thread, and all are on one list that only grows.
 #include "shim/observe/trace.h"
 
 #include <sys/prctl.h>
@@ -32,7 +32,7 @@ constinit std::atomic<std::size_t> taken{0};  // bytes
 constinit std::atomic<bool> full{false};
 constinit std::atomic<std::uint64_t> lost{0};
 
-// A thread that records little takes little: programs may make thousands of them.
+// A thread's first chunk is small: programs may make thousands of threads that record little.
 constexpr std::size_t kSmallest = std::size_t{4} << 10, kLargest = std::size_t{256} << 10;
 
 // In ticks: no more than a second or two at the rates that processors count at.
@@ -51,7 +51,7 @@ Chunk* new_chunk(std::size_t bytes) noexcept {
     const ErrnoKept kept;
     void* memory = MAP_FAILED;
     if (taken.fetch_add(bytes, std::memory_order_relaxed) + bytes <= kMostBytes) {
-        // The pages at once: to be given them one by one, each at its first touch, costs more than all else here.
+        // All pages are mapped at once: a trap for each page at its first touch costs more than everything else here.
         memory = kernel::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE);
     }
     if (memory == MAP_FAILED) {
@@ -68,7 +68,7 @@ Chunk* new_chunk(std::size_t bytes) noexcept {
     return chunk;
 }
 
-// False: there is no room.
+// False: kMostBytes are used up.
 bool keep(const Record& record) noexcept {
     Chunk* chunk = place.chunk;
     auto count = chunk != nullptr ? chunk->count.load(std::memory_order_relaxed) : 0;
@@ -84,12 +84,12 @@ bool keep(const Record& record) noexcept {
     if (chunk == nullptr) return false;
     new (chunk->records() + count) Record(record);
     chunk->count.store(count + 1, std::memory_order_release);
-    // Where the next record will end. Its memory was never used: it comes while the program does something else.
+    // Prefetches the next record's memory, which was never used.
     __builtin_prefetch(reinterpret_cast<const char*>(chunk->records() + count + 2) - 1, 1);
     return true;
 }
 
-// Beside the records whose ticks it is for.
+// Among the thread's records, whose ticks it translates.
 void keep_point() noexcept {
     const auto point = ticks::point();
     place.last_point = point.ticks;
@@ -130,7 +130,8 @@ std::uint64_t dropped() noexcept { return lost.load(std::memory_order_relaxed); 
 
 void in_child(bool inert) noexcept {
     if (inert) enabled.store(false, std::memory_order_relaxed);
-    // Of the parent's threads this one alone goes on here. Its memory is left where it is: another may be in a chunk.
+    // Only the thread that forked exists in the child. The parent's chunks are not freed: another thread of the parent
+    // may have been writing to one.
     place = {};
     chunks.store(nullptr, std::memory_order_relaxed);
     taken.store(0, std::memory_order_relaxed);

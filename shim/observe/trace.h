@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What happened when (HPE_TRACE), in memory until the timeline is written at exit. Each thread writes into chunks of
-// its own, which stay when it ends. Off, every place that records costs one load and a branch.
+// Records of what happened when (HPE_TRACE), in memory until the timeline is written at exit. Each thread writes into
+// chunks of its own, which stay when it ends. While recording is off, each place that records costs a load and a
+// branch.
 //
 // Threads: any, also in the fault path: no allocation but mmap, no lock; errno is kept. A record made in a signal
 // handler that came upon another one being made is dropped, as is what exceeds kMostBytes; dropped ones are counted.
@@ -18,7 +19,7 @@
 
 namespace hpe::trace {
 
-// What is kept of one process: some 600,000 records.
+// Memory for one process's records: some 600,000.
 constexpr std::size_t kMostBytes = std::size_t{32} << 20;
 
 enum class Kind : std::uint8_t {
@@ -55,8 +56,8 @@ inline bool on() noexcept { return enabled.load(std::memory_order_relaxed); }
 [[gnu::hot]] void add(const Record& record) noexcept;
 [[gnu::hot]] void add_until_now(Record record) noexcept;
 
-// From its construction to its end, on the calling thread. Its parts stay in registers, and cost nothing, while nothing
-// is recorded.
+// A span of the calling thread, from construction to destruction. While nothing is recorded its members stay in
+// registers and cost nothing.
 class Span {
 public:
     Span(Kind kind, const char* name, std::size_t bytes = 0, std::uint32_t number = 0) noexcept
@@ -81,7 +82,7 @@ private:
     const Kind kind_;
 };
 
-// What a thread copies, part by part.
+// A thread's share of a copy, part by part.
 class Share : public Span {
 public:
     Share() noexcept : Span(Kind::Copy, "copy") {}
@@ -91,7 +92,7 @@ public:
     void add(std::size_t bytes) noexcept { bytes_ += bytes; }
 };
 
-// Bytes that move: they have if it is told so before the end.
+// A transfer: the bytes count as moved if done() is called before its end.
 class Transfer : public Span {
 public:
     Transfer(Kind kind, const char* name, std::size_t bytes, std::uint32_t number = 0) noexcept
@@ -101,7 +102,7 @@ public:
     void done() noexcept { failed_ = false; }
 };
 
-// An access that trapped. Only one that was served is kept: another is repeated, and traps again.
+// An access that trapped. Recorded only if it was served: otherwise the access is repeated and traps again.
 class Fault {
 public:
     Fault(std::uintptr_t address, bool is_write) noexcept
@@ -134,8 +135,8 @@ private:
     bool served_ = false;
 };
 
-// Transfers in a stream of the engine's, from the first one's issue until all are known to have ended. The caller's
-// lock guards it.
+// Transfers in a stream of the engine's, from the issue of the first until all are known to have ended. Guarded by the
+// caller's lock.
 class InStream {
 public:
     explicit constexpr InStream(bool to_host) noexcept : to_host_(to_host) {}
@@ -174,11 +175,11 @@ void configure(const std::string& destination);
 std::uint64_t ticks_in(std::uint64_t nanoseconds) noexcept;
 // Ends recording and writes the timeline, once. Outside the fault path.
 void write() noexcept;
-// In a forked child: what the parent recorded is its own. One that is `inert` has no device: it records nothing.
+// In a forked child: drops what the parent recorded. A child that is `inert` has no device and records nothing.
 void in_child(bool inert) noexcept;
 
-// What was kept so far, for the writer, in no order: the record, and its thread's id and name. Of records made
-// meanwhile some may be missed.
+// Calls back for all records so far, in no order, with the thread's id and name: for the writer. Records made meanwhile
+// may be missed.
 using Each = void (*)(void* argument, const Record& record, int thread, const char* name);
 void for_each(Each each, void* argument);
 std::uint64_t dropped() noexcept;
