@@ -184,7 +184,7 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
         // The borrower saw the device's bytes of that moment. This thread has waited, and must see the present ones.
         if (const auto result = take_back(*loans::of(object, index)); result != CUDA_SUCCESS) {
             block.unlock(before);
-            log::error("cannot send what a callback wrote to object {:#x}: {}", object.base, error_name(result));
+            log::error("cannot flush what a host function wrote to object {:#x}: {}", object.base, error_name(result));
             return false;
         }
         before = State::Invalid;
@@ -287,7 +287,7 @@ bool Coherence::lend(Object& object, std::uint32_t serial, const Access& access,
     }
     if (loan != nullptr && next == State::Dirty && !keep_twin(*loan)) {
         leave();
-        log::error("cannot tell what a callback writes to object {:#x}", object.base);
+        log::error("cannot copy a block of object {:#x} that a host function borrows", object.base);
         return false;
     }
     if (!pager::protect(object.base + object.offset_of(index), object.bytes_of(index), next)) {

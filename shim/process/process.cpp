@@ -96,7 +96,7 @@ void objects_exist(signals::Handler* on_fault) noexcept {
     static std::once_flag once;
     std::call_once(once, [on_fault] {
         if (!helper::start() && !helper::start()) {
-            log::warn("no helper thread (pthread_create failed): host callbacks cannot touch objects");
+            log::warn("no helper thread (pthread_create failed): host functions cannot access objects");
         }
         signals::install(on_fault);
     });
