@@ -115,7 +115,7 @@ std::size_t Coherence::overwrite(Object& object, std::uintptr_t begin, std::size
     return done;
 }
 
-// In the room, as a fault, with all device work waited for.
+// Inside the gate, as a fault, with all device work waited for.
 std::size_t Coherence::overwrite_blocks(Object& object, std::uint32_t serial, std::uint32_t first, std::size_t bytes,
                                         Source& source) noexcept {
     // Launches of other threads wait meanwhile.
