@@ -76,7 +76,7 @@ void Object::open(std::size_t block_bytes, Block* words) noexcept {
     for (std::uint32_t i = 0; i < count; ++i) words[i].reset(State::DeviceOnly);
     blocks_.store(count, std::memory_order_relaxed);
     shadowed.store(false, std::memory_order_relaxed);
-    valid.store(0, std::memory_order_relaxed);
+    host_valid_blocks.store(0, std::memory_order_relaxed);
     traffic.clear();
     scatter.forget();
     serial_.fetch_add(1, std::memory_order_release);

@@ -102,12 +102,12 @@ public:
     // holds no data.
     std::uint64_t birth = 0;
     std::uint32_t report_id = 0;
-    std::atomic<bool> shadowed{false};    // the shadow is mapped at `base`
-    std::atomic<std::uint32_t> valid{0};  // blocks that may be valid on the host; 0: a launch can skip the object
-    std::atomic<bool> hot{false};         // on the runtime's list of objects with valid blocks
-    Object* next_hot = nullptr;
-    std::atomic<bool> listed{false};  // on the runtime's list of objects that were ever mapped; stays there for ever
-    Object* next_listed = nullptr;
+    std::atomic<bool> shadowed{false};                // the shadow is mapped at `base`
+    std::atomic<std::uint32_t> host_valid_blocks{0};  // an upper bound; 0: a launch can skip the object
+    std::atomic<bool> in_host_valid_list{false};      // the runtime's list of objects with host-valid blocks
+    Object* next_host_valid = nullptr;
+    std::atomic<bool> in_ever_mapped_list{false};  // of objects that were ever mapped; never leaves it
+    Object* next_ever_mapped = nullptr;
     Traffic traffic;
     Scatter scatter;
 

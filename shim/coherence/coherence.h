@@ -44,7 +44,7 @@ public:
     // Size to ask the driver for, so that the allocation shares no page with another. 0: leave the request alone.
     static std::size_t padded(std::size_t requested) noexcept;
     // Whether the CPU has accessed any object so far: this program needs its objects shared.
-    bool used_by_cpu() const noexcept { return listed_.load(std::memory_order_acquire) != nullptr; }
+    bool used_by_cpu() const noexcept { return ever_mapped_list_.load(std::memory_order_acquire) != nullptr; }
     // After the true allocation of `padded(requested)` bytes, in the current context. The allocation is device-owned
     // from then on if it cannot be managed.
     void track(std::uintptr_t base, std::size_t requested);
@@ -105,7 +105,7 @@ public:
     // --- doors -------------------------------------------------------------------------------------------------------
     LaunchGate& launch_gate() noexcept { return launch_gate_; }
     // False: no block of any object is valid on the host and no flush is under way, so a launch has nothing to do.
-    bool needs_release() const noexcept { return hot_objects_.load(std::memory_order_acquire) != 0; }
+    bool needs_release() const noexcept { return host_valid_objects_.load(std::memory_order_acquire) != 0; }
     // Flushes every Dirty block and invalidates every host copy. Inside the gate, as a launch. Without `stream` the CPU
     // waits until the device has all bytes; with one, of the current context, that stream waits instead.
     CUresult release() { return release(nullptr); }
@@ -199,7 +199,7 @@ private:
     bool bring_whole(Object& object, std::uint32_t count, bool unordered) noexcept;
     void evict(const RunRef& ref) noexcept;
     void became_valid(Object& object, std::uint32_t blocks) noexcept;
-    void make_hot(Object& object) noexcept;
+    void list_host_valid(Object& object) noexcept;
     // The caller has locked the loan's block. take_back() makes it Invalid; on an error nothing changes.
     CUresult send_changes(const Loan& loan) noexcept;
     CUresult take_back(Loan& loan) noexcept;
@@ -222,18 +222,17 @@ private:
     ObjectTable table_;
     ObjectPool pool_;
     // What every launch reads, in one cache line.
-    alignas(64) std::atomic<std::uint32_t> hot_objects_{0};  // and one more while a stream waits for flushes instead of
-                                                             // the CPU
+    alignas(64) std::atomic<std::uint32_t> host_valid_objects_{0};  // one more while a stream waits for flushes
     std::atomic<bool> callbacks_{false};
     std::atomic<CUresult> sticky_error_{CUDA_SUCCESS};
-    std::atomic<Object*> listed_{nullptr};                          // objects whose shadow was ever mapped
+    std::atomic<Object*> ever_mapped_list_{nullptr};                // objects whose shadow was ever mapped
     std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // all objects ever tracked lie between
     LaunchGate launch_gate_;
     std::atomic<void*> sticky_context_{nullptr};
-    std::atomic<std::uint64_t> loans_sent_{0};   // flushes of borrowed blocks, made by launches and copies
-    std::atomic<unsigned> ending_{0}, ends_{0};  // Endings that are under way, and that are over
-    std::atomic<Object*> hot_{nullptr};          // objects with blocks valid on the host
-    SpinLock mapping_;                           // one shadow is mapped at a time
+    std::atomic<std::uint64_t> loans_sent_{0};       // flushes of borrowed blocks, made by launches and copies
+    std::atomic<unsigned> ending_{0}, ends_{0};      // Endings that are under way, and that are over
+    std::atomic<Object*> host_valid_list_{nullptr};  // objects with host-valid blocks
+    SpinLock mapping_;                               // one shadow is mapped at a time
     // A fault wants helper threads; the next release starts them, since the fault path cannot.
     std::atomic<bool> helpers_wanted_{false};
     // Streams wait for flushes, and the CPU has not waited: an Invalid block may still be on its way to the device.

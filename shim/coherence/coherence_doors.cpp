@@ -145,7 +145,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
     static std::vector<Held>& held = *new std::vector<Held>;  // guarded by the mutex that the caller holds
     held.clear();
     for (Object* object : objects) {
-        if (object->serial() % 2 == 0 || object->valid.load(std::memory_order_acquire) == 0) continue;
+        if (object->serial() % 2 == 0 || object->host_valid_blocks.load(std::memory_order_acquire) == 0) continue;
         for (std::uint32_t i = 0; i < object->blocks(); ++i) {
             const auto peek = object->block(i).peek();
             if (!peek.locked && !valid_on_host(peek.state)) continue;
@@ -211,7 +211,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
             valid_on_host(next) ? loan.drop_twin() : loans::end(loan);
         }
         if (!valid_on_host(next)) {
-            h.object->valid.fetch_sub(1, std::memory_order_release);
+            h.object->host_valid_blocks.fetch_sub(1, std::memory_order_release);
             h.object->block(h.index).take_evicted();
         }
         h.object->block(h.index).unlock(next);
@@ -245,9 +245,9 @@ CUresult Coherence::settle_flushes() noexcept {
 void Coherence::set_streams_wait(bool some) noexcept {
     if (streams_wait_.exchange(some, std::memory_order_acq_rel) == some) return;
     if (some) {
-        hot_objects_.fetch_add(1, std::memory_order_release);
+        host_valid_objects_.fetch_add(1, std::memory_order_release);
     } else {
-        hot_objects_.fetch_sub(1, std::memory_order_release);
+        host_valid_objects_.fetch_sub(1, std::memory_order_release);
     }
 }
 
@@ -261,8 +261,8 @@ CUresult Coherence::release(const CUstream* stream) {
     // Sorted by a copy of the address: an object on the list may have been freed, and be recycled with another address
     // during the sort.
     std::vector<std::pair<std::uintptr_t, Object*>> listed;
-    for (auto* object = hot_.exchange(nullptr, std::memory_order_acq_rel); object != nullptr;) {
-        Object* const next = object->next_hot;
+    for (auto* object = host_valid_list_.exchange(nullptr, std::memory_order_acq_rel); object != nullptr;) {
+        Object* const next = object->next_host_valid;
         listed.emplace_back(std::atomic_ref(object->base).load(std::memory_order_relaxed), object);
         object = next;
     }
@@ -276,9 +276,9 @@ CUresult Coherence::release(const CUstream* stream) {
     if (result == CUDA_SUCCESS) protocol_->released();
     for (Object* object : objects) {
         object->scatter.released(object->blocks());
-        object->hot.store(false, std::memory_order_seq_cst);
-        if (object->valid.load(std::memory_order_seq_cst) != 0) make_hot(*object);
-        hot_objects_.fetch_sub(1, std::memory_order_release);
+        object->in_host_valid_list.store(false, std::memory_order_seq_cst);
+        if (object->host_valid_blocks.load(std::memory_order_seq_cst) != 0) list_host_valid(*object);
+        host_valid_objects_.fetch_sub(1, std::memory_order_release);
     }
     return result;
 }
@@ -291,17 +291,17 @@ CUresult Coherence::release_object(Object& object) {
 }
 
 void Coherence::became_valid(Object& object, std::uint32_t blocks) noexcept {
-    object.valid.fetch_add(blocks, std::memory_order_seq_cst);
-    make_hot(object);
+    object.host_valid_blocks.fetch_add(blocks, std::memory_order_seq_cst);
+    list_host_valid(object);
 }
 
-void Coherence::make_hot(Object& object) noexcept {
-    if (object.hot.exchange(true, std::memory_order_seq_cst)) return;
-    hot_objects_.fetch_add(1, std::memory_order_release);
-    auto* head = hot_.load(std::memory_order_relaxed);
+void Coherence::list_host_valid(Object& object) noexcept {
+    if (object.in_host_valid_list.exchange(true, std::memory_order_seq_cst)) return;
+    host_valid_objects_.fetch_add(1, std::memory_order_release);
+    auto* head = host_valid_list_.load(std::memory_order_relaxed);
     do {
-        object.next_hot = head;
-    } while (!hot_.compare_exchange_weak(head, &object, std::memory_order_release));
+        object.next_host_valid = head;
+    } while (!host_valid_list_.compare_exchange_weak(head, &object, std::memory_order_release));
 }
 
 CUresult Coherence::apply_to_range(DeviceRange range, Event event, const CUstream* stream) {

@@ -272,7 +272,7 @@ bool Coherence::lend(Object& object, std::uint32_t serial, const Access& access,
     }
     const auto leave = [&] {
         if (loan != nullptr && !lent) loans::end(*loan);
-        if (!valid_on_host(before)) object.valid.fetch_sub(1, std::memory_order_release);
+        if (!valid_on_host(before)) object.host_valid_blocks.fetch_sub(1, std::memory_order_release);
         block.unlock(before);
     };
     // From here on a launch waits for the block's lock, and releases the block.

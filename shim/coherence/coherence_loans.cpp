@@ -60,7 +60,7 @@ CUresult Coherence::take_back(Loan& loan) noexcept {
     }
     loans::end(loan);
     block.become(State::Invalid);
-    object.valid.fetch_sub(1, std::memory_order_release);
+    object.host_valid_blocks.fetch_sub(1, std::memory_order_release);
     return CUDA_SUCCESS;
 }
 

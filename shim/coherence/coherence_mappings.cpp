@@ -21,9 +21,9 @@ namespace hpe {
 // Makes every object with valid blocks one mapping again; their blocks are opened anew when they are touched. In the
 // room, as a fault: no object goes meanwhile.
 void Coherence::merge_mappings() noexcept {
-    auto left = hot_objects_.load(std::memory_order_acquire);
-    for (auto* object = hot_.load(std::memory_order_acquire); object != nullptr && left-- != 0;
-         object = object->next_hot) {
+    auto left = host_valid_objects_.load(std::memory_order_acquire);
+    for (auto* object = host_valid_list_.load(std::memory_order_acquire); object != nullptr && left-- != 0;
+         object = object->next_host_valid) {
         if (object->serial() % 2 == 0 || !object->shadowed.load(std::memory_order_acquire)) continue;
         pager::close_shadow(object->base, object->size, Arena::closed(object->view));
     }
@@ -43,7 +43,8 @@ void Coherence::spare_mappings(const Object* kept) noexcept {
 // each maps it again. The caller holds mapping_.
 void Coherence::unmap_others(const Object* kept) noexcept {
     bool any = false;
-    for (auto* other = listed_.load(std::memory_order_acquire); other != nullptr; other = other->next_listed) {
+    for (auto* other = ever_mapped_list_.load(std::memory_order_acquire); other != nullptr;
+         other = other->next_ever_mapped) {
         const auto serial = other->serial();
         if (other == kept || serial % 2 == 0 || !other->shadowed.load(std::memory_order_acquire)) continue;
         const auto count = other->blocks();
@@ -78,9 +79,10 @@ bool Coherence::map_shadow(Object& object, bool unordered) noexcept {
             mapped = pager::map_shadow(object.base, object.size, Arena::closed(object.view));
         }
         if (mapped) object.shadowed.store(true, std::memory_order_release);
-        if (mapped && !object.listed.exchange(true, std::memory_order_relaxed)) {
-            object.next_listed = listed_.load(std::memory_order_relaxed);  // one shadow is mapped at a time
-            listed_.store(&object, std::memory_order_release);
+        if (mapped && !object.in_ever_mapped_list.exchange(true, std::memory_order_relaxed)) {
+            object.next_ever_mapped =
+                ever_mapped_list_.load(std::memory_order_relaxed);  // one shadow is mapped at a time
+            ever_mapped_list_.store(&object, std::memory_order_release);
         }
     }
     lock.unlock();
@@ -113,7 +115,7 @@ bool Coherence::coarsen(Object& object, std::uint32_t serial, bool unordered) no
     bool none_valid = true;
     for (std::uint32_t i = 0; i < count; ++i) {
         if (!valid_on_host(object.block(i).peek().state)) continue;
-        if (!none_valid) object.valid.fetch_sub(1, std::memory_order_release);
+        if (!none_valid) object.host_valid_blocks.fetch_sub(1, std::memory_order_release);
         none_valid = false;
     }
     if (none_valid) became_valid(object, 1);
