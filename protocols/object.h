@@ -39,11 +39,11 @@ public:
         const auto word = word_.load(std::memory_order_acquire);
         return {static_cast<State>(word & kStateMask), (word & kLocked) != 0};
     }
-    // A host callback is using the block while device work around it is under way: doors leave it alone, and it goes
-    // back when the callback ends. Set and cleared by whoever holds the lock.
-    void lend() noexcept { lent_.store(true, std::memory_order_relaxed); }
-    void take_back() noexcept { lent_.store(false, std::memory_order_relaxed); }
-    bool lent() const noexcept { return lent_.load(std::memory_order_relaxed); }
+    // A host function, or a thread inside a driver call, uses the block while device work is under way (loans.h). Set
+    // and cleared under the lock.
+    void mark_borrowed() noexcept { borrowed_.store(true, std::memory_order_relaxed); }
+    void clear_borrowed() noexcept { borrowed_.store(false, std::memory_order_relaxed); }
+    bool borrowed() const noexcept { return borrowed_.load(std::memory_order_relaxed); }
     // A prefetch was requested: the block's bytes are on their way to the view, or there already, while the block is
     // not valid on the host. Set under the lock. Whoever takes the request decides whether the bytes are used.
     void request_prefetch() noexcept { prefetch_requested_.store(true, std::memory_order_release); }
@@ -63,7 +63,7 @@ public:
     // Only while nobody else can reach the block.
     void reset(State s) noexcept {
         word_.store(static_cast<std::uint32_t>(s), std::memory_order_relaxed);
-        take_back();
+        clear_borrowed();
         take_prefetch_request();
         take_evicted();
         mapped_ = false;
@@ -74,7 +74,7 @@ public:
 private:
     static constexpr std::uint32_t kStateMask = 0xff, kLocked = 0x100, kAwaited = 0x200;
     std::atomic<std::uint32_t> word_{0};
-    std::atomic<bool> lent_{false};
+    std::atomic<bool> borrowed_{false};
     std::atomic<bool> prefetch_requested_{false};
     std::atomic<bool> evicted_{false};
     bool mapped_ = false;

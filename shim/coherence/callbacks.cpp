@@ -43,7 +43,7 @@ public:
         sigaddset(&faults, SIGSEGV);
         SignalsBlocked::real_sigmask(SIG_UNBLOCK, &faults, nullptr);
         // The stream's work before this function may have changed borrowed blocks, whose borrowers have not waited.
-        coherence().take_back_loans();
+        coherence().end_loans();
         began_ = coherence().loans_sent();
     }
     ~InCallback() {

@@ -132,7 +132,7 @@ CUresult Coherence::begin_free(Object& object) {
     for (std::uint32_t i = 0; i < count; ++i) object.block(i).lock();
     // If the true free fails, what borrowers wrote must have reached the device, and the rest of their blocks must not
     // count as newer than the device's copy.
-    take_back_all_of(object, this_thread.in_callback != 0);
+    end_loans_of(object, this_thread.in_callback != 0);
     // The first access to the next object at this address must trap: no page may stay accessible.
     const bool closed = !object.shadowed.load(std::memory_order_acquire) ||
                         pager::unmap_shadow(object.base, object.size) ||
@@ -140,7 +140,7 @@ CUresult Coherence::begin_free(Object& object) {
     if (closed) {
         table_.erase(&object);
         object.close();
-        end_loans_of(object);
+        drop_loans_of(object);
     }
     for (std::uint32_t i = 0; i < count; ++i) object.block(i).unlock();
     if (closed) return CUDA_SUCCESS;

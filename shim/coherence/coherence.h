@@ -162,7 +162,7 @@ public:
     // work of that call is enqueued already; and when the program has waited, since it may read what the device wrote
     // to borrowed blocks. All loans end, since a thread that writes to a block which another thread borrowed does not
     // trap.
-    void take_back_loans() noexcept;
+    void end_loans() noexcept;
     // A host callback has returned and its stream goes on. Ends every loan, and waits for what launches flushed of
     // borrowed blocks since the callback began, for which only the launches' streams wait. `began`: loans_sent() when
     // the callback began.
@@ -184,7 +184,7 @@ private:
     struct Run;
     bool serve(Object& object, std::uint32_t serial, const Access& access, Sweeps& thread_sweeps,
                trace::Fault& traced) noexcept;
-    bool lend(Object& object, std::uint32_t serial, const Access& access, trace::Fault& traced) noexcept;
+    bool borrow(Object& object, std::uint32_t serial, const Access& access, trace::Fault& traced) noexcept;
     bool device_waits_for_us() const noexcept;
     static bool keep_twin(Loan& loan) noexcept;
     void take_neighbours(Run& run, const Stretch& stretch, Event event, State next) noexcept;
@@ -200,12 +200,12 @@ private:
     void evict(const RunRef& ref) noexcept;
     void became_valid(Object& object, std::uint32_t blocks) noexcept;
     void list_host_valid(Object& object) noexcept;
-    // The caller has locked the loan's block. take_back() makes it Invalid; on an error nothing changes.
+    // The caller has locked the loan's block. end_loan() makes it Invalid; on an error nothing changes.
     CUresult send_changes(const Loan& loan) noexcept;
-    CUresult take_back(Loan& loan) noexcept;
-    CUresult take_back_all_of(Object& object, bool unordered) noexcept;
-    void end_loans_of(Object& object) noexcept;
-    void take_back_at(std::size_t place) noexcept;
+    CUresult end_loan(Loan& loan) noexcept;
+    CUresult end_loans_of(Object& object, bool unordered) noexcept;
+    void drop_loans_of(Object& object) noexcept;
+    void end_loan_at(std::size_t place) noexcept;
     void set_sticky_error(void* context, CUresult result) noexcept;
     CUresult wait_in_order() noexcept;
 

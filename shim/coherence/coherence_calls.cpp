@@ -128,7 +128,7 @@ std::size_t Coherence::overwrite_blocks(Object& object, std::uint32_t serial, st
         Block& block = object.block(end);
         const auto before = block.lock();
         const bool ours =
-            usable(object, serial, end) && object.bytes_of(end) == block_bytes && !block.lent() &&
+            usable(object, serial, end) && object.bytes_of(end) == block_bytes && !block.borrowed() &&
             (!block.prefetch_requested() || read_ahead::settle(object, end, 1, read_ahead::kNothing) == CUDA_SUCCESS);
         if (!ours) {
             block.unlock(before);

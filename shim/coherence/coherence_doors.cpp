@@ -36,7 +36,7 @@ struct Held {
     State before;
     Transition transition;
 
-    bool lent() const noexcept { return object->block(index).lent(); }
+    bool borrowed() const noexcept { return object->block(index).borrowed(); }
 };
 
 bool adjacent(const Held& a, const Held& b) noexcept { return a.object == b.object && a.index + 1 == b.index; }
@@ -168,13 +168,13 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
     };
     // Of a borrowed block only the bytes that the CPU changed: a kernel may be writing to the others.
     const auto flush = [&](const Held& a, const Held& b) {
-        if (a.lent()) loans_sent_.fetch_add(1, std::memory_order_release);
-        result = a.lent() ? send_changes(*loans::of(*a.object, a.index))
-                          : engine.flush(*a.object, a.object->offset_of(a.index), span_bytes(a, b),
-                                         Engine::Order::Launching);
+        if (a.borrowed()) loans_sent_.fetch_add(1, std::memory_order_release);
+        result = a.borrowed() ? send_changes(*loans::of(*a.object, a.index))
+                              : engine.flush(*a.object, a.object->offset_of(a.index), span_bytes(a, b),
+                                             Engine::Order::Launching);
         return result == CUDA_SUCCESS;
     };
-    const auto none_lent = [](const Held& a, const Held& b) { return !a.lent() && !b.lent(); };
+    const auto none_borrowed = [](const Held& a, const Held& b) { return !a.borrowed() && !b.borrowed(); };
     const auto sends = [&](const Held& a, const Held& b) { return std::any_of(&a, &b + 1, flushes); };
     const auto refused = [&] {
         say_protect_failed();
@@ -186,7 +186,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
     for_runs(held, changes, same_piece, [&](const Held& a, const Held& b) {
         if (!sends(a, b)) return true;
         if (!protect_run(a, b, a.transition.next)) return refused();
-        return for_runs(std::span(&a, &b + 1), flushes, none_lent, flush);
+        return for_runs(std::span(&a, &b + 1), flushes, none_borrowed, flush);
     });
     if (result == CUDA_SUCCESS) {
         Closing closing;
@@ -206,7 +206,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
     }
     for (const auto& h : held) {
         const auto next = result == CUDA_SUCCESS ? h.transition.next : h.before;
-        if (h.lent() && next != State::Dirty) {
+        if (h.borrowed() && next != State::Dirty) {
             Loan& loan = *loans::of(*h.object, h.index);
             valid_on_host(next) ? loan.drop_twin() : loans::end(loan);
         }

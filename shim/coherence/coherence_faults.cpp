@@ -148,7 +148,7 @@ Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
     trace::Fault traced(access.address, access.is_write);
     if (unordered) {
         if (interrupted) helper::with_driver(true, helper::Kind::Wait, [] { in_flight.wait(); });
-        served = lend(*object, serial, access, traced);
+        served = borrow(*object, serial, access, traced);
         if (this_thread.inside != 0 || interrupted) this_thread.touched_inside = true;
     } else {
         helper::with_driver(on_alternate_stack(), helper::Kind::Fault, [&, mine = &sweeps] {
@@ -180,9 +180,9 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
         return true;
     }
     const auto event = event_of(access);
-    if (block.lent()) {
+    if (block.borrowed()) {
         // The borrower saw the device's bytes of that moment. This thread has waited, and must see the present ones.
-        if (const auto result = take_back(*loans::of(object, index)); result != CUDA_SUCCESS) {
+        if (const auto result = end_loan(*loans::of(object, index)); result != CUDA_SUCCESS) {
             block.unlock(before);
             log::error("cannot flush what a host function wrote to object {:#x}: {}", object.base, error_name(result));
             return false;
@@ -249,8 +249,8 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     return true;
 }
 
-// As serve(), for a thread that must not wait: lends it the one block, until take_back().
-bool Coherence::lend(Object& object, std::uint32_t serial, const Access& access, trace::Fault& traced) noexcept {
+// As serve(), for a thread that must not wait: it borrows the one block, until end_loan().
+bool Coherence::borrow(Object& object, std::uint32_t serial, const Access& access, trace::Fault& traced) noexcept {
     if (!object.alive(serial)) return true;
     if (!map_shadow(object, true)) return false;
     const auto index = object.block_at(access.address);
@@ -262,22 +262,22 @@ bool Coherence::lend(Object& object, std::uint32_t serial, const Access& access,
     }
     const auto event = event_of(access);
     const auto next = protocol_->on(before, event).next;
-    const bool lent = block.lent();
+    const bool borrowed = block.borrowed();
     // A block that is in the needed state already needs no loan: at most its protection was lost (merge_mappings).
     Loan* const loan = next != before ? loans::make(object, index) : nullptr;
     if (next != before && loan == nullptr) {
         block.unlock(before);
-        take_back_at(loans::oldest());
+        end_loan_at(loans::oldest());
         return true;
     }
     const auto leave = [&] {
-        if (loan != nullptr && !lent) loans::end(*loan);
+        if (loan != nullptr && !borrowed) loans::end(*loan);
         if (!valid_on_host(before)) object.host_valid_blocks.fetch_sub(1, std::memory_order_release);
         block.unlock(before);
     };
     // From here on a launch waits for the block's lock, and releases the block.
     if (!valid_on_host(before)) became_valid(object, 1);
-    if (loan != nullptr && !lent) loan->device_idle = device_waits_for_us();
+    if (loan != nullptr && !borrowed) loan->device_idle = device_waits_for_us();
     std::size_t fetched = 0;
     const Run run{object, index, 1};
     if (const auto result = bring(run, event, next, true, fetched); result != CUDA_SUCCESS) {
@@ -306,7 +306,7 @@ void Coherence::take_neighbours(Run& run, const Stretch& stretch, Event event, S
         const auto index = stretch.at(i);
         Block& block = run.object.block(index);
         if (!block.try_lock()) return;
-        if (block.lent() || protocol_->on(block.peek().state, event).next != next) {
+        if (block.borrowed() || protocol_->on(block.peek().state, event).next != next) {
             block.unlock();
             return;
         }
@@ -439,7 +439,7 @@ void Coherence::evict(const RunRef& ref) noexcept {
     for (auto i = ref.first; i < ref.first + ref.count; ++i) object.block(i).lock();
     const Run run{object, ref.first, ref.count};
     const auto wanted = [&](std::uint32_t i) {
-        return protocol_->on(run.state(i), Event::Evict).action == Action::Flush && !object.block(i).lent();
+        return protocol_->on(run.state(i), Event::Evict).action == Action::Flush && !object.block(i).borrowed();
     };
     const auto next = protocol_->on(State::Dirty, Event::Evict).next;
     if (object.alive(ref.serial) && ref.first + ref.count <= object.blocks() &&

@@ -43,7 +43,7 @@ CUresult Coherence::send_changes(const Loan& loan) noexcept {
                             : engine.flush_changes(object, offset, loan.bytes, loan.twin);
 }
 
-CUresult Coherence::take_back(Loan& loan) noexcept {
+CUresult Coherence::end_loan(Loan& loan) noexcept {
     Object& object = *loan.object;
     Block& block = object.block(loan.block);
     if (object.shadowed.load(std::memory_order_acquire) &&
@@ -64,7 +64,7 @@ CUresult Coherence::take_back(Loan& loan) noexcept {
     return CUDA_SUCCESS;
 }
 
-void Coherence::take_back_at(std::size_t place) noexcept {
+void Coherence::end_loan_at(std::size_t place) noexcept {
     Loan* loan = loans::lock(place);
     if (loan == nullptr) return;
     Object& object = *loan->object;
@@ -72,7 +72,7 @@ void Coherence::take_back_at(std::size_t place) noexcept {
     auto result = CUDA_SUCCESS;
     // This thread has locked the block, so the helper waits for no block.
     helper::with_driver(this_thread.in_callback != 0 || this_thread.inside != 0 || this_thread.in_fault,
-                        helper::Kind::Transfer, [&] { result = take_back(*loan); });
+                        helper::Kind::Transfer, [&] { result = end_loan(*loan); });
     // No call can return this error, so later calls will (sticky_error). The loan ends all the same: a later flush
     // would overwrite what the device writes from here on. A block that was only read stays borrowed.
     if (result != CUDA_SUCCESS && block.peek().state == State::Dirty) {
@@ -82,15 +82,15 @@ void Coherence::take_back_at(std::size_t place) noexcept {
     block.unlock();
 }
 
-void Coherence::take_back_loans() noexcept {
+void Coherence::end_loans() noexcept {
     if (!loans::any()) return;
     const ErrnoKept kept;
     const SignalsBlocked blocked;
-    for (std::size_t place = 0; place < loans::kMost; ++place) take_back_at(place);
+    for (std::size_t place = 0; place < loans::kMost; ++place) end_loan_at(place);
 }
 
 void Coherence::end_callback(std::uint64_t began) noexcept {
-    take_back_loans();
+    end_loans();
     if (loans_sent() == began || !streams_wait_.load(std::memory_order_acquire)) return;
     const ErrnoKept kept;
     const SignalsBlocked blocked;
@@ -101,20 +101,20 @@ void Coherence::end_callback(std::uint64_t began) noexcept {
 }
 
 // Every block of the object is locked.
-CUresult Coherence::take_back_all_of(Object& object, bool unordered) noexcept {
+CUresult Coherence::end_loans_of(Object& object, bool unordered) noexcept {
     auto result = CUDA_SUCCESS;
     for (std::uint32_t i = 0; i < object.blocks() && result == CUDA_SUCCESS; ++i) {
-        if (!object.block(i).lent()) continue;
-        helper::with_driver(unordered, helper::Kind::Transfer, [&] { result = take_back(*loans::of(object, i)); });
+        if (!object.block(i).borrowed()) continue;
+        helper::with_driver(unordered, helper::Kind::Transfer, [&] { result = end_loan(*loans::of(object, i)); });
     }
     return result;
 }
 
 // Ends the loans of an object that is freed, without flushing them.
-void Coherence::end_loans_of(Object& object) noexcept {
+void Coherence::drop_loans_of(Object& object) noexcept {
     if (!loans::any()) return;
     for (std::uint32_t i = 0; i < object.blocks(); ++i) {
-        if (object.block(i).lent()) loans::end(*loans::of(object, i));
+        if (object.block(i).borrowed()) loans::end(*loans::of(object, i));
     }
 }
 

@@ -18,8 +18,8 @@
 
 namespace hpe {
 
-// Makes every object with valid blocks one mapping again; their blocks are opened anew when they are touched. In the
-// room, as a fault: no object goes meanwhile.
+// Makes every object with valid blocks one mapping again; their blocks are opened anew when they are touched. Inside
+// the gate, as a fault: no object is freed meanwhile.
 void Coherence::merge_mappings() noexcept {
     auto left = host_valid_objects_.load(std::memory_order_acquire);
     for (auto* object = host_valid_list_.load(std::memory_order_acquire); object != nullptr && left-- != 0;
@@ -29,8 +29,8 @@ void Coherence::merge_mappings() noexcept {
     }
 }
 
-// Before anything that maps, protects or unmaps, so that none of it fails. In the room, as a fault or with the doors'
-// mutex: no object goes meanwhile. No block is locked.
+// Before anything that maps, protects or unmaps, so that none of it fails. Inside the gate, as a fault, or with the
+// doors' mutex: no object is freed meanwhile. No block is locked.
 void Coherence::spare_mappings(const Object* kept) noexcept {
     if (!mappings::scarce()) [[likely]] {
         return;
@@ -52,7 +52,7 @@ void Coherence::unmap_others(const Object* kept) noexcept {
         std::uint32_t locked = 0;
         for (; usable && locked < count; ++locked) {
             other->block(locked).lock();
-            usable = other->alive(serial) && other->blocks() == count && !other->block(locked).lent();
+            usable = other->alive(serial) && other->blocks() == count && !other->block(locked).borrowed();
         }
         if (usable && pager::unmap_shadow(other->base, other->size)) {
             other->shadowed.store(false, std::memory_order_release);
@@ -104,8 +104,8 @@ bool Coherence::coarsen(Object& object, std::uint32_t serial, bool unordered) no
             return true;  // another thread was faster: the access is repeated and judged anew
         }
     }
-    // What is lent goes back first, as the blocks that it was.
-    const bool whole = take_back_all_of(object, unordered) == CUDA_SUCCESS && bring_whole(object, count, unordered);
+    // Loans end first, while the object still has the blocks that were borrowed.
+    const bool whole = end_loans_of(object, unordered) == CUDA_SUCCESS && bring_whole(object, count, unordered);
     if (!whole) {
         log::error("mprotect on object {:#x} failed ({}) and it cannot be brought whole", object.base,
                    std::strerror(errno));
@@ -132,8 +132,8 @@ bool Coherence::coarsen(Object& object, std::uint32_t serial, bool unordered) no
     return true;
 }
 
-// Every block is locked. In a callback the whole object is lent, and goes back by what changed: until then the device
-// may be writing any part of it.
+// Every block is locked. In a callback the whole object is borrowed, and only its changes are flushed: the device may
+// be writing any part of it until the loan ends.
 bool Coherence::bring_whole(Object& object, std::uint32_t count, bool unordered) noexcept {
     const auto order = unordered ? Engine::Order::Unordered : Engine::Order::Launching;
     if (unordered && !pager::close_shadow(object.base, object.size, Arena::closed(object.view))) return false;

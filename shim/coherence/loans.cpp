@@ -60,7 +60,7 @@ Loan* make(Object& object, std::uint32_t block) noexcept {
     if (loan == nullptr) return nullptr;
     *loan = {&object, block, nullptr, 0, ++last_number, false};
     made.fetch_add(1, std::memory_order_release);
-    object.block(block).lend();
+    object.block(block).mark_borrowed();
     return loan;
 }
 
@@ -71,7 +71,7 @@ Loan* of(const Object& object, std::uint32_t block) noexcept {
 
 void end(Loan& loan) noexcept {
     loan.drop_twin();
-    loan.object->block(loan.block).take_back();
+    loan.object->block(loan.block).clear_borrowed();
     const std::scoped_lock lock(table_lock);
     loan.object = nullptr;
     made.fetch_sub(1, std::memory_order_release);

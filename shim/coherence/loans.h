@@ -9,9 +9,9 @@
 // Keleher et al., USENIX Winter 1994, section 3). No twin is needed if all device work had ended but that which waits
 // for the borrower: work that begins later ends the loan.
 //
-// A block has at most one loan, however many threads use it; Block::lent() tells whether it has one. Bytes. Objects are
-// borrowed for a call, twins are the loan's own. Threads: any, also inside the fault path, with the program's signals
-// blocked. Errors: false or nullptr, for lack of a place or of memory.
+// A block has at most one loan, however many threads use it; Block::borrowed() tells whether it has one. Bytes. Objects
+// are borrowed for a call, twins are the loan's own. Threads: any, also inside the fault path, with the program's
+// signals blocked. Errors: false or nullptr, for lack of a place or of memory.
 #pragma once
 
 #include <cstddef>

@@ -36,7 +36,7 @@ inline CUresult after_wait(CUresult result) {
     if (result != CUDA_SUCCESS) return result;
     peers.waited();
     peer_staging::waited();
-    coherence().take_back_loans();
+    coherence().end_loans();
     if (coherence().acts_on_acquire()) coherence().acquire();
     return coherence().sticky_error();
 }

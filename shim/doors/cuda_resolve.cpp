@@ -127,7 +127,7 @@ bool linked_first_use() noexcept { return process::undecided() && libcuda() != n
 void end_touched_inside() noexcept {
     if (this_thread.inside != 0) return;
     this_thread.touched_inside = false;
-    coherence().take_back_loans();
+    coherence().end_loans();
 }
 
 }  // namespace hpe::doors

@@ -133,7 +133,7 @@ void interrupt_launch(unsigned thread, CUstream stream) {
             other.write(thread, 3000, 1000, round);
         }
         wrong += !std::exchange(hpe::this_thread.touched_inside, false);
-        hpe::coherence().take_back_loans();
+        hpe::coherence().end_loans();
         other.read(0, 3000);
     }
 }
@@ -180,7 +180,7 @@ private:
 };
 
 // Several host functions at once have the same block, and the device writes beside them.
-void lend(CUcontext context) {
+void borrow(CUcontext context) {
     Swept object(100);
     object.write(0, 100, 1, 0);
     const auto device_has = [&](std::size_t i, Word value) {
@@ -243,7 +243,7 @@ void lend(CUcontext context) {
     device_writes(50, 7);
     busy.reset();
     // Of batch update whatever was read is writable: nothing traps before the program has been seen to wait.
-    if (hpe::coherence().acts_on_acquire()) hpe::coherence().take_back_loans();
+    if (hpe::coherence().acts_on_acquire()) hpe::coherence().end_loans();
     object.write(4, 5, 1, 30);
     object.read(0, 100);
     step = 2;
@@ -253,7 +253,7 @@ void lend(CUcontext context) {
     device_has(4, 34);
     device_has(50, 7);
 
-    // At the limit on mappings the access traps though the block is valid: then nothing is lent.
+    // At the limit on mappings the access traps though the block is valid: then nothing is borrowed.
     object.write(5, 6, 1, 40);
     hpe::Object& tracked = *hpe::coherence().object_at(object.device);
     hpe::pager::close_shadow(tracked.base, tracked.size, hpe::Arena::closed(tracked.view));
@@ -263,7 +263,7 @@ void lend(CUcontext context) {
     device_has(5, 45);
     device_has(6, 46);
 
-    // More than can be lent; and what is freed while it is.
+    // More blocks than there are loans; and objects that are freed while their blocks are borrowed.
     Swept large(hpe::loans::kMost * 3 * 70000);
     large.fill(0, large.model.size(), 1, nullptr, true);
     DO(cuStreamSynchronize(nullptr));  // a host function comes after what it needs
@@ -292,7 +292,7 @@ void lend_together(CUcontext context) {
             for (unsigned round = 0; round < 60; ++round) {
                 if (t == 0) {
                     own.fill(0, 100, round, nullptr, true);
-                    if (round % 4 == 0) hpe::coherence().take_back_loans();
+                    if (round % 4 == 0) hpe::coherence().end_loans();
                     continue;
                 }
                 in_callback([&] {
@@ -377,7 +377,7 @@ int main(int argc, char** argv) {
     DO(cuDevicePrimaryCtxRetain(&context, device));
     DO(cuCtxSetCurrent(context));
     if (calls == 0) {
-        lend(context);
+        borrow(context);
         lend_together(context);
     }
     {
