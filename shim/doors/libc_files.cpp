@@ -8,7 +8,8 @@
 // fail with EFAULT, as without libhpe. What they begin goes on after they return, when no door could store it.
 //
 // A long read of a regular file is made piece by piece. Its range of the file is taken at once, so that threads and
-// processes that share the offset never read the same bytes twice.
+// processes that share the offset never read the same bytes twice. Pieces that are in the page cache are read by helper
+// threads: a tool that counts reads behind libhpe does not see these.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -21,10 +22,15 @@
 #include "shim/base/kernel.h"
 #include "shim/coherence/lease.h"
 #include "shim/doors/libc_door.h"
+#include "shim/doors/libc_transfers.h"
 #include "shim/doors/libc_vectors.h"
 
+using hpe::doors::after_store;
 using hpe::doors::holding;
+using hpe::doors::into;
+using hpe::doors::kMostBytes;
 using hpe::doors::Next;
+using hpe::doors::out_of;
 using hpe::doors::parts_of;
 using hpe::doors::VectorToRead;
 using hpe::doors::VectorToWrite;
@@ -45,36 +51,14 @@ constinit Next<ssize_t(int, const iovec*, int, off64_t, int)> next_preadv2{"prea
 constinit Next<ssize_t(int, void*, std::size_t, std::size_t)> next_read_chk{"__read_chk"};
 constinit Next<ssize_t(int, void*, std::size_t, off64_t, std::size_t)> next_pread_chk{"__pread64_chk"};
 
-// What read(2) transfers at most.
-constexpr std::size_t kMost = 0x7ffff000;
-
-ssize_t stored(std::size_t bytes) noexcept {
-    if (bytes != 0) return static_cast<ssize_t>(bytes);
-    errno = EFAULT;
-    return -1;
-}
-
-// `real(memory, bytes)`: the program's call, for other memory.
-template <class Real>
-ssize_t into(void* at, std::size_t bytes, const void* caller, Real&& real) {
-    bytes = std::min(bytes, kMost);
-    lease::Bounce bounce(at, bytes);
-    if (bounce.memory() == nullptr) return -1;
-    const ssize_t got = holding(bounce, [&] { return real(bounce.memory(), bytes); });
-    return got <= 0 ? got : stored(lease::store(at, bounce.memory(), static_cast<std::size_t>(got), caller));
-}
-template <class Real>
-ssize_t out_of(const void* at, std::size_t bytes, const void* caller, Real&& real) {
-    lease::ToRead memory(at, std::min(bytes, kMost), caller);
-    if (memory.memory() == nullptr) return -1;
-    return holding(memory, [&] { return real(memory.memory(), memory.bytes()); });
-}
 template <class Real>
 ssize_t into_vector(const iovec* parts, int count, const void* caller, Real&& real) {
     VectorToWrite vector(parts_of(parts, count));
     if (!vector.ok()) return -1;
     const ssize_t got = holding(vector, [&] { return real(vector.parts(), vector.count()); });
-    return got <= 0 ? got : stored(vector.store(static_cast<std::size_t>(got), caller));
+    if (got <= 0) return got;
+    const auto written = static_cast<std::size_t>(got);
+    return after_store(got, written, vector.store(written, caller));
 }
 template <class Real>
 ssize_t out_of_vector(const iovec* parts, int count, const void* caller, Real&& real) {
@@ -115,7 +99,7 @@ ssize_t read_pieces(int file, void* at, std::size_t bytes, off64_t offset, const
 }
 
 ssize_t read_at_offset(int file, void* at, std::size_t bytes, off64_t offset, const void* caller) {
-    bytes = std::min(bytes, kMost);
+    bytes = std::min(bytes, kMostBytes);
     if (bytes > lease::Bounce::kRecycled && offset >= 0 && size_of(file)) {
         return read_pieces(file, at, bytes, offset, caller);
     }
@@ -131,7 +115,7 @@ ssize_t read_on(int file, void* at, std::size_t bytes, const void* caller) {
     const auto size = size_of(file);
     const auto position = kernel::raw(SYS_lseek, file, 0, SEEK_CUR);
     if (!size || position < 0 || *size - position <= static_cast<off64_t>(lease::Bounce::kRecycled)) return straight();
-    const auto wanted = std::min({static_cast<off64_t>(std::min(bytes, kMost)), *size - position});
+    const auto wanted = std::min({static_cast<off64_t>(std::min(bytes, kMostBytes)), *size - position});
     const auto end = kernel::raw(SYS_lseek, file, wanted, SEEK_CUR);
     if (end < 0) return straight();
     const auto got = read_pieces(file, at, static_cast<std::size_t>(wanted), end - wanted, caller);

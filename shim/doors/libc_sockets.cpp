@@ -14,10 +14,13 @@
 
 #include "shim/coherence/lease.h"
 #include "shim/doors/libc_door.h"
+#include "shim/doors/libc_transfers.h"
 #include "shim/doors/libc_vectors.h"
 
 using hpe::doors::holding;
+using hpe::doors::into;
 using hpe::doors::Next;
+using hpe::doors::out_of;
 using hpe::doors::parts_of;
 using hpe::doors::VectorToRead;
 using hpe::doors::VectorToWrite;
@@ -38,25 +41,6 @@ constinit Next<int(int, mmsghdr*, unsigned, int, timespec*)> next_recvmmsg{"recv
 constinit Next<ssize_t(int, void*, std::size_t, std::size_t, int)> next_recv_chk{"__recv_chk"};
 constinit Next<ssize_t(int, void*, std::size_t, std::size_t, int, sockaddr*, socklen_t*)> next_recvfrom_chk{
     "__recvfrom_chk"};
-
-constexpr std::size_t kMost = 0x7ffff000;
-
-template <class Real>
-ssize_t out_of(const void* at, std::size_t bytes, const void* caller, Real&& real) {
-    lease::ToRead memory(at, std::min(bytes, kMost), caller);
-    if (memory.memory() == nullptr) return -1;
-    return holding(memory, [&] { return real(memory.memory(), memory.bytes()); });
-}
-// With MSG_TRUNC the call returns the length of the message, of which the program gets what there is room for.
-template <class Real>
-ssize_t into(void* at, std::size_t bytes, const void* caller, Real&& real) {
-    bytes = std::min(bytes, kMost);
-    lease::Bounce bounce(at, bytes);
-    if (bounce.memory() == nullptr) return -1;
-    const ssize_t got = holding(bounce, [&] { return real(bounce.memory(), bytes); });
-    if (got > 0) lease::store(at, bounce.memory(), std::min(static_cast<std::size_t>(got), bytes), caller);
-    return got;
-}
 
 bool concerns(const msghdr* message) noexcept {
     return message != nullptr &&
