@@ -5,7 +5,8 @@
 // Handled: sigaction, signal and its relatives, sigprocmask, pthread_sigmask, sigpending, the BSD and System V mask
 // calls, the masks of threads to be made, and the calls that sleep with a mask: a handler that runs meanwhile has that
 // mask too, and may touch objects.
-// Forwarded as they are: everything before the first allocation; signal() and its relatives for other signals.
+// Forwarded as they are: everything before the first allocation but masks of all signals without SIGSEGV (signals.h);
+// signal() and its relatives for other signals.
 // Left out: sigvec (gone from glibc), siginterrupt (no effect on a handler that does not return into a system call),
 // sigwait and signalfd (a fault is never waited for, signals.h), raw system calls (cannot be interposed).
 #include <dlfcn.h>
@@ -69,10 +70,8 @@ sighandler_t set_handler(int signal, sighandler_t handler, int flags) noexcept {
 
 int change_mask(int how, const sigset_t* set, sigset_t* old) noexcept {
     // In our handler it is the driver that asks, around threads that it makes: not the program's mask.
-    if (!hpe::signals::installed() || hpe::this_thread.in_fault) {
-        return hpe::SignalsBlocked::libc_sigmask(how, set, old);
-    }
-    return program_sigmask(how, set, old);
+    return hpe::this_thread.in_fault ? hpe::SignalsBlocked::libc_sigmask(how, set, old)
+                                     : program_sigmask(how, set, old);
 }
 
 int one_signal(int how, int signal) noexcept {

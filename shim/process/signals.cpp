@@ -58,15 +58,23 @@ int put_ours_on_top() noexcept {
 
 bool has(const sigset_t& set, int signal) noexcept { return sigismember(&set, signal) == 1; }
 
+// Nobody blocks the stand-in for its own sake: it is the program's if "all signals" was meant, or all but SIGSEGV. Of
+// the latter it has to be left out, before our handler is there too: threads keep their masks, and hand them on.
+bool means_all(const sigset_t& mask) noexcept { return has(mask, SIGPWR); }
+constinit std::atomic<bool> left_out{false};
+void show_left_out(sigset_t& mask) noexcept {
+    if (left_out.load(std::memory_order_relaxed) && means_all(mask)) sigaddset(&mask, kStandIn);
+}
+
 // From the kernel's mask to the one that the program shall see, and back.
 void show(sigset_t& mask) noexcept {
-    if (!has(mask, kStandIn)) return;
+    if (!has(mask, kStandIn)) return show_left_out(mask);
     sigaddset(&mask, SIGSEGV);
-    // No program blocks the stand-in by itself: it is shown only in a mask of all signals.
-    if (!has(mask, SIGPWR)) sigdelset(&mask, kStandIn);
+    if (!means_all(mask)) sigdelset(&mask, kStandIn);
 }
 void hide(sigset_t& mask) noexcept {
     const bool blocks = has(mask, SIGSEGV);
+    if (!blocks && has(mask, kStandIn) && means_all(mask)) left_out.store(true, std::memory_order_relaxed);
     sigdelset(&mask, SIGSEGV);
     sigdelset(&mask, kStandIn);
     if (blocks) sigaddset(&mask, kStandIn);
@@ -172,9 +180,8 @@ void install(Handler* handler) noexcept {
     for (int signal = 1; signal <= 64; ++signal) {
         struct sigaction action {};
         if (signal == SIGSEGV || real_sigaction(signal, nullptr, &action) != 0) continue;
-        if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN || !has(action.sa_mask, SIGSEGV)) {
-            continue;
-        }
+        if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) continue;
+        if (!has(action.sa_mask, SIGSEGV) && !has(action.sa_mask, kStandIn)) continue;
         hide(action.sa_mask);
         real_sigaction(signal, &action, nullptr);
     }
@@ -213,6 +220,12 @@ int program_sigaction(int signal, const struct sigaction* action, struct sigacti
 
 int program_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
     sigset_t hidden{};
+    if (!installed()) {
+        if (set != nullptr) hidden = how == SIG_UNBLOCK ? *set : kernel_mask(*set);
+        const int error = SignalsBlocked::libc_sigmask(how, set != nullptr ? &hidden : nullptr, old);
+        if (error == 0 && old != nullptr) show_mask(*old);
+        return error;
+    }
     if (set != nullptr) {
         hidden = *set;
         hide(hidden);
@@ -247,13 +260,11 @@ void show_pending(sigset_t& pending) noexcept {
 
 sigset_t kernel_mask(const sigset_t& program) noexcept {
     auto mask = program;
-    if (installed()) hide(mask);
+    if (installed() || (!has(mask, SIGSEGV) && means_all(mask))) hide(mask);
     return mask;
 }
 
-void show_mask(sigset_t& kernel) noexcept {
-    if (installed()) show(kernel);
-}
+void show_mask(sigset_t& kernel) noexcept { installed() ? show(kernel) : show_left_out(kernel); }
 
 void deliver(int signal, siginfo_t* info, void* context) {
     const bool from_kernel = info->si_code > 0;

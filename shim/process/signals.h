@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // SIGSEGV shared with the program: the kernel has our handler. The program's disposition is kept here, and a SIGSEGV
-// that is not ours is handled as the kernel would have handled it. Before install() the doors pass everything through.
+// that is not ours is handled as the kernel would have handled it. Before install() the doors pass everything through
+// but one kind of mask.
 //
 // The program may access objects anywhere: in its own SIGSEGV handler, and where it blocks SIGSEGV. So the kernel never
 // blocks SIGSEGV. In every mask that the program sets, the unused SIGSTKFLT stands in for SIGSEGV, and in every mask
@@ -8,12 +9,16 @@
 // siglongjmp, sigreturn, swapcontext and new threads, and a SIGSEGV that is not ours kills the process where the
 // stand-in is blocked, as it would have without us.
 //
-// What differs from a process without us: SIGSTKFLT cannot be blocked alone. A thread that blocked SIGSEGV before the
-// first allocation keeps it blocked until it next calls the driver or a mask function. A touch of an object ends the
-// process where SIGSEGV is blocked past our doors: in threads that libc makes with all signals blocked (SIGEV_THREAD of
-// timer_create and its like), and under a mask written into a ucontext_t by hand (for swapcontext, or uc_sigmask in the
-// handler of another signal). sigwait, sigtimedwait and signalfd do not see a SIGSEGV that is blocked. A program
-// started by exec inherits SIGSTKFLT blocked instead of SIGSEGV, and SIGSEGV's default action where it was ignored.
+// A mask of all signals but SIGSEGV goes to the kernel without the stand-in and is shown with it: before install(),
+// too, since threads keep such a mask and hand it on, and their faults are for the program's handler.
+//
+// What differs from a process without us: SIGSTKFLT cannot be blocked unless SIGSEGV is. A thread that blocked SIGSEGV
+// before the first allocation keeps it blocked until it next calls the driver or a mask function. A touch of an object
+// ends the process where SIGSEGV is blocked past our doors: in threads that libc makes with all signals blocked
+// (SIGEV_THREAD of timer_create and its like), and under a mask written into a ucontext_t by hand (for swapcontext, or
+// uc_sigmask in the handler of another signal). sigwait, sigtimedwait and signalfd do not see a SIGSEGV that is
+// blocked. A program started by exec inherits SIGSTKFLT blocked instead of SIGSEGV, and SIGSEGV's default action where
+// it was ignored.
 //
 // Threads: any. deliver() runs in the signal handler; the others block signals while they hold the lock it takes.
 //
