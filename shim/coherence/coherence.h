@@ -190,6 +190,8 @@ private:
     void take_neighbours(Run& run, const Stretch& stretch, Event event, State next) noexcept;
     void map_pages(const Run& run) noexcept;
     CUresult bring(const Run& run, Event event, State next, bool unordered, std::size_t& fetched) noexcept;
+    std::size_t write_in_block(Object& object, std::uintptr_t at, const std::byte* from, std::size_t bytes,
+                               const void* caller) noexcept;
     std::size_t overwrite_blocks(Object& object, std::uint32_t serial, std::uint32_t first, std::size_t bytes,
                                  Source& source) noexcept;
     bool lock_if_missing(Object& object, std::uint32_t index) const noexcept;

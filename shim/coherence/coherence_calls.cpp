@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Coherence: memory that a call reads or writes without a trap (lease.h). Class of this file: that of the fault path,
-// but for the last bytes of a store, which trap as the program's own.
+// Coherence: memory that a call reads or writes without a trap (lease.h). Class of this file: that of the fault path.
 #include <pthread.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/fault_path.h"
+#include "shim/transfer/engine.h"
 #include "shim/transfer/read_ahead.h"
 
 namespace hpe {
@@ -81,21 +81,34 @@ bool Coherence::store(Object& object, std::uintptr_t begin, const std::byte* fro
     for (auto at = begin; at < end;) {
         const auto* const next = from + (at - begin);
         FromMemory source(next);
-        if (const auto done = overwrite(object, at, end - at, source); done != 0) {
-            at += done;
-            continue;
-        }
-        // A part of a block, or one in use by others: as the program would write it.
-        const auto index = object.block_at(at);
-        const auto part = std::min(end, object.base + object.offset_of(index) + object.bytes_of(index)) - at;
-        {
-            const AsInHandler scope;
-            if (serve_fault({at, true, reinterpret_cast<std::uintptr_t>(caller)}) != Served::Done) return false;
-        }
-        std::memcpy(reinterpret_cast<void*>(at), next, part);
-        at += part;
+        auto done = overwrite(object, at, end - at, source);
+        if (done == 0) done = write_in_block(object, at, next, end - at, caller);
+        if (done == 0) return false;
+        at += done;
     }
     return true;
+}
+
+// A part of a block, or one in use by others: after what the program's own access would have done. Returns how much of
+// the range lies in the block; 0: the device cannot give it.
+std::size_t Coherence::write_in_block(Object& object, std::uintptr_t at, const std::byte* from, std::size_t bytes,
+                                      const void* caller) noexcept {
+    const AsInHandler scope;
+    const auto serial = object.serial();
+    for (;;) {
+        const bool served = serve_fault({at, true, reinterpret_cast<std::uintptr_t>(caller)}) == Served::Done;
+        if (!served || !object.alive(serial)) return 0;
+        const auto index = object.block_at(at);
+        Block& block = object.block(index);
+        const auto before = block.lock();
+        // A launch of another thread may have taken it again.
+        const bool writable = usable(object, serial, index) && before == State::Dirty;
+        const auto part = std::min(
+            bytes, static_cast<std::size_t>(object.base + object.offset_of(index) + object.bytes_of(index) - at));
+        if (writable) std::memcpy(object.view + (at - object.base), from, part);
+        block.unlock(before);
+        if (writable) return part;
+    }
 }
 
 std::size_t Coherence::overwrite(Object& object, std::uintptr_t begin, std::size_t bytes, Source& source) noexcept {
@@ -122,6 +135,7 @@ std::size_t Coherence::overwrite_blocks(Object& object, std::uint32_t serial, st
     constexpr std::size_t kAtOnce = std::size_t{16} << 20;
     const auto most = std::max(std::min(bytes, kAtOnce), object.bytes_of(first));
     std::size_t size = 0;
+    bool any_valid = false;
     auto end = first;
     for (; end < object.blocks() && object.bytes_of(end) <= most - size; ++end) {
         const auto block_bytes = object.bytes_of(end);
@@ -135,8 +149,14 @@ std::size_t Coherence::overwrite_blocks(Object& object, std::uint32_t serial, st
             break;
         }
         size += block_bytes;
+        any_valid = any_valid || valid_on_host(before);
     }
     if (end == first) return 0;
+    // What was evicted may still be on its way out of the view.
+    if (any_valid && engine.drain() != CUDA_SUCCESS) {
+        for (auto i = first; i < end; ++i) object.block(i).unlock();
+        return 0;
+    }
     use_huge_pages(object, object.offset_of(first), size);
     const bool filled = source.fill(object.view + object.offset_of(first), size);
     Plan plan;

@@ -191,6 +191,7 @@ void borrow(CUcontext context) {
     // As a kernel of the busy stream would.
     const auto device_writes = [&](std::size_t i, Word value) {
         DO(cuMemsetD32_v2(object.device + i * sizeof(Word), value, 1));
+        DO(cuStreamSynchronize(nullptr));  // a memset returns before it is done
         object.model[i] = value;
     };
     const auto release = [&] { object.fill(99, 1, 0, nullptr, true); };
