@@ -89,26 +89,27 @@ bool Coherence::store(Object& object, std::uintptr_t begin, const std::byte* fro
     return true;
 }
 
-// A part of a block, or one in use by others: after what the program's own access would have done. Returns how much of
-// the range lies in the block; 0: the device cannot give it.
+// A part of a block, or one in use by others: like the program's own access, which traps if the block is not Dirty.
+// Returns how much of the range lies in the block; 0: the device cannot give it.
 std::size_t Coherence::write_in_block(Object& object, std::uintptr_t at, const std::byte* from, std::size_t bytes,
                                       const void* caller) noexcept {
     const AsInHandler scope;
     const auto serial = object.serial();
-    for (;;) {
-        const bool served = serve_fault({at, true, reinterpret_cast<std::uintptr_t>(caller)}) == Served::Done;
-        if (!served || !object.alive(serial)) return 0;
+    const auto trap = [&] { return serve_fault({at, true, reinterpret_cast<std::uintptr_t>(caller)}) == Served::Done; };
+    do {
+        if (!object.alive(serial)) return 0;
         const auto index = object.block_at(at);
         Block& block = object.block(index);
         const auto before = block.lock();
-        // A launch of another thread may have taken it again.
         const bool writable = usable(object, serial, index) && before == State::Dirty;
         const auto part = std::min(
             bytes, static_cast<std::size_t>(object.base + object.offset_of(index) + object.bytes_of(index) - at));
         if (writable) std::memcpy(object.view + (at - object.base), from, part);
         block.unlock(before);
         if (writable) return part;
-    }
+        // Again after that: a launch of another thread may have taken it meanwhile.
+    } while (trap());
+    return 0;
 }
 
 std::size_t Coherence::overwrite(Object& object, std::uintptr_t begin, std::size_t bytes, Source& source) noexcept {
