@@ -37,7 +37,7 @@ def run(command, env, timeout=300):
         raise Failed(f"{called(command)}: no end after {timeout} s") from None
     if done.returncode != 0:
         raise Failed(f"{called(command)}: status {done.returncode}: {done.stderr[-400:].decode(errors='replace')}")
-    return done.stdout.decode()
+    return done.stdout.decode(errors="surrogateescape")  # a program may print any bytes
 
 
 def printed_numbers(command, env):

@@ -10,6 +10,10 @@
 // A long read of a regular file is made piece by piece. Its range of the file is taken at once, so that threads and
 // processes that share the offset never read the same bytes twice. Pieces that are in the page cache are read by helper
 // threads: a tool that counts reads behind libhpe does not see these.
+// pread and pread64 are two names here: with this macro the headers make one of them, and newer compilers then take the
+// name of the door below for the header's function.
+#undef _FILE_OFFSET_BITS
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -184,9 +188,8 @@ HPE_DOOR ssize_t pwritev64v2(int file, const iovec* parts, int count, off64_t of
                          [&](const iovec* p, int n) { return next_pwritev2(file, p, n, offset, flags); });
 }
 
-// off_t has 64 bits here: the names without 64 are the same functions. The headers call them by the names with 64.
-#define HPE_SAME_DOOR(name, other, ...) \
-    HPE_DOOR ssize_t door_##name(__VA_ARGS__) __asm__(#name) __attribute__((alias(#other)))
+// off_t has 64 bits: the names without 64 are the same functions.
+#define HPE_SAME_DOOR(name, other, ...) HPE_DOOR ssize_t name(__VA_ARGS__) __attribute__((alias(#other)))
 HPE_SAME_DOOR(pread, pread64, int, void*, std::size_t, off64_t);
 HPE_SAME_DOOR(__pread_chk, __pread64_chk, int, void*, std::size_t, off64_t, std::size_t);
 HPE_SAME_DOOR(pwrite, pwrite64, int, const void*, std::size_t, off64_t);
