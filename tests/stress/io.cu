@@ -99,7 +99,7 @@ Twin pipe_or_socket() {
     return twin;
 }
 
-using Arm = void (*)(unsigned);
+using Arm = void (*)(unsigned, int, int);
 Arm arm = nullptr;
 
 struct Part {
@@ -213,7 +213,7 @@ private:
             void* const at = v[0].iov_base;
             const auto bytes = v[0].iov_len;
             const auto n = static_cast<int>(v.size());
-            if (arm != nullptr) arm(fault);
+            if (arm != nullptr) arm(fault, t.in[side], t.out[side]);
             errno = 0;
             msghdr message{};
             message.msg_iov = const_cast<iovec*>(v.data());
@@ -242,7 +242,7 @@ private:
             }
             error[side] = result[side] < 0 ? errno : 0;
         }
-        if (arm != nullptr) arm(0);
+        if (arm != nullptr) arm(0, -1, -1);
         if (result[0] != result[1] || error[0] != error[1]) {
             differ("call %u of %s: %ld (errno %d), not %ld (errno %d); %zu parts, the first %zu bytes", kind,
                    t.regular ? "a file" : "a pipe or socket", result[0], error[0], result[1], error[1], parts.size(),

@@ -16,13 +16,16 @@
 namespace {
 
 thread_local unsigned next_fault = 0;
+// Others' are left alone: NVIDIA's driver makes system calls, too, while libhpe serves the program's call.
+thread_local int its_in = -1, its_out = -1;
 
 // 0: nothing. Otherwise what becomes of the call, which is made once.
 struct Fault {
     int error = 0;
     std::size_t most = static_cast<std::size_t>(-1);
 };
-Fault take(bool writes) {
+Fault take(int file, bool writes) {
+    if (file != (writes ? its_out : its_in)) return {};
     const unsigned seed = next_fault;
     next_fault = 0;
     if (seed == 0) return {};
@@ -35,8 +38,8 @@ Fault take(bool writes) {
 }
 
 template <class Call>
-ssize_t one(bool writes, std::size_t bytes, Call&& call) {
-    const Fault fault = take(writes);
+ssize_t one(int file, bool writes, std::size_t bytes, Call&& call) {
+    const Fault fault = take(file, writes);
     if (fault.error == 0) return call(std::min(bytes, fault.most));
     errno = fault.error;
     return -1;
@@ -44,8 +47,8 @@ ssize_t one(bool writes, std::size_t bytes, Call&& call) {
 
 // A vector cut to so many bytes.
 template <class Call>
-ssize_t several(bool writes, const iovec* parts, int count, Call&& call) {
-    const Fault fault = take(writes);
+ssize_t several(int file, bool writes, const iovec* parts, int count, Call&& call) {
+    const Fault fault = take(file, writes);
     if (fault.error != 0) {
         errno = fault.error;
         return -1;
@@ -67,38 +70,42 @@ ssize_t positioned(long number, int file, const iovec* parts, int count, off_t o
 
 }  // namespace
 
-EXPORTED void fail_next_call(unsigned seed) { next_fault = seed; }
+EXPORTED void fail_next_call(unsigned seed, int in, int out) {
+    next_fault = seed;
+    its_in = in;
+    its_out = out;
+}
 
 EXPORTED ssize_t read(int file, void* at, std::size_t bytes) {
-    return one(false, bytes, [&](std::size_t n) { return syscall(SYS_read, file, at, n); });
+    return one(file, false, bytes, [&](std::size_t n) { return syscall(SYS_read, file, at, n); });
 }
 EXPORTED ssize_t write(int file, const void* at, std::size_t bytes) {
-    return one(true, bytes, [&](std::size_t n) { return syscall(SYS_write, file, at, n); });
+    return one(file, true, bytes, [&](std::size_t n) { return syscall(SYS_write, file, at, n); });
 }
 EXPORTED ssize_t pread64(int file, void* at, std::size_t bytes, off_t offset) {
-    return one(false, bytes, [&](std::size_t n) { return syscall(SYS_pread64, file, at, n, offset); });
+    return one(file, false, bytes, [&](std::size_t n) { return syscall(SYS_pread64, file, at, n, offset); });
 }
 EXPORTED ssize_t pwrite64(int file, const void* at, std::size_t bytes, off_t offset) {
-    return one(true, bytes, [&](std::size_t n) { return syscall(SYS_pwrite64, file, at, n, offset); });
+    return one(file, true, bytes, [&](std::size_t n) { return syscall(SYS_pwrite64, file, at, n, offset); });
 }
 EXPORTED ssize_t readv(int file, const iovec* parts, int count) {
-    return several(false, parts, count, [&](const iovec* p, int n) { return syscall(SYS_readv, file, p, n); });
+    return several(file, false, parts, count, [&](const iovec* p, int n) { return syscall(SYS_readv, file, p, n); });
 }
 EXPORTED ssize_t writev(int file, const iovec* parts, int count) {
-    return several(true, parts, count, [&](const iovec* p, int n) { return syscall(SYS_writev, file, p, n); });
+    return several(file, true, parts, count, [&](const iovec* p, int n) { return syscall(SYS_writev, file, p, n); });
 }
 EXPORTED ssize_t preadv64(int file, const iovec* parts, int count, off_t offset) {
-    return several(false, parts, count,
+    return several(file, false, parts, count,
                    [&](const iovec* p, int n) { return positioned(SYS_preadv, file, p, n, offset); });
 }
 EXPORTED ssize_t pwritev64(int file, const iovec* parts, int count, off_t offset) {
-    return several(true, parts, count,
+    return several(file, true, parts, count,
                    [&](const iovec* p, int n) { return positioned(SYS_pwritev, file, p, n, offset); });
 }
-EXPORTED ssize_t send(int socket, const void* at, std::size_t bytes, int flags) {
-    return one(true, bytes, [&](std::size_t n) { return syscall(SYS_sendto, socket, at, n, flags, nullptr, 0); });
+EXPORTED ssize_t send(int file, const void* at, std::size_t bytes, int flags) {
+    return one(file, true, bytes, [&](std::size_t n) { return syscall(SYS_sendto, file, at, n, flags, nullptr, 0); });
 }
-EXPORTED ssize_t recv(int socket, void* at, std::size_t bytes, int flags) {
-    return one(false, bytes,
-               [&](std::size_t n) { return syscall(SYS_recvfrom, socket, at, n, flags, nullptr, nullptr); });
+EXPORTED ssize_t recv(int file, void* at, std::size_t bytes, int flags) {
+    return one(file, false, bytes,
+               [&](std::size_t n) { return syscall(SYS_recvfrom, file, at, n, flags, nullptr, nullptr); });
 }
