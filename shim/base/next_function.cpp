@@ -46,9 +46,13 @@ Library library_at(ElfW(Addr) base, const ElfW(Dyn) * dynamic) noexcept {
 
 void* function_at(const Library& library, std::uint32_t index, const char* name) noexcept {
     const auto& symbol = library.symbols[index];
-    if (symbol.st_shndx == SHN_UNDEF || ELF64_ST_TYPE(symbol.st_info) != STT_FUNC) return nullptr;
+    const auto type = ELF64_ST_TYPE(symbol.st_info);
+    if (symbol.st_shndx == SHN_UNDEF || (type != STT_FUNC && type != STT_GNU_IFUNC)) return nullptr;
     if (!equal(library.strings + symbol.st_name, name)) return nullptr;
-    return reinterpret_cast<void*>(library.base + symbol.st_value);
+    const auto address = library.base + symbol.st_value;
+    // One of several functions, for this processor: libc's memcpy.
+    if (type == STT_GNU_IFUNC) return reinterpret_cast<void* (*)()>(address)();
+    return reinterpret_cast<void*>(address);
 }
 
 // Header: number of buckets, first symbol in the table, words of the filter, its shift. Chains end with an odd value.

@@ -52,6 +52,7 @@ struct Driver {
     F(cuMemcpyHtoDAsync_v2)              \
     F(cuMemcpyDtoHAsync_v2)              \
     F(cuMemcpy)                          \
+    F(cuMemsetD8_v2)                     \
     F(cuMemcpy_ptds)                     \
     F(cuMemcpyAsync)                     \
     F(cuMemcpyAsync_ptsz)                \

@@ -99,7 +99,7 @@ struct Worker {
                                                   : std::min<std::size_t>(thing.model.size() - at, 700));
         const auto value = static_cast<unsigned char>(random.next());
         std::vector<unsigned char> host(n);
-        switch (random.below(16)) {
+        switch (random.below(18)) {
             case 0:
             case 1:
             case 2: expect(thing.object + at, thing, at, n, "CPU read"); break;
@@ -172,6 +172,24 @@ struct Worker {
             }
             case 13: CHECK(cudaDeviceSynchronize()); break;
             case 14: replace(thing, random); break;
+            case 16:  // large ones may be the device's
+                std::memset(host.data(), value, n);
+                std::memcpy(thing.object + at, host.data(), n);
+                std::memset(thing.model.data() + at, value, n);
+                if (random.below(2) == 0) break;
+                std::memcpy(host.data(), other.object, std::min(n, other.model.size()));
+                expect(host.data(), other, 0, std::min(n, other.model.size()), "memcpy to the host");
+                break;
+            case 17: {
+                const std::size_t m = std::min(n, other.model.size());
+                const std::size_t to = random.below(other.model.size() - m + 1);
+                std::memmove(other.object + to, thing.object + at, m);
+                std::memmove(other.model.data() + to, thing.model.data() + at, m);
+                if (random.below(2) == 0) break;
+                std::memset(thing.object + at, value, n);
+                std::memset(thing.model.data() + at, value, n);
+                break;
+            }
             case 15: {  // rows of [at, at + n) to the object or from it; what lies between them stays
                 const std::size_t pitch = 1 + random.below(std::min<std::size_t>(n, 3000));
                 const std::size_t width = 1 + random.below(pitch), rows = (n - width) / pitch + 1;

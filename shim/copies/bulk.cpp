@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// Which side has the newest bytes, block by block.
+#include "shim/copies/bulk.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "shim/base/thread.h"
+#include "shim/coherence/coherence.h"
+#include "shim/coherence/fault_path.h"
+
+namespace hpe::bulk {
+
+namespace {
+
+// One side of a call, from an address on.
+class Side {
+public:
+    Side(std::uintptr_t at, std::size_t bytes) noexcept : at_(at), bytes_(bytes), object_(coherence().object_of(at)) {
+        if (object_ != nullptr) {
+            bytes_ = std::min(bytes, object_->base + object_->size - at);
+        } else {
+            bool first = true;
+            coherence().table().overlapping(at, bytes, [&](Object& object) {
+                if (std::exchange(first, false)) bytes_ = object.base - at;
+            });
+        }
+    }
+    // Up to the end of the object, or to the next one.
+    std::size_t bytes() const noexcept { return bytes_; }
+    const Object* object() const noexcept { return object_; }
+    bool on_host(std::size_t offset) const noexcept {
+        return object_ != nullptr && !device_only() &&
+               valid_on_host(object_->block(object_->block_at(at_ + offset)).peek().state);
+    }
+    // How many bytes from `offset` on are known to be alike: those of a block at least.
+    std::size_t alike(std::size_t offset) const noexcept {
+        if (object_ == nullptr || device_only()) return bytes_ - offset;
+        const auto index = object_->block_at(at_ + offset);
+        return object_->base + object_->offset_of(index) + object_->bytes_of(index) - (at_ + offset);
+    }
+
+private:
+    bool device_only() const noexcept { return object_->host_valid_blocks.load(std::memory_order_acquire) == 0; }
+
+    const std::uintptr_t at_;
+    std::size_t bytes_;
+    Object* const object_;
+};
+
+template <class Touch>
+void for_pages(const void* at, std::size_t bytes, Touch&& touch) noexcept {
+    const auto begin = reinterpret_cast<std::uintptr_t>(at);
+    for (auto in_page = begin; in_page < begin + bytes; in_page = in_page / kPage * kPage + kPage) touch(in_page);
+}
+
+}  // namespace
+
+Stretch next(std::uintptr_t to, std::uintptr_t from, std::size_t bytes) noexcept {
+    const Side target(to, bytes);
+    const Side source(from, from == 0 ? 0 : bytes);
+    const auto most = from == 0 ? target.bytes() : std::min(target.bytes(), source.bytes());
+    const Object *const a = target.object(), *const b = from == 0 ? nullptr : source.object();
+    if ((a == nullptr && b == nullptr) || (a != nullptr && b != nullptr && a->context != b->context)) {
+        return {most, nullptr};
+    }
+    const auto by_device = [&](std::size_t offset) {
+        return !target.on_host(offset) && !(b != nullptr && source.on_host(offset));
+    };
+    const bool device = by_device(0);
+    std::size_t same = 0;
+    while (same < most && by_device(same) == device) {
+        const auto step = target.alike(same);
+        same += from == 0 ? step : std::min(step, source.alike(same));
+    }
+    same = std::min(same, most);
+    return {same, device && same >= kSmallest ? (a != nullptr ? a : b)->context : nullptr};
+}
+
+InOrder::InOrder(void* context) noexcept {
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation_);
+    const auto& thread = this_thread;
+    const bool may_wait = thread.in_callback == 0 && thread.inside == 0 && !thread.in_gate && !thread.in_fault;
+    if (!may_wait || on_alternate_stack() || in_flight.capturing_anywhere()) return;
+    current_.emplace(context);
+    relaxed_.emplace();
+    ready_ = current_->result() == CUDA_SUCCESS && in_flight.wait() == CUDA_SUCCESS;
+}
+
+InOrder::~InOrder() { pthread_setcancelstate(cancellation_, nullptr); }
+
+void touch_to_read(const void* at, std::size_t bytes) noexcept {
+    for_pages(at, bytes, [](std::uintptr_t in_page) {
+        static_cast<void>(*reinterpret_cast<const volatile unsigned char*>(in_page));
+    });
+}
+
+void touch_to_write(void* at, std::size_t bytes) noexcept {
+    for_pages(at, bytes, [](std::uintptr_t in_page) {
+        // Atomic: other threads may be writing there.
+        __atomic_fetch_or(reinterpret_cast<unsigned char*>(in_page), 0, __ATOMIC_RELAXED);
+    });
+}
+
+}  // namespace hpe::bulk

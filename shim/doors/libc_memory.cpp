@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+// Doors of bulk memory calls.
+//
+// Handled: memcpy, mempcpy, memmove, bcopy, memset, bzero and their fortified names. Where the bytes of a large call lie
+// on the device it is made there, as the program's own cudaMemcpy or cudaMemset would be, and waited for; all else is
+// the next memmove or memset, whose accesses fault. String functions, memcmp, qsort and the like have no door: their
+// faults are served.
+//
+// memcpy is the next memmove: programs linked before glibc 2.14 rely on a memcpy that may overlap, and in glibc both are
+// one function.
+//
+// Threads: any. In a signal handler a large call on an object may deadlock, as CUDA calls do there. Errors: none; the
+// fortified names end the process as libc does.
+#include <algorithm>
+
+#include "shim/coherence/lease.h"
+#include "shim/copies/bulk.h"
+#include "shim/doors/cuda_copy.h"
+#include "shim/doors/libc_door.h"
+
+namespace bulk = hpe::bulk;
+namespace lease = hpe::lease;
+using hpe::doors::Next;
+
+namespace {
+
+constinit Next<void*(void*, const void*, std::size_t)> next_move{"memmove"};
+constinit Next<void*(void*, int, std::size_t)> next_set{"memset"};
+constinit Next<void*(void*, const void*, std::size_t, std::size_t)> next_copy_chk{"__memcpy_chk"},
+    next_move_chk{"__memmove_chk"};
+constinit Next<void*(void*, int, std::size_t, std::size_t)> next_set_chk{"__memset_chk"};
+
+// The driver's call behind a door of copies or memsets.
+template <class Function>
+struct DriverCall {
+    Function* real;
+    hpe::Flavour flavour = hpe::Flavour::Legacy;
+    template <class... A>
+    CUresult operator()(A... arguments) const {
+        const hpe::Inside inside;
+        return real(arguments...);
+    }
+};
+template <class Function>
+DriverCall(Function*) -> DriverCall<Function>;
+
+// The device has its work; the program finds it done, in every stream.
+bool done(CUresult enqueued) noexcept {
+    if (enqueued != CUDA_SUCCESS) return false;
+    const auto mark = hpe::in_flight.mark(nullptr, hpe::Flavour::Legacy);
+    const hpe::Inside inside;
+    if (hpe::with_retry([] { return hpe::driver.cuStreamSynchronize(CU_STREAM_LEGACY); }) != CUDA_SUCCESS) return false;
+    hpe::in_flight.finished(mark);
+    return true;
+}
+
+bool copy_on_device(char* to, const char* from, const bulk::Stretch& stretch) noexcept {
+    if (!hpe::doors::is_object(from)) bulk::touch_to_read(from, stretch.bytes);
+    if (!hpe::doors::is_object(to)) bulk::touch_to_write(to, stretch.bytes);
+    const bulk::InOrder in_order(stretch.context);
+    return in_order && done(hpe::doors::copy_unified(DriverCall{hpe::driver.cuMemcpy}, hpe::doors::address(to),
+                                                     hpe::doors::address(from), stretch.bytes));
+}
+
+bool set_on_device(char* to, int value, const bulk::Stretch& stretch) noexcept {
+    const bulk::InOrder in_order(stretch.context);
+    return in_order && done(hpe::doors::memset_linear(DriverCall{hpe::driver.cuMemsetD8_v2}, hpe::doors::address(to),
+                                                      static_cast<unsigned char>(value), stretch.bytes));
+}
+
+bool overlap(const char* a, const char* b, std::size_t bytes) noexcept {
+    return static_cast<std::size_t>(a < b ? b - a : a - b) < bytes;
+}
+
+[[gnu::noinline]] void* move_large(char* to, const char* from, std::size_t bytes) noexcept {
+    if ((!lease::concerns(to, bytes) && !lease::concerns(from, bytes)) || overlap(to, from, bytes)) {
+        return next_move(to, from, bytes);
+    }
+    for (std::size_t at = 0; at < bytes;) {
+        const auto stretch = bulk::next(hpe::doors::address(to + at), hpe::doors::address(from + at), bytes - at);
+        if (stretch.context == nullptr || !copy_on_device(to + at, from + at, stretch)) {
+            next_move(to + at, from + at, stretch.bytes);
+        }
+        at += stretch.bytes;
+    }
+    return to;
+}
+
+[[gnu::noinline]] void* set_large(char* to, int value, std::size_t bytes) noexcept {
+    if (!lease::concerns(to, bytes)) return next_set(to, value, bytes);
+    for (std::size_t at = 0; at < bytes;) {
+        const auto stretch = bulk::next(hpe::doors::address(to + at), 0, bytes - at);
+        if (stretch.context == nullptr || !set_on_device(to + at, value, stretch)) {
+            next_set(to + at, value, stretch.bytes);
+        }
+        at += stretch.bytes;
+    }
+    return to;
+}
+
+inline void* move(void* to, const void* from, std::size_t bytes) noexcept {
+    if (bytes < bulk::kSmallest) [[likely]] return next_move(to, from, bytes);
+    return move_large(static_cast<char*>(to), static_cast<const char*>(from), bytes);
+}
+inline void* set(void* to, int value, std::size_t bytes) noexcept {
+    if (bytes < bulk::kSmallest) [[likely]] return next_set(to, value, bytes);
+    return set_large(static_cast<char*>(to), value, bytes);
+}
+
+}  // namespace
+
+// Under names of their own: the compiler knows the functions of libc by theirs, and would call one door from another.
+#define HPE_MEMORY_DOOR(result, name, ...) HPE_DOOR result door_##name(__VA_ARGS__) __asm__(#name); \
+    result door_##name(__VA_ARGS__)
+
+extern "C" {
+
+HPE_MEMORY_DOOR(void*, memcpy, void* to, const void* from, std::size_t bytes) { return move(to, from, bytes); }
+HPE_MEMORY_DOOR(void*, memmove, void* to, const void* from, std::size_t bytes) { return move(to, from, bytes); }
+HPE_MEMORY_DOOR(void*, mempcpy, void* to, const void* from, std::size_t bytes) {
+    return static_cast<char*>(move(to, from, bytes)) + bytes;
+}
+HPE_MEMORY_DOOR(void*, __mempcpy, void* to, const void* from, std::size_t bytes) {
+    return static_cast<char*>(move(to, from, bytes)) + bytes;
+}
+HPE_MEMORY_DOOR(void, bcopy, const void* from, void* to, std::size_t bytes) { move(to, from, bytes); }
+HPE_MEMORY_DOOR(void*, memset, void* to, int value, std::size_t bytes) { return set(to, value, bytes); }
+HPE_MEMORY_DOOR(void, bzero, void* to, std::size_t bytes) { set(to, 0, bytes); }
+
+// `room`: what the compiler knows the memory to have.
+HPE_MEMORY_DOOR(void*, __memcpy_chk, void* to, const void* from, std::size_t bytes, std::size_t room) {
+    return bytes > room ? next_copy_chk(to, from, bytes, room) : move(to, from, bytes);
+}
+HPE_MEMORY_DOOR(void*, __memmove_chk, void* to, const void* from, std::size_t bytes, std::size_t room) {
+    return bytes > room ? next_move_chk(to, from, bytes, room) : move(to, from, bytes);
+}
+HPE_MEMORY_DOOR(void*, __mempcpy_chk, void* to, const void* from, std::size_t bytes, std::size_t room) {
+    return static_cast<char*>(bytes > room ? next_copy_chk(to, from, bytes, room) : move(to, from, bytes)) + bytes;
+}
+HPE_MEMORY_DOOR(void*, __memset_chk, void* to, int value, std::size_t bytes, std::size_t room) {
+    return bytes > room ? next_set_chk(to, value, bytes, room) : set(to, value, bytes);
+}
+
+}  // extern "C"
