@@ -2,8 +2,8 @@
 // A coherence protocol: pure logic. It says how a block changes state on an event (one table, data) and, for rolling
 // update, which blocks to flush early. It never calls out: the runtime carries a Plan out, then commits.
 //
-// Threads: transitions() is constant data. dirtied(), released() and the object counters may be called from any thread,
-// also inside the fault path: they take no lock but the protocol's own and do not allocate.
+// Threads: transitions() is constant data. dirtied(), overwritten(), released() and the object counters may be called
+// from any thread, also inside the fault path: they take no lock but the protocol's own and do not allocate.
 //
 // The plan and what it names belong to the caller. Errors: none; make_protocol() returns nullptr for another name.
 #pragma once
@@ -43,6 +43,9 @@ public:
     // One access made neighbouring blocks Dirty; `again`: the accessed block had been evicted since the last release.
     // May ask for evictions: the caller flushes the blocks that the plan names, and reports nothing back.
     virtual void dirtied(RunRef, bool /*again*/, Plan&) noexcept {}
+
+    // A call has overwritten neighbouring blocks, which are Dirty now. The plan is as of dirtied().
+    virtual void overwritten(RunRef run, Plan& plan) noexcept { dirtied(run, false, plan); }
 
     // Every Dirty block was flushed.
     virtual void released() noexcept {}

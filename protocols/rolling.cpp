@@ -64,6 +64,11 @@ void Rolling::dirtied(RunRef run, bool again, Plan& plan) noexcept {
     unlock();
 }
 
+void Rolling::overwritten(RunRef run, Plan& plan) noexcept {
+    const bool large = run.count * run.object->block_bytes() >= kLargeCall;
+    if (!large || !plan.evict(run)) dirtied(run, false, plan);
+}
+
 void Rolling::released() noexcept {
     lock();
     count_ = 0;

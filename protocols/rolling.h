@@ -29,7 +29,8 @@ public:
     void object_removed() noexcept override { objects_.fetch_sub(1, std::memory_order_relaxed); }
     std::size_t reach_bytes(std::size_t object_bytes, std::size_t configured) const noexcept override;
     void dirtied(RunRef run, bool again, Plan& plan) noexcept override;
-
+    // What a large read of a file brought is flushed while the next part is read: there is no next store to wait for.
+    void overwritten(RunRef run, Plan& plan) noexcept override;
     void released() noexcept override;
 
     std::size_t limit() const noexcept;
@@ -38,6 +39,8 @@ public:
     // once.
     static constexpr std::size_t kSmallest = std::size_t{64} << 10, kMostBlocks = std::size_t{1} << 14;
     static constexpr std::size_t kLargest = std::size_t{32} << 20;
+    // Overwritten at once, it is flushed at once.
+    static constexpr std::size_t kLargeCall = std::size_t{1} << 20;
 
 private:
     void lock() noexcept;

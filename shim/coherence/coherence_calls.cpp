@@ -171,7 +171,7 @@ std::size_t Coherence::overwrite_blocks(Object& object, std::uint32_t serial, st
         if (!changes || before == State::Dirty) {
             fresh = i + 1;
         } else if (i + 1 == end || object.block(i + 1).peek().state == State::Dirty) {
-            protocol_->dirtied({&object, serial, fresh, i + 1 - fresh}, false, plan);
+            protocol_->overwritten({&object, serial, fresh, i + 1 - fresh}, plan);
         }
     }
     for (const auto& victim : plan) evict(victim);

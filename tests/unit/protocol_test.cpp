@@ -155,6 +155,22 @@ TEST_CASE("a store that straddles two blocks finds both writable, whatever the r
     CHECK(dirtied(other, 12).empty());  // the lower half may trap last
 }
 
+TEST_CASE("what a large call has overwritten is flushed at once, what a small one has in its turn") {
+    Rolling rolling(2);
+    Object object;
+    std::vector<Block> words(128);
+    object.size = words.size() * 65536;
+    object.open(65536, words.data());
+    Plan small, large, next;
+    rolling.overwritten({&object, 1, 0, 1}, small);
+    CHECK(small.size() == 0);
+    rolling.overwritten({&object, 1, 16, Rolling::kLargeCall / 65536}, large);
+    REQUIRE(large.size() == 1);
+    CHECK(large.begin()->first == 16);
+    rolling.dirtied({&object, 1, 40, 1}, false, next);  // the large one takes no place in the queue
+    CHECK(next.size() == 0);
+}
+
 TEST_CASE("a block that becomes Dirty anew is not evicted for its own older entry") {
     // A copy to the device or a wait flushed it meanwhile: its entry is still queued.
     Rolling rolling(1);
