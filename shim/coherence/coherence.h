@@ -138,6 +138,8 @@ public:
     //
     // Makes what a call reads valid on the host, in the view: there it stays even if its blocks do not.
     bool ready_to_read(Object& object, std::uintptr_t begin, std::size_t bytes, const void* caller) noexcept;
+    // Makes the range accessible at its device address, until a launch or an eviction takes a block of it.
+    bool ready_to_write(Object& object, std::uintptr_t begin, std::size_t bytes, const void* caller) noexcept;
     // Stores bytes that a call has put beside the object, as a CPU write does.
     bool store(Object& object, std::uintptr_t begin, const std::byte* from, std::size_t bytes,
                const void* caller) noexcept;

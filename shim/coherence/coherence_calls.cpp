@@ -59,6 +59,20 @@ bool Coherence::ready_to_read(Object& object, std::uintptr_t begin, std::size_t 
     return true;
 }
 
+bool Coherence::ready_to_write(Object& object, std::uintptr_t begin, std::size_t bytes, const void* caller) noexcept {
+    const AsInHandler scope;
+    const auto serial = object.serial();
+    for (auto at = begin; at < begin + bytes;) {
+        const auto index = object.block_at(at);
+        if (object.block(index).peek().state != State::Dirty) {
+            const bool served = serve_fault({at, true, reinterpret_cast<std::uintptr_t>(caller)}) == Served::Done;
+            if (!served || !object.alive(serial)) return false;
+        }
+        at = object.base + object.offset_of(index) + object.bytes_of(index);
+    }
+    return true;
+}
+
 namespace {
 
 class FromMemory final : public Coherence::Source {

@@ -151,6 +151,12 @@ std::size_t store(void* to, const std::byte* from, std::size_t bytes, const void
     });
 }
 
+bool open_to_write(void* at, std::size_t bytes, const void* caller) noexcept {
+    Object* const object = coherence().object_of(address(at));
+    return object != nullptr && bytes <= object->base + object->size - address(at) &&
+           coherence().ready_to_write(*object, address(at), bytes, caller);
+}
+
 std::size_t store_file(void* to, std::size_t bytes, int file, std::int64_t offset) noexcept {
     Object* const object = coherence().object_of(address(to));
     if (object == nullptr) return 0;

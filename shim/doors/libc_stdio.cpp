@@ -7,16 +7,24 @@
 // stream's buffer, by accesses that trap (fgets, getline, fscanf, fprintf, getc ...).
 //
 // EOF, error flags and counts of items are glibc's: its own function is called for each piece, under the stream's lock.
-#include <cstdio>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <utility>
 
+#include "shim/base/errno_kept.h"
+#include "shim/base/kernel.h"
 #include "shim/coherence/lease.h"
 #include "shim/doors/libc_door.h"
 
 using hpe::doors::holding;
 using hpe::doors::Next;
+namespace kernel = hpe::kernel;
 namespace lease = hpe::lease;
 
 #define CALLER __builtin_return_address(0)
@@ -52,6 +60,35 @@ bool concerns(const void* at, std::size_t size, std::size_t count) noexcept {
     return !__builtin_mul_overflow(size, count, &bytes) && lease::concerns(at, bytes);
 }
 
+// Whether the kernel copies what is read of this stream, as it does out of the page cache. It pins the memory for O_DIRECT,
+// and in some file systems of user programs.
+bool is_copied(FILE* stream) noexcept {
+    const hpe::ErrnoKept kept;
+    const int file = fileno_unlocked(stream);
+    struct stat status {};
+    struct statfs system {};
+    return file >= 0 && kernel::raw(SYS_fstat, file, kernel::word(&status)) == 0 && S_ISREG(status.st_mode) &&
+           (kernel::raw(SYS_fcntl, file, F_GETFL) & O_DIRECT) == 0 &&
+           kernel::raw(SYS_fstatfs, file, kernel::word(&system)) == 0 && system.f_type != FUSE_SUPER_MAGIC &&
+           system.f_type != V9FS_MAGIC;
+}
+
+// Straight into an object, if that is as good as the CPU's own writes there. Returns bytes; fewer than it was asked for
+// at the end of the file, on an error, and where another thread's launch has taken a block meanwhile: then the stream
+// is as it was.
+std::size_t read_straight(void* at, std::size_t bytes, FILE* stream, StreamLock& lock, const void* caller) {
+    constexpr std::size_t kWorthAsking = 16384;
+    if (bytes < kWorthAsking || ferror_unlocked(stream) || feof_unlocked(stream) || !is_copied(stream) ||
+        !lease::open_to_write(at, bytes, caller)) {
+        return 0;
+    }
+    const int before = std::exchange(errno, 0);
+    const auto got = holding(lock, [&] { return next_fread_unlocked(at, 1, bytes, stream); });
+    if (got < bytes && ferror_unlocked(stream) && errno == EFAULT) clearerr_unlocked(stream);
+    if (errno == 0 || errno == EFAULT) errno = before;
+    return got;
+}
+
 std::size_t read_items(void* at, std::size_t size, std::size_t count, FILE* stream, bool locked, const void* caller) {
     StreamLock lock(stream, locked);
     const auto bytes = size * count;
@@ -62,6 +99,11 @@ std::size_t read_items(void* at, std::size_t size, std::size_t count, FILE* stre
     std::size_t done = 0;
     while (done < bytes) {
         const auto piece = std::min(kPiece - reinterpret_cast<std::uintptr_t>(to + done) % kPiece, bytes - done);
+        const auto straight = read_straight(to + done, piece, stream, lock, caller);
+        done += straight;
+        if (straight == piece) continue;
+        if (feof_unlocked(stream) || ferror_unlocked(stream)) break;
+        if (straight != 0) continue;
         const auto got = holding(lock, [&] {
             return holding(bounce, [&] { return next_fread_unlocked(bounce.memory(), 1, piece, stream); });
         });

@@ -187,6 +187,44 @@ void shared(int, char**) {
 }
 
 // A thread that waits in fread() is cancelled, and leaves the stream to others.
+// The launches take blocks away while a call fills them.
+void beside_launches(int, char**) {
+    const File file(9 * kMiB + 777);
+    const Memory data(10 * kMiB);
+    data.change(31);
+    CHECK(cudaDeviceSynchronize());
+    FILE* stream = fdopen(dup(file), "r");
+    volatile bool over = false;
+    unsigned* other = nullptr;
+    CHECK(cudaMalloc(&other, 4096));
+    auto launcher = [&] {
+        cudaStream_t own;
+        CHECK(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking));
+        while (!over) {
+            advance<><<<8, 128, 0, own>>>(other, 1024, 1);
+            CHECK(cudaStreamSynchronize(own));
+        }
+        CHECK(cudaStreamDestroy(own));
+    };
+    const auto thread = start(launcher);
+    for (unsigned round = 0; round < 6; ++round) {
+        std::rewind(stream);
+        std::size_t sum = 0;
+        for (std::size_t at = round * 100;; at += 65536) {
+            const auto got = std::fread(data.at(at), 1, 65536, stream);
+            sum += got;
+            if (got < 65536) break;
+        }
+        say("%zu ", sum);
+        state(stream);
+    }
+    over = true;
+    pthread_join(thread, nullptr);
+    std::fclose(stream);
+    say("data %llx\n", data.sum());
+    CHECK(cudaFree(other));
+}
+
 void cancelled(int, char**) {
     int ends[2];
     if (pipe(ends) != 0) return;
@@ -235,7 +273,7 @@ void of_the_language(int, char**) {
 constexpr Case cases[] = {
     {"items", items},         {"pieces", pieces}, {"writes", writes}, {"failures", failures},
     {"buffers", buffers},     {"text", text},     {"shared", shared}, {"of_the_language", of_the_language},
-    {"cancelled", cancelled},
+    {"cancelled", cancelled}, {"beside_launches", beside_launches},
 };
 
 }  // namespace
