@@ -39,15 +39,21 @@ struct Bench {
 
     void call(int round) const {
         if (work == "set") {
-            if (usual()) CHECK(cudaMemset(to, round + 1, bytes));
-            else std::memset(to, round + 1, bytes);
+            if (usual())
+                CHECK(cudaMemset(to, round + 1, bytes));
+            else
+                std::memset(to, round + 1, bytes);
             return;
         }
         const bool in = work == "in", out = work == "out";
         char *const target = out ? host : to, *const source = in ? host : from;
-        if (!usual()) std::memcpy(target, source, bytes);
-        else CHECK(cudaMemcpy(target, source, bytes, in ? cudaMemcpyHostToDevice
-                                                     : out ? cudaMemcpyDeviceToHost : cudaMemcpyDeviceToDevice));
+        if (!usual())
+            std::memcpy(target, source, bytes);
+        else
+            CHECK(cudaMemcpy(target, source, bytes,
+                             in    ? cudaMemcpyHostToDevice
+                             : out ? cudaMemcpyDeviceToHost
+                                   : cudaMemcpyDeviceToDevice));
     }
 
     double round(int number) const {

@@ -75,8 +75,8 @@ std::size_t store(void* to, const std::byte* from, std::size_t bytes, const void
 std::size_t store_file(void* to, std::size_t bytes, int file, std::int64_t offset) noexcept;
 
 // For a call that may fail half-way with EFAULT, that copies to memory itself (it hands it to no device) and can be
-// begun again: makes a range of one object accessible where it is, as CPU writes would, until a launch of another thread
-// takes a part of it. False: it cannot be.
+// begun again: makes a range of one object accessible where it is, as CPU writes would, until a launch of another
+// thread takes a part of it. False: it cannot be.
 bool open_to_write(void* at, std::size_t bytes, const void* caller) noexcept;
 
 // The other way: copies to memory that is no object's.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Doors of bulk memory calls.
 //
-// Handled: memcpy, mempcpy, memmove, bcopy, memset, bzero and their fortified names. Where the bytes of a large call lie
-// on the device it is made there, as the program's own cudaMemcpy or cudaMemset would be, and waited for; all else is
-// the next memmove or memset, whose accesses fault. String functions, memcmp, qsort and the like have no door: their
+// Handled: memcpy, mempcpy, memmove, bcopy, memset, bzero and their fortified names. Where the bytes of a large call
+// lie on the device it is made there, as the program's own cudaMemcpy or cudaMemset would be, and waited for; all else
+// is the next memmove or memset, whose accesses fault. String functions, memcmp, qsort and the like have no door: their
 // faults are served.
 //
-// memcpy is the next memmove: programs linked before glibc 2.14 rely on a memcpy that may overlap, and in glibc both are
-// one function.
+// memcpy is the next memmove: programs linked before glibc 2.14 rely on a memcpy that may overlap, and in glibc both
+// are one function.
 //
 // Threads: any. In a signal handler a large call on an object may deadlock, as CUDA calls do there. Errors: none; the
 // fortified names end the process as libc does.
@@ -99,18 +99,21 @@ bool overlap(const char* a, const char* b, std::size_t bytes) noexcept {
 }
 
 inline void* move(void* to, const void* from, std::size_t bytes) noexcept {
-    if (bytes < bulk::kSmallest) [[likely]] return next_move(to, from, bytes);
+    if (bytes < bulk::kSmallest) [[likely]]
+        return next_move(to, from, bytes);
     return move_large(static_cast<char*>(to), static_cast<const char*>(from), bytes);
 }
 inline void* set(void* to, int value, std::size_t bytes) noexcept {
-    if (bytes < bulk::kSmallest) [[likely]] return next_set(to, value, bytes);
+    if (bytes < bulk::kSmallest) [[likely]]
+        return next_set(to, value, bytes);
     return set_large(static_cast<char*>(to), value, bytes);
 }
 
 }  // namespace
 
 // Under names of their own: the compiler knows the functions of libc by theirs, and would call one door from another.
-#define HPE_MEMORY_DOOR(result, name, ...) HPE_DOOR result door_##name(__VA_ARGS__) __asm__(#name); \
+#define HPE_MEMORY_DOOR(result, name, ...)                   \
+    HPE_DOOR result door_##name(__VA_ARGS__) __asm__(#name); \
     result door_##name(__VA_ARGS__)
 
 extern "C" {

@@ -60,8 +60,8 @@ bool concerns(const void* at, std::size_t size, std::size_t count) noexcept {
     return !__builtin_mul_overflow(size, count, &bytes) && lease::concerns(at, bytes);
 }
 
-// Whether the kernel copies what is read of this stream, as it does out of the page cache. It pins the memory for O_DIRECT,
-// and in some file systems of user programs.
+// Whether the kernel copies what is read of this stream, as it does out of the page cache. It pins the memory for
+// O_DIRECT, and in some file systems of user programs.
 bool is_copied(FILE* stream) noexcept {
     const hpe::ErrnoKept kept;
     const int file = fileno_unlocked(stream);

@@ -101,8 +101,8 @@ void setting(int, char**) {
 void by_other_names(int, char**) {
     const auto copy = reinterpret_cast<void* (*)(void*, const void*, std::size_t)>(dlsym(RTLD_DEFAULT, "memcpy"));
     const auto copy_on = reinterpret_cast<void* (*)(void*, const void*, std::size_t)>(dlsym(RTLD_DEFAULT, "__mempcpy"));
-    const auto old = reinterpret_cast<void* (*)(void*, const void*, std::size_t)>(
-        dlvsym(RTLD_DEFAULT, "memcpy", "GLIBC_2.2.5"));
+    const auto old =
+        reinterpret_cast<void* (*)(void*, const void*, std::size_t)>(dlvsym(RTLD_DEFAULT, "memcpy", "GLIBC_2.2.5"));
     const auto b_copy = reinterpret_cast<void (*)(const void*, void*, std::size_t)>(dlsym(RTLD_DEFAULT, "bcopy"));
     const auto b_zero = reinterpret_cast<void (*)(void*, std::size_t)>(dlsym(RTLD_DEFAULT, "bzero"));
     for (const auto bytes : kSizes) {

@@ -271,8 +271,10 @@ void of_the_language(int, char**) {
 }
 
 constexpr Case cases[] = {
-    {"items", items},         {"pieces", pieces}, {"writes", writes}, {"failures", failures},
-    {"buffers", buffers},     {"text", text},     {"shared", shared}, {"of_the_language", of_the_language},
+    {"items", items},         {"pieces", pieces},
+    {"writes", writes},       {"failures", failures},
+    {"buffers", buffers},     {"text", text},
+    {"shared", shared},       {"of_the_language", of_the_language},
     {"cancelled", cancelled}, {"beside_launches", beside_launches},
 };
 
