@@ -34,27 +34,6 @@ std::byte* map(std::size_t bytes) noexcept {
     return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
 }
 
-// Calls part(object or nullptr, begin, bytes) for each stretch of the range that lies in one object, or in none, in
-// order; until one returns less than it was given. Returns the sum.
-template <class Part>
-std::size_t for_parts(std::uintptr_t begin, std::size_t bytes, Part&& part) noexcept {
-    std::size_t done = 0;
-    const auto stretch = [&](Object* object, std::uintptr_t end) {
-        const auto wanted = end - (begin + done);
-        const auto got = wanted == 0 ? 0 : part(object, begin + done, wanted);
-        done += got;
-        return got == wanted;
-    };
-    bool whole = true;
-    coherence().table().overlapping(begin, bytes, [&](Object& object) {
-        const auto first = std::max(object.base, begin + done);
-        const auto end = std::min(object.base + object.size, begin + bytes);
-        whole = whole && first < end && stretch(nullptr, first) && stretch(&object, end);
-    });
-    if (whole) stretch(nullptr, begin + bytes);
-    return done;
-}
-
 // Between ordinary memory and bounce memory. The kernel copies, and stops where there is nothing.
 std::size_t copy_ordinary(long call, std::uintptr_t ordinary, std::byte* bounce, std::size_t bytes) noexcept {
     iovec mine{bounce, bytes}, other{reinterpret_cast<void*>(ordinary), bytes};
@@ -80,6 +59,11 @@ bool any_object(std::uintptr_t begin, std::size_t bytes) noexcept {
     bool any = false;
     coherence().table().overlapping(begin, bytes, [&](Object&) { any = true; });
     return any;
+}
+
+bool in_one_object(const void* at, std::size_t bytes) noexcept {
+    const Object* const object = coherence().object_of(address(at));
+    return object != nullptr && bytes <= object->base + object->size - address(at);
 }
 
 bool Bounce::take(const void* like, std::size_t bytes) noexcept {

@@ -15,6 +15,7 @@
 // the reason in errno.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -29,6 +30,29 @@ inline bool concerns(const void* at, std::size_t bytes) noexcept {
     const auto begin = reinterpret_cast<std::uintptr_t>(at);
     return process::active.load(std::memory_order_relaxed) && coherence().may_overlap(begin, bytes) &&
            any_object(begin, bytes);
+}
+// Whether all of it lies in one object.
+bool in_one_object(const void* at, std::size_t bytes) noexcept;
+
+// Calls part(object or nullptr, begin, bytes) for each stretch of the range that lies in one object, or in none, in
+// order; until one returns less than it was given. Returns the sum.
+template <class Part>
+std::size_t for_parts(std::uintptr_t begin, std::size_t bytes, Part&& part) noexcept {
+    std::size_t done = 0;
+    const auto stretch = [&](Object* object, std::uintptr_t end) {
+        const auto wanted = end - (begin + done);
+        const auto got = wanted == 0 ? 0 : part(object, begin + done, wanted);
+        done += got;
+        return got == wanted;
+    };
+    bool whole = true;
+    coherence().table().overlapping(begin, bytes, [&](Object& object) {
+        const auto first = std::max(object.base, begin + done);
+        const auto end = std::min(object.base + object.size, begin + bytes);
+        whole = whole && first < end && stretch(nullptr, first) && stretch(&object, end);
+    });
+    if (whole) stretch(nullptr, begin + bytes);
+    return done;
 }
 
 // Memory that any call may use, begun at the same place in a page as `like` (O_DIRECT looks at that). Small ones are

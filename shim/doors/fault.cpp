@@ -37,7 +37,32 @@ void explain(std::uintptr_t address) noexcept {
     }
 }
 
+extern "C" [[gnu::visibility("hidden")]] const char hpe_guarded_copy_access[], hpe_guarded_copy_failed[];
+
+// Whether the trap came from a guarded copy, which then returns false.
+bool leave_guarded_copy(ucontext_t& context) noexcept {
+    auto& program_counter = context.uc_mcontext.gregs[REG_RIP];
+    if (program_counter != reinterpret_cast<greg_t>(hpe_guarded_copy_access)) return false;
+    program_counter = reinterpret_cast<greg_t>(hpe_guarded_copy_failed);
+    return true;
+}
+
 }  // namespace
+
+extern "C" [[gnu::naked]] bool hpe_guarded_copy(void*, const void*, std::size_t) noexcept {
+    asm(R"(
+        .globl  hpe_guarded_copy_access, hpe_guarded_copy_failed
+        .hidden hpe_guarded_copy_access, hpe_guarded_copy_failed
+        movq    %rdx, %rcx
+hpe_guarded_copy_access:
+        rep movsb
+        movl    $1, %eax
+        ret
+hpe_guarded_copy_failed:
+        xorl    %eax, %eax
+        ret
+    )");
+}
 
 void on_fault(int signal, siginfo_t* info, void* context) {
     const int saved = errno;
@@ -62,6 +87,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
         }
     }
     errno = saved;
+    if (leave_guarded_copy(*static_cast<ucontext_t*>(context))) return;
     signals::deliver(signal, info, context);
 }
 

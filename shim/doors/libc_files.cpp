@@ -32,12 +32,11 @@
 using hpe::doors::after_store;
 using hpe::doors::holding;
 using hpe::doors::into;
+using hpe::doors::into_vector;
 using hpe::doors::kMostBytes;
 using hpe::doors::Next;
 using hpe::doors::out_of;
-using hpe::doors::parts_of;
-using hpe::doors::VectorToRead;
-using hpe::doors::VectorToWrite;
+using hpe::doors::out_of_vector;
 namespace kernel = hpe::kernel;
 namespace lease = hpe::lease;
 
@@ -55,21 +54,8 @@ constinit Next<ssize_t(int, const iovec*, int, off64_t, int)> next_preadv2{"prea
 constinit Next<ssize_t(int, void*, std::size_t, std::size_t)> next_read_chk{"__read_chk"};
 constinit Next<ssize_t(int, void*, std::size_t, off64_t, std::size_t)> next_pread_chk{"__pread64_chk"};
 
-template <class Real>
-ssize_t into_vector(const iovec* parts, int count, const void* caller, Real&& real) {
-    VectorToWrite vector(parts_of(parts, count));
-    if (!vector.ok()) return -1;
-    const ssize_t got = holding(vector, [&] { return real(vector.parts(), vector.count()); });
-    if (got <= 0) return got;
-    const auto written = static_cast<std::size_t>(got);
-    return after_store(got, written, vector.store(written, caller));
-}
-template <class Real>
-ssize_t out_of_vector(const iovec* parts, int count, const void* caller, Real&& real) {
-    VectorToRead vector(parts_of(parts, count), caller);
-    if (!vector.ok()) return -1;
-    return holding(vector, [&] { return real(vector.parts(), vector.count()); });
-}
+std::size_t size(int count) noexcept { return static_cast<std::size_t>(count); }
+bool concerns(const iovec* parts, int count) noexcept { return hpe::doors::concerns(parts, size(count)); }
 
 // The size of a regular file.
 std::optional<off64_t> size_of(int file) noexcept {
@@ -78,6 +64,14 @@ std::optional<off64_t> size_of(int file) noexcept {
     return status.st_size;
 }
 
+// Whether a read may be made in pieces. O_DIRECT takes only what is aligned, to the page at most.
+bool in_pieces(int file, const void* at, std::size_t bytes, off64_t offset) noexcept {
+    if (bytes <= lease::Bounce::kRecycled || offset < 0 || !lease::in_one_object(at, bytes)) return false;
+    const auto aligned = (reinterpret_cast<std::uintptr_t>(at) | bytes | static_cast<std::size_t>(offset)) % hpe::kPage;
+    return aligned == 0 || (kernel::raw(SYS_fcntl, file, F_GETFL) & O_DIRECT) == 0;
+}
+
+// Of memory in one object.
 ssize_t read_pieces(int file, void* at, std::size_t bytes, off64_t offset, const void* caller) {
     constexpr auto kPiece = lease::Bounce::kRecycled;
     lease::Bounce bounce(at, kPiece);
@@ -96,34 +90,38 @@ ssize_t read_pieces(int file, void* at, std::size_t bytes, off64_t offset, const
         if (got < 0 && done == 0) return -1;
         if (got <= 0) break;
         const auto put = lease::store(to + done, bounce.memory(), static_cast<std::size_t>(got), caller);
+        if (put == 0 && done == 0) return after_store(got, static_cast<std::size_t>(got), 0);
         done += put;
         if (put < piece) break;
     }
-    return done != 0 || bytes == 0 ? static_cast<ssize_t>(done) : 0;
+    return static_cast<ssize_t>(done);
 }
 
 ssize_t read_at_offset(int file, void* at, std::size_t bytes, off64_t offset, const void* caller) {
     bytes = std::min(bytes, kMostBytes);
-    if (bytes > lease::Bounce::kRecycled && offset >= 0 && size_of(file)) {
-        return read_pieces(file, at, bytes, offset, caller);
-    }
-    return into(at, bytes, caller,
-                [&](void* memory, std::size_t count) { return next_pread(file, memory, count, offset); });
+    if (in_pieces(file, at, bytes, offset) && size_of(file)) return read_pieces(file, at, bytes, offset, caller);
+    return into(
+        at, bytes, caller, [&](void* memory, std::size_t n) { return next_pread(file, memory, n, offset); },
+        [&](const iovec* p, int n) { return next_preadv(file, p, n, offset); });
 }
 
 ssize_t read_on(int file, void* at, std::size_t bytes, const void* caller) {
+    bytes = std::min(bytes, kMostBytes);
     const auto straight = [&] {
-        return into(at, bytes, caller, [&](void* memory, std::size_t count) { return next_read(file, memory, count); });
+        return into(
+            at, bytes, caller, [&](void* memory, std::size_t n) { return next_read(file, memory, n); },
+            [&](const iovec* p, int n) { return next_readv(file, p, n); });
     };
     if (bytes <= lease::Bounce::kRecycled) return straight();
-    const auto size = size_of(file);
+    const auto length = size_of(file);
     const auto position = kernel::raw(SYS_lseek, file, 0, SEEK_CUR);
-    if (!size || position < 0 || *size - position <= static_cast<off64_t>(lease::Bounce::kRecycled)) return straight();
-    const auto wanted = std::min({static_cast<off64_t>(std::min(bytes, kMostBytes)), *size - position});
-    const auto end = kernel::raw(SYS_lseek, file, wanted, SEEK_CUR);
+    if (!length || position < 0 || position >= *length) return straight();
+    const auto wanted = std::min(bytes, static_cast<std::size_t>(*length - position));
+    if (!in_pieces(file, at, wanted, position)) return straight();
+    const auto end = kernel::raw(SYS_lseek, file, kernel::word(wanted), SEEK_CUR);
     if (end < 0) return straight();
-    const auto got = read_pieces(file, at, static_cast<std::size_t>(wanted), end - wanted, caller);
-    const auto left = wanted - std::max<ssize_t>(got, 0);
+    const auto got = read_pieces(file, at, wanted, end - static_cast<off64_t>(wanted), caller);
+    const auto left = static_cast<off64_t>(wanted) - std::max<ssize_t>(got, 0);
     if (left != 0) kernel::raw(SYS_lseek, file, -left, SEEK_CUR);
     return got;
 }
@@ -152,39 +150,43 @@ HPE_DOOR ssize_t __pread64_chk(int file, void* at, std::size_t bytes, off64_t of
 
 HPE_DOOR ssize_t write(int file, const void* at, std::size_t bytes) {
     if (!lease::concerns(at, bytes)) return next_write(file, at, bytes);
-    return out_of(at, bytes, CALLER, [&](const void* memory, std::size_t n) { return next_write(file, memory, n); });
+    return out_of(
+        at, bytes, CALLER, [&](const void* memory, std::size_t n) { return next_write(file, memory, n); },
+        [&](const iovec* p, int n) { return next_writev(file, p, n); });
 }
 HPE_DOOR ssize_t pwrite64(int file, const void* at, std::size_t bytes, off64_t offset) {
     if (!lease::concerns(at, bytes)) return next_pwrite(file, at, bytes, offset);
-    return out_of(at, bytes, CALLER,
-                  [&](const void* memory, std::size_t n) { return next_pwrite(file, memory, n, offset); });
+    return out_of(
+        at, bytes, CALLER, [&](const void* memory, std::size_t n) { return next_pwrite(file, memory, n, offset); },
+        [&](const iovec* p, int n) { return next_pwritev(file, p, n, offset); });
 }
 
 HPE_DOOR ssize_t readv(int file, const iovec* parts, int count) {
-    if (!hpe::doors::concerns(parts_of(parts, count))) return next_readv(file, parts, count);
-    return into_vector(parts, count, CALLER, [&](const iovec* p, int n) { return next_readv(file, p, n); });
+    if (!concerns(parts, count)) return next_readv(file, parts, count);
+    return into_vector(parts, size(count), CALLER, [&](const iovec* p, int n) { return next_readv(file, p, n); });
 }
 HPE_DOOR ssize_t preadv64(int file, const iovec* parts, int count, off64_t offset) {
-    if (!hpe::doors::concerns(parts_of(parts, count))) return next_preadv(file, parts, count, offset);
-    return into_vector(parts, count, CALLER, [&](const iovec* p, int n) { return next_preadv(file, p, n, offset); });
+    if (!concerns(parts, count)) return next_preadv(file, parts, count, offset);
+    return into_vector(parts, size(count), CALLER,
+                       [&](const iovec* p, int n) { return next_preadv(file, p, n, offset); });
 }
 HPE_DOOR ssize_t preadv64v2(int file, const iovec* parts, int count, off64_t offset, int flags) {
-    if (!hpe::doors::concerns(parts_of(parts, count))) return next_preadv2(file, parts, count, offset, flags);
-    return into_vector(parts, count, CALLER,
+    if (!concerns(parts, count)) return next_preadv2(file, parts, count, offset, flags);
+    return into_vector(parts, size(count), CALLER,
                        [&](const iovec* p, int n) { return next_preadv2(file, p, n, offset, flags); });
 }
-
 HPE_DOOR ssize_t writev(int file, const iovec* parts, int count) {
-    if (!hpe::doors::concerns(parts_of(parts, count))) return next_writev(file, parts, count);
-    return out_of_vector(parts, count, CALLER, [&](const iovec* p, int n) { return next_writev(file, p, n); });
+    if (!concerns(parts, count)) return next_writev(file, parts, count);
+    return out_of_vector(parts, size(count), CALLER, [&](const iovec* p, int n) { return next_writev(file, p, n); });
 }
 HPE_DOOR ssize_t pwritev64(int file, const iovec* parts, int count, off64_t offset) {
-    if (!hpe::doors::concerns(parts_of(parts, count))) return next_pwritev(file, parts, count, offset);
-    return out_of_vector(parts, count, CALLER, [&](const iovec* p, int n) { return next_pwritev(file, p, n, offset); });
+    if (!concerns(parts, count)) return next_pwritev(file, parts, count, offset);
+    return out_of_vector(parts, size(count), CALLER,
+                         [&](const iovec* p, int n) { return next_pwritev(file, p, n, offset); });
 }
 HPE_DOOR ssize_t pwritev64v2(int file, const iovec* parts, int count, off64_t offset, int flags) {
-    if (!hpe::doors::concerns(parts_of(parts, count))) return next_pwritev2(file, parts, count, offset, flags);
-    return out_of_vector(parts, count, CALLER,
+    if (!concerns(parts, count)) return next_pwritev2(file, parts, count, offset, flags);
+    return out_of_vector(parts, size(count), CALLER,
                          [&](const iovec* p, int n) { return next_pwritev2(file, p, n, offset, flags); });
 }
 

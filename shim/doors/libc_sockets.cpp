@@ -3,8 +3,8 @@
 // nothing of an object is held meanwhile.
 //
 // Handled: send, sendto, sendmsg, sendmmsg, recv, recvfrom, recvmsg, recvmmsg and the fortified forms: the bytes of the
-// message. Addresses, control messages and the structures themselves are taken where they lie.
-// Left out: MSG_ZEROCOPY's promise, where the range lies in more than one object: the bytes are copied at once.
+// message. Addresses, control messages and the structures themselves are taken where they lie. With MSG_ZEROCOPY the
+// kernel reads the view later: the bytes are as the CPU last saw them, unless the device changes them meanwhile.
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -13,15 +13,16 @@
 #include <cerrno>
 
 #include "shim/coherence/lease.h"
+#include "shim/doors/fault.h"
 #include "shim/doors/libc_door.h"
 #include "shim/doors/libc_transfers.h"
 #include "shim/doors/libc_vectors.h"
 
+using hpe::guarded_copy;
 using hpe::doors::holding;
 using hpe::doors::into;
 using hpe::doors::Next;
 using hpe::doors::out_of;
-using hpe::doors::parts_of;
 using hpe::doors::VectorToRead;
 using hpe::doors::VectorToWrite;
 namespace lease = hpe::lease;
@@ -43,38 +44,84 @@ constinit Next<ssize_t(int, void*, std::size_t, std::size_t, int, sockaddr*, soc
     "__recvfrom_chk"};
 
 bool concerns(const msghdr* message) noexcept {
-    return message != nullptr &&
-           hpe::doors::concerns(parts_of(message->msg_iov, static_cast<long>(message->msg_iovlen)));
+    msghdr copy;
+    return hpe::doors::any_objects() && guarded_copy(&copy, message) &&
+           hpe::doors::concerns(copy.msg_iov, copy.msg_iovlen);
+}
+bool any_concerns(const mmsghdr* messages, unsigned count) noexcept {
+    return hpe::doors::any_objects() &&
+           std::any_of(messages, messages + count, [](const mmsghdr& m) { return concerns(&m.msg_hdr); });
 }
 
-ssize_t send_one(int socket, const msghdr& message, int flags, const void* caller) {
-    VectorToRead vector(parts_of(message.msg_iov, static_cast<long>(message.msg_iovlen)), caller);
+// A message of the program's, which may be one that does not concern us.
+ssize_t send_one(int socket, const msghdr* message, int flags, const void* caller) {
+    if (!concerns(message)) return next_sendmsg(socket, message, flags);
+    msghdr other = *message;
+    VectorToRead vector(other.msg_iov, other.msg_iovlen, caller);
     if (!vector.ok()) return -1;
-    msghdr other = message;
     other.msg_iov = vector.parts();
     other.msg_iovlen = static_cast<std::size_t>(vector.count());
     return holding(vector, [&] { return next_sendmsg(socket, &other, flags); });
 }
 
-ssize_t receive_one(int socket, msghdr& message, int flags, const void* caller) {
-    VectorToWrite vector(parts_of(message.msg_iov, static_cast<long>(message.msg_iovlen)));
+ssize_t receive_one(int socket, msghdr* message, int flags, const void* caller) {
+    if (!concerns(message)) return next_recvmsg(socket, message, flags);
+    msghdr other = *message;
+    VectorToWrite vector(other.msg_iov, other.msg_iovlen);
     if (!vector.ok()) return -1;
-    msghdr other = message;
     other.msg_iov = vector.parts();
+    other.msg_iovlen = static_cast<std::size_t>(vector.count());
     const ssize_t got = holding(vector, [&] { return next_recvmsg(socket, &other, flags); });
     if (got >= 0) {
-        message.msg_namelen = other.msg_namelen;
-        message.msg_controllen = other.msg_controllen;
-        message.msg_flags = other.msg_flags;
+        message->msg_namelen = other.msg_namelen;
+        message->msg_controllen = other.msg_controllen;
+        message->msg_flags = other.msg_flags;
     }
     if (got > 0) vector.store(static_cast<std::size_t>(got), caller);
     return got;
 }
 
-template <class Message>
-bool any_concerns(const Message* messages, unsigned count) noexcept {
-    return messages != nullptr &&
-           std::any_of(messages, messages + count, [](const mmsghdr& m) { return concerns(&m.msg_hdr); });
+// One range as a message.
+auto sent_as_message(int socket, int flags, const sockaddr* to = nullptr, socklen_t length = 0) {
+    return [=](iovec* parts, int count) {
+        msghdr message{};
+        message.msg_name = const_cast<sockaddr*>(to);
+        message.msg_namelen = length;
+        message.msg_iov = parts;
+        message.msg_iovlen = static_cast<std::size_t>(count);
+        return next_sendmsg(socket, &message, flags);
+    };
+}
+auto received_as_message(int socket, int flags, sockaddr* from = nullptr, socklen_t* length = nullptr) {
+    return [=](iovec* parts, int count) {
+        msghdr message{};
+        message.msg_name = from;
+        message.msg_namelen = from != nullptr && length != nullptr ? *length : 0;
+        message.msg_iov = parts;
+        message.msg_iovlen = static_cast<std::size_t>(count);
+        const ssize_t got = next_recvmsg(socket, &message, flags);
+        if (got >= 0 && from != nullptr && length != nullptr) *length = message.msg_namelen;
+        return got;
+    };
+}
+
+ssize_t receive(int socket, void* at, std::size_t bytes, int flags, const void* caller) {
+    return into(
+        at, bytes, caller, [&](void* memory, std::size_t n) { return next_recv(socket, memory, n, flags); },
+        received_as_message(socket, flags));
+}
+ssize_t receive_from(int socket, void* at, std::size_t bytes, int flags, sockaddr* from, socklen_t* length,
+                     const void* caller) {
+    return into(
+        at, bytes, caller,
+        [&](void* memory, std::size_t n) { return next_recvfrom(socket, memory, n, flags, from, length); },
+        received_as_message(socket, flags, from, length));
+}
+
+bool valid(const timespec* timeout) noexcept {
+    timespec time{};
+    return timeout == nullptr ||
+           (guarded_copy(&time, timeout) && time.tv_sec >= 0 && time.tv_nsec >= 0 && time.tv_nsec < 1000000000);
 }
 
 // recvmmsg(2): once a message has come, the call gives up at the end of its time.
@@ -107,23 +154,27 @@ extern "C" {
 
 HPE_DOOR ssize_t send(int socket, const void* at, std::size_t bytes, int flags) {
     if (!lease::concerns(at, bytes)) return next_send(socket, at, bytes, flags);
-    return out_of(at, bytes, CALLER,
-                  [&](const void* memory, std::size_t n) { return next_send(socket, memory, n, flags); });
+    return out_of(
+        at, bytes, CALLER, [&](const void* memory, std::size_t n) { return next_send(socket, memory, n, flags); },
+        sent_as_message(socket, flags));
 }
 HPE_DOOR ssize_t sendto(int socket, const void* at, std::size_t bytes, int flags, const sockaddr* to,
                         socklen_t length) {
     if (!lease::concerns(at, bytes)) return next_sendto(socket, at, bytes, flags, to, length);
-    return out_of(at, bytes, CALLER,
-                  [&](const void* memory, std::size_t n) { return next_sendto(socket, memory, n, flags, to, length); });
+    return out_of(
+        at, bytes, CALLER,
+        [&](const void* memory, std::size_t n) { return next_sendto(socket, memory, n, flags, to, length); },
+        sent_as_message(socket, flags, to, length));
 }
 HPE_DOOR ssize_t sendmsg(int socket, const msghdr* message, int flags) {
-    return concerns(message) ? send_one(socket, *message, flags, CALLER) : next_sendmsg(socket, message, flags);
+    return send_one(socket, message, flags, CALLER);
 }
 HPE_DOOR int sendmmsg(int socket, mmsghdr* messages, unsigned count, int flags) {
     if (!any_concerns(messages, count)) return next_sendmmsg(socket, messages, count, flags);
+    count = std::min(count, static_cast<unsigned>(IOV_MAX));  // as the kernel does
     unsigned sent = 0;
     for (; sent < count; ++sent) {
-        const ssize_t bytes = send_one(socket, messages[sent].msg_hdr, flags, CALLER);
+        const ssize_t bytes = send_one(socket, &messages[sent].msg_hdr, flags, CALLER);
         if (bytes < 0) break;
         messages[sent].msg_len = static_cast<unsigned>(bytes);
     }
@@ -132,36 +183,35 @@ HPE_DOOR int sendmmsg(int socket, mmsghdr* messages, unsigned count, int flags) 
 
 HPE_DOOR ssize_t recv(int socket, void* at, std::size_t bytes, int flags) {
     if (!lease::concerns(at, bytes)) return next_recv(socket, at, bytes, flags);
-    return into(at, bytes, CALLER, [&](void* memory, std::size_t n) { return next_recv(socket, memory, n, flags); });
+    return receive(socket, at, bytes, flags, CALLER);
 }
 HPE_DOOR ssize_t __recv_chk(int socket, void* at, std::size_t bytes, std::size_t room, int flags) {
     if (bytes > room || !lease::concerns(at, bytes)) return next_recv_chk(socket, at, bytes, room, flags);
-    return into(at, bytes, CALLER, [&](void* memory, std::size_t n) { return next_recv(socket, memory, n, flags); });
+    return receive(socket, at, bytes, flags, CALLER);
 }
 HPE_DOOR ssize_t recvfrom(int socket, void* at, std::size_t bytes, int flags, sockaddr* from, socklen_t* length) {
     if (!lease::concerns(at, bytes)) return next_recvfrom(socket, at, bytes, flags, from, length);
-    return into(at, bytes, CALLER,
-                [&](void* memory, std::size_t n) { return next_recvfrom(socket, memory, n, flags, from, length); });
+    return receive_from(socket, at, bytes, flags, from, length, CALLER);
 }
 HPE_DOOR ssize_t __recvfrom_chk(int socket, void* at, std::size_t bytes, std::size_t room, int flags, sockaddr* from,
                                 socklen_t* length) {
     if (bytes > room || !lease::concerns(at, bytes)) {
         return next_recvfrom_chk(socket, at, bytes, room, flags, from, length);
     }
-    return into(at, bytes, CALLER,
-                [&](void* memory, std::size_t n) { return next_recvfrom(socket, memory, n, flags, from, length); });
+    return receive_from(socket, at, bytes, flags, from, length, CALLER);
 }
-HPE_DOOR ssize_t recvmsg(int socket, msghdr* message, int flags) {
-    return concerns(message) ? receive_one(socket, *message, flags, CALLER) : next_recvmsg(socket, message, flags);
-}
+HPE_DOOR ssize_t recvmsg(int socket, msghdr* message, int flags) { return receive_one(socket, message, flags, CALLER); }
 HPE_DOOR int recvmmsg(int socket, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
-    if (!any_concerns(messages, count)) return next_recvmmsg(socket, messages, count, flags, timeout);
+    // The kernel says what is wrong with the time.
+    if (!any_concerns(messages, count) || !valid(timeout)) {
+        return next_recvmmsg(socket, messages, count, flags, timeout);
+    }
     Deadline deadline(timeout);
     unsigned received = 0;
     while (received < count) {
         const int waits = received != 0 && (flags & MSG_WAITFORONE) != 0 ? MSG_DONTWAIT : 0;
         const ssize_t bytes =
-            receive_one(socket, messages[received].msg_hdr, (flags & ~MSG_WAITFORONE) | waits, CALLER);
+            receive_one(socket, &messages[received].msg_hdr, (flags & ~MSG_WAITFORONE) | waits, CALLER);
         if (bytes < 0) break;
         messages[received++].msg_len = static_cast<unsigned>(bytes);
         if (deadline.passed()) break;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "shim/doors/fault.h"
+
 namespace hpe::doors {
 
 namespace {
@@ -16,73 +18,116 @@ std::size_t pages_of(const iovec& part) noexcept {
     return (in_page(part.iov_base) + part.iov_len + kPage - 1) / kPage * kPage;
 }
 
-bool concerns(const iovec& part) noexcept { return lease::concerns(part.iov_base, part.iov_len); }
+bool of_object(const iovec& part) noexcept { return lease::in_one_object(part.iov_base, part.iov_len); }
 
-bool has_view(const iovec& part) noexcept {
-    const auto at = reinterpret_cast<std::uintptr_t>(part.iov_base);
-    const Object* const object = coherence().object_of(at);
-    return object != nullptr && part.iov_len <= object->base + object->size - at;
+// Calls visit(part) for each part until one returns false. False: the vector cannot be read to its end.
+template <class Visit>
+bool for_program(const iovec* parts, std::size_t count, Visit&& visit) noexcept {
+    std::array<iovec, 16> some;
+    for (std::size_t done = 0; done < count;) {
+        const auto now = std::min(count - done, some.size());
+        if (!guarded_copy(some.data(), parts + done, now)) return false;
+        for (std::size_t i = 0; i < now; ++i) {
+            if (!visit(some[i])) return true;
+        }
+        done += now;
+    }
+    return true;
+}
+
+// Calls visit(part) for what lies in one object or in none.
+template <class Visit>
+void for_pieces(const iovec& part, Visit&& visit) noexcept {
+    const auto begin = reinterpret_cast<std::uintptr_t>(part.iov_base);
+    if (!coherence().may_overlap(begin, part.iov_len)) {
+        visit(part);
+        return;
+    }
+    lease::for_parts(begin, part.iov_len, [&](Object*, std::uintptr_t at, std::size_t bytes) {
+        visit(iovec{reinterpret_cast<void*>(at), bytes});
+        return bytes;
+    });
 }
 
 }  // namespace
 
-Vector::Vector(std::span<const iovec> program) noexcept : count_(program.size()) {
-    std::copy(program.begin(), program.end(), parts_.begin());
+bool parts_concern(const iovec* parts, std::size_t count) noexcept {
+    if (count > IOV_MAX) return false;
+    bool any = false;
+    const bool read = for_program(parts, count, [&](const iovec& part) {
+        any = lease::concerns(part.iov_base, part.iov_len);
+        return !any;
+    });
+    return read && any;
 }
 
-VectorToRead::VectorToRead(std::span<const iovec> program, const void* caller) noexcept : Vector(program) {
-    std::size_t copied = 0;
-    for (const iovec& part : program) {
-        if (concerns(part) && !has_view(part)) copied += pages_of(part);
-    }
-    if (copied != 0 && !bounce_.take(nullptr, copied)) {
-        ok_ = false;
-        return;
-    }
-    auto* place = bounce_.memory();
-    for (std::size_t i = 0; i < count_; ++i) {
-        iovec& part = parts_[i];
-        if (!concerns(part)) continue;
-        const auto wanted = part.iov_len;
-        if (has_view(part)) {
-            const lease::ToRead lease(part.iov_base, wanted, caller);
-            part = {const_cast<void*>(lease.memory()), lease.memory() != nullptr ? wanted : 0};
-        } else {
-            auto* const copy = place + in_page(part.iov_base);
-            place += pages_of(part);
-            part = {copy, lease::load(copy, part.iov_base, wanted, caller)};
-        }
-        if (part.iov_len == wanted) continue;
-        // The kernel would stop here.
-        count_ = i + (part.iov_len != 0 ? 1 : 0);
-        ok_ = count_ != 0;
-        if (!ok_) errno = EFAULT;
-    }
+bool Vector::make_room(std::size_t parts) noexcept {
+    if (parts <= room_) return true;
+    if (!many_.take(nullptr, 2 * parts * sizeof(iovec))) return false;
+    parts_ = reinterpret_cast<iovec*>(many_.memory());
+    room_ = parts;
+    return true;
 }
 
-VectorToWrite::VectorToWrite(std::span<const iovec> program) noexcept : Vector(program), program_(program) {
+Vector::Vector(const iovec* program, std::size_t count) noexcept {
+    std::size_t pieces = 0;
+    bool read = for_program(program, count, [&](const iovec& part) {
+        for_pieces(part, [&](const iovec&) { ++pieces; });
+        return true;
+    });
+    if (read && !make_room(std::min(pieces, std::size_t{IOV_MAX}))) return;
+    // What is more than a call takes is left out, as the kernel does: the count of bytes says how far it came.
     std::size_t bytes = 0;
-    for (const iovec& part : program) {
-        if (concerns(part)) bytes += pages_of(part);
+    read = read && for_program(program, count, [&](const iovec& part) {
+               for_pieces(part, [&](const iovec& piece) {
+                   if (count_ == room_ || bytes > kMostBytes) return;
+                   parts_[count_] = parts_[room_ + count_] = piece;
+                   bytes += piece.iov_len;
+                   ++count_;
+               });
+               return true;
+           });
+    ok_ = read;
+    if (!read) errno = EFAULT;
+}
+
+VectorToRead::VectorToRead(const iovec* program, std::size_t count, const void* caller) noexcept
+    : Vector(program, count) {
+    for (std::size_t i = 0; ok_ && i < count_; ++i) {
+        iovec& part = parts_[i];
+        if (!of_object(part)) continue;
+        const lease::ToRead lease(part.iov_base, part.iov_len, caller);
+        part.iov_base = const_cast<void*>(lease.memory());
+        ok_ = part.iov_base != nullptr;
     }
-    ok_ = bounce_.take(nullptr, bytes);
+}
+
+VectorToWrite::VectorToWrite(const iovec* program, std::size_t count) noexcept : Vector(program, count) {
+    std::size_t pages = 0;
+    for (std::size_t i = 0; ok_ && i < count_; ++i) {
+        if (!of_object(parts_[i])) continue;
+        parts_[i].iov_len = std::min(parts_[i].iov_len, kMostBytes);
+        pages += pages_of(parts_[i]);
+    }
+    if (pages == 0) return;
+    ok_ = bounce_.take(nullptr, pages);
     auto* place = bounce_.memory();
     for (std::size_t i = 0; ok_ && i < count_; ++i) {
         iovec& part = parts_[i];
-        if (!concerns(part)) continue;
-        const auto pages = pages_of(part);
+        if (!of_object(part)) continue;
+        const auto taken = pages_of(part);
         part.iov_base = place + in_page(part.iov_base);
-        place += pages;
+        place += taken;
     }
 }
 
 std::size_t VectorToWrite::store(std::size_t bytes, const void* caller) const noexcept {
     std::size_t done = 0;
     for (std::size_t i = 0; i < count_ && done < bytes; ++i) {
-        const auto part = std::min(program_[i].iov_len, bytes - done);
-        if (parts_[i].iov_base != program_[i].iov_base) {
+        const auto part = std::min(program(i).iov_len, bytes - done);
+        if (parts_[i].iov_base != program(i).iov_base) {
             const auto stored =
-                lease::store(program_[i].iov_base, static_cast<const std::byte*>(parts_[i].iov_base), part, caller);
+                lease::store(program(i).iov_base, static_cast<const std::byte*>(parts_[i].iov_base), part, caller);
             if (stored != part) return done + stored;
         }
         done += part;

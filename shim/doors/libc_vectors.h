@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The vectors of readv, writev, sendmsg and their like: what of them lies in objects is replaced by what the kernel may
-// use (lease.h). Their order, number and lengths stay.
+// use (lease.h). A part is split where an object begins or ends: what is ordinary memory is the kernel's own to read,
+// write, and refuse.
 //
-// Bytes. Threads: each call's own. Errors: ok() is false, and errno says why.
+// Bytes. Threads: each call's own. Errors: ok() is false, and errno says why; EFAULT where the vector cannot be read.
 #pragma once
 
 #include <limits.h>
@@ -10,55 +11,60 @@
 
 #include <array>
 #include <cstddef>
-#include <span>
 
 #include "shim/coherence/lease.h"
 
 namespace hpe::doors {
 
-inline std::span<const iovec> parts_of(const iovec* parts, long count) noexcept {
-    // What the kernel refuses it refuses itself.
-    return count > 0 && count <= IOV_MAX ? std::span(parts, static_cast<std::size_t>(count)) : std::span<const iovec>();
+// What one system call transfers at most (read(2)).
+constexpr std::size_t kMostBytes = 0x7ffff000;
+
+inline bool any_objects() noexcept {
+    return process::active.load(std::memory_order_relaxed) && !coherence().table().empty();
 }
 
-inline bool concerns(std::span<const iovec> parts) noexcept {
-    if (!process::active.load(std::memory_order_relaxed) || coherence().table().empty()) return false;
-    for (const iovec& part : parts) {
-        if (lease::concerns(part.iov_base, part.iov_len)) return true;
-    }
-    return false;
+// Whether a part lies in an object. A vector that the kernel would refuse concerns nobody: it refuses it itself.
+bool parts_concern(const iovec* parts, std::size_t count) noexcept;
+inline bool concerns(const iovec* parts, std::size_t count) noexcept {
+    return any_objects() && parts_concern(parts, count);
 }
 
 class Vector {
 public:
     bool ok() const noexcept { return ok_; }
-    const iovec* parts() const noexcept { return parts_.data(); }
-    iovec* parts() noexcept { return parts_.data(); }
+    iovec* parts() noexcept { return parts_; }
     int count() const noexcept { return static_cast<int>(count_); }
 
 protected:
-    Vector(std::span<const iovec> program) noexcept;
-    std::array<iovec, IOV_MAX> parts_;
-    std::size_t count_;
-    bool ok_ = true;
+    Vector(const iovec* program, std::size_t count) noexcept;
+    // The parts as the program has them.
+    const iovec& program(std::size_t part) const noexcept { return parts_[room_ + part]; }
+
+    // Threads may have little stack.
+    std::array<iovec, 16> few_;
+    iovec* parts_ = few_.data();
+    std::size_t count_ = 0;
+    bool ok_ = false;
+
+private:
+    bool make_room(std::size_t parts) noexcept;
+
+    lease::Bounce many_;
+    std::size_t room_ = few_.size() / 2;
 };
 
 class VectorToRead : public Vector {
 public:
-    VectorToRead(std::span<const iovec> program, const void* caller) noexcept;
-
-private:
-    lease::Bounce bounce_;
+    VectorToRead(const iovec* program, std::size_t count, const void* caller) noexcept;
 };
 
 class VectorToWrite : public Vector {
 public:
-    explicit VectorToWrite(std::span<const iovec> program) noexcept;
+    VectorToWrite(const iovec* program, std::size_t count) noexcept;
     // Of what the call has written, `bytes` in all. Returns how many bytes could be stored, from the first on.
     std::size_t store(std::size_t bytes, const void* caller) const noexcept;
 
 private:
-    const std::span<const iovec> program_;
     lease::Bounce bounce_;
 };
 

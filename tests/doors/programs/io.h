@@ -47,12 +47,13 @@ public:
         if (!plain) CHECK(cudaMemcpy(host_, gpu_, bytes_, cudaMemcpyDeviceToHost));
     }
     // By the device, whatever the host has.
-    unsigned long long sum() const {
+    unsigned long long sum() const { return sum(bytes_); }
+    unsigned long long sum(std::size_t bytes) const {
         Checksum sum;
         unsigned char* copy = static_cast<unsigned char*>(std::malloc(bytes_));
         if (!plain) CHECK(cudaMemcpy(gpu_, host_, bytes_, cudaMemcpyHostToDevice));
         CHECK(cudaMemcpy(copy, gpu_, bytes_, cudaMemcpyDeviceToHost));
-        sum.add(copy, bytes_);
+        sum.add(copy, bytes);
         std::free(copy);
         return sum.value();
     }
