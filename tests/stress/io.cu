@@ -211,9 +211,13 @@ private:
         for (int side = 0; side < 2; ++side) {
             const auto v = of_side(parts, side);
             void* const at = v[0].iov_base;
-            const auto bytes = v[0].iov_len;
+            auto bytes = v[0].iov_len;
             const auto n = static_cast<int>(v.size());
-            if (arm != nullptr) arm(fault, t.in[side], t.out[side]);
+            // A long read is made in pieces, and one that fails on the way ends there.
+            const bool short_read =
+                side == 1 && fault != 0 && t.regular && (kind == 0 || kind == 2) && bytes > (1 << 20) && result[0] > 0;
+            if (short_read) bytes = std::min(bytes, static_cast<std::size_t>(result[0]));
+            if (arm != nullptr) arm(short_read ? 0 : fault, t.in[side], t.out[side]);
             errno = 0;
             msghdr message{};
             message.msg_iov = const_cast<iovec*>(v.data());
