@@ -13,6 +13,7 @@
 
 #include "shim/base/errno_kept.h"
 #include "shim/base/kernel.h"
+#include "shim/base/log.h"
 #include "shim/transfer/copiers.h"
 #include "shim/transfer/staging.h"
 
@@ -148,6 +149,18 @@ std::size_t store_file(void* to, std::size_t bytes, int file, std::int64_t offse
     FromFile source(file, offset);
     return coherence().overwrite(*object, address(to), std::min(bytes, object->base + object->size - address(to)),
                                  source);
+}
+
+void explain_refusal(long number, std::span<const long> arguments) noexcept {
+    static std::atomic_flag said = ATOMIC_FLAG_INIT;
+    for (const long argument : arguments) {
+        const Object* const object = coherence().object_of(static_cast<std::uintptr_t>(argument));
+        if (object == nullptr || said.test_and_set()) continue;
+        log::warn(
+            "system call {}, made without its function in libc, was refused memory in object {:#x} of {} bytes: libhpe "
+            "sees only libc's functions; others may follow unsaid",
+            number, object->base, object->size);
+    }
 }
 
 }  // namespace hpe::lease

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "shim/base/active.h"
 #include "shim/coherence/coherence.h"
@@ -105,5 +106,8 @@ bool open_to_write(void* at, std::size_t bytes, const void* caller) noexcept;
 
 // The other way: copies to memory that is no object's.
 std::size_t load(std::byte* to, const void* from, std::size_t bytes, const void* caller) noexcept;
+
+// A system call by its number failed with EFAULT: one line, once in the process, names the object among its arguments.
+void explain_refusal(long number, std::span<const long> arguments) noexcept;
 
 }  // namespace hpe::lease

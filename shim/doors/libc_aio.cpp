@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+// Doors of POSIX asynchronous I/O. Threads of glibc's own would read and write the program's memory later, by calls
+// that no door sees, while kernels may use it.
+//
+// Handled: aio_read, aio_write and lio_listio with their 64-bit names. What lies in an object is transferred before the
+// call returns, as the standard allows, where that cannot take for ever: for regular files and block devices. Results
+// and notification are as of glibc's own (its <aio.h> shows where aio_error and aio_return look).
+// Forwarded as they are: requests for pipes, sockets and terminals, which end with EFAULT on what is not valid on the
+// host at that moment, as without libhpe; aio_error, aio_return, aio_suspend, aio_cancel, aio_fsync.
+// With this macro the headers make one name of aio_read and aio_read64.
+#undef _FILE_OFFSET_BITS
+
+#include <aio.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "shim/base/errno_kept.h"
+#include "shim/base/kernel.h"
+#include "shim/coherence/lease.h"
+#include "shim/doors/libc_door.h"
+
+using hpe::doors::Next;
+namespace kernel = hpe::kernel;
+namespace lease = hpe::lease;
+
+namespace {
+
+constinit Next<int(aiocb*)> next_aio_read{"aio_read"}, next_aio_write{"aio_write"};
+constinit Next<int(int, aiocb* const*, int, sigevent*)> next_lio_listio{"lio_listio"};
+
+void* pointer(volatile void* at) noexcept { return const_cast<void*>(at); }
+
+bool never_waits(int file) noexcept {
+    struct stat status {};
+    return kernel::raw(SYS_fstat, file, kernel::word(&status)) == 0 &&
+           (S_ISREG(status.st_mode) || S_ISBLK(status.st_mode));
+}
+
+struct Told {
+    void (*function)(sigval);
+    sigval value;
+};
+
+// aio(7), sigevent(7).
+void notify(const sigevent& event) noexcept {
+    if (event.sigev_notify == SIGEV_SIGNAL) {
+        siginfo_t info{};
+        info.si_signo = event.sigev_signo;
+        info.si_code = SI_ASYNCIO;
+        info.si_pid = getpid();
+        info.si_uid = getuid();
+        info.si_value = event.sigev_value;
+        kernel::raw(SYS_rt_sigqueueinfo, getpid(), event.sigev_signo, kernel::word(&info));
+    } else if (event.sigev_notify == SIGEV_THREAD) {
+        auto* const told = new Told{event.sigev_notify_function, event.sigev_value};
+        const auto run = [](void* argument) -> void* {
+            const Told work = *static_cast<Told*>(argument);
+            delete static_cast<Told*>(argument);
+            work.function(work.value);
+            return nullptr;
+        };
+        pthread_attr_t detached;
+        pthread_attr_init(&detached);
+        pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+        pthread_t thread;
+        if (pthread_create(&thread,
+                           event.sigev_notify_attributes != nullptr ? event.sigev_notify_attributes : &detached, run,
+                           told) != 0) {
+            delete told;
+        }
+        pthread_attr_destroy(&detached);
+    }
+}
+
+// False: it is none of ours.
+bool transferred(aiocb* request, int operation) noexcept {
+    if (request == nullptr || (operation != LIO_READ && operation != LIO_WRITE)) return false;
+    void* const memory = pointer(request->aio_buf);
+    if (!lease::concerns(memory, request->aio_nbytes) || !never_waits(request->aio_fildes)) return false;
+    const hpe::ErrnoKept kept;
+    const auto result = operation == LIO_READ
+                            ? pread64(request->aio_fildes, memory, request->aio_nbytes, request->aio_offset)
+                            : pwrite64(request->aio_fildes, memory, request->aio_nbytes, request->aio_offset);
+    request->__return_value = result;
+    __atomic_store_n(&request->__error_code, result < 0 ? errno : 0, __ATOMIC_RELEASE);
+    notify(request->aio_sigevent);
+    return true;
+}
+
+}  // namespace
+
+extern "C" {
+
+HPE_DOOR int aio_read(aiocb* request) noexcept { return transferred(request, LIO_READ) ? 0 : next_aio_read(request); }
+HPE_DOOR int aio_write(aiocb* request) noexcept {
+    return transferred(request, LIO_WRITE) ? 0 : next_aio_write(request);
+}
+HPE_DOOR int lio_listio(int mode, aiocb* const* list, int count, sigevent* event) noexcept {
+    const auto ours = [](const aiocb* request) {
+        return request != nullptr && request->aio_lio_opcode != LIO_NOP &&
+               lease::concerns(pointer(request->aio_buf), request->aio_nbytes);
+    };
+    if ((mode != LIO_WAIT && mode != LIO_NOWAIT) || count <= 0 || std::none_of(list, list + count, ours)) {
+        return next_lio_listio(mode, list, count, event);
+    }
+    // Others of the list are glibc's, which leaves out what is no request.
+    lease::Bounce room(nullptr, static_cast<std::size_t>(count) * sizeof(aiocb*));
+    auto** const others = reinterpret_cast<aiocb**>(room.memory());
+    if (others == nullptr) {
+        errno = EAGAIN;
+        return -1;
+    }
+    bool failed = false;
+    for (int i = 0; i < count; ++i) {
+        others[i] = list[i];
+        if (!ours(list[i]) || !transferred(list[i], list[i]->aio_lio_opcode)) continue;
+        others[i] = nullptr;
+        failed = failed || list[i]->__error_code != 0;
+    }
+    const int result = hpe::doors::holding(room, [&] { return next_lio_listio(mode, others, count, event); });
+    if (result != 0 || mode != LIO_WAIT || !failed) return result;
+    errno = EIO;
+    return -1;
+}
+
+// off_t has 64 bits: the same functions.
+HPE_DOOR int aio_read64(aiocb64*) noexcept __attribute__((alias("aio_read")));
+HPE_DOOR int aio_write64(aiocb64*) noexcept __attribute__((alias("aio_write")));
+HPE_DOOR int lio_listio64(int, aiocb64* const*, int, sigevent*) noexcept __attribute__((alias("lio_listio")));
+
+}  // extern "C"

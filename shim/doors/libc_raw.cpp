@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// Doors of calls that give the kernel memory in other ways.
+//
+// Handled: process_vm_readv and process_vm_writev (the caller's own side), vmsplice (a pipe then holds pages of the
+// view: the bytes stay what they are unless the device or the CPU changes them).
+// Said: a raw system call by syscall() that fails with EFAULT and has an object among its arguments: one line names it.
+// Left out, EFAULT on what is not valid on the host at that moment, as without libhpe: system calls without libc
+// (liburing, libaio, Go, static programs), the other process's side of process_vm_readv, and what nobody keeps in
+// device memory: paths, addresses, stat structures, futex words. Left out, and the program's to see to: memory that is
+// pinned that way while it is valid, by O_DIRECT in flight or as a buffer registered with io_uring. The kernel writes
+// it past all protections; a launch does not wait for that.
+//
+// The program's own mapping functions on an object's range are the kernel's, and no doors: what has been mapped over it
+// is what the CPU sees, as without libhpe, until the object is freed; after munmap, mremap, madvise(MADV_DONTNEED) or a
+// protection that forbids more, the next access brings the object back. A protection that allows more than libhpe does,
+// and MADV_REMOVE, cut the CPU off from the object's bytes.
+#include <fcntl.h>
+#include <stdarg.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+
+#include "shim/base/kernel.h"
+#include "shim/coherence/lease.h"
+#include "shim/doors/libc_door.h"
+#include "shim/doors/libc_transfers.h"
+
+using hpe::doors::concerns;
+using hpe::doors::into_vector;
+using hpe::doors::Next;
+using hpe::doors::out_of_vector;
+namespace kernel = hpe::kernel;
+namespace lease = hpe::lease;
+
+#define CALLER __builtin_return_address(0)
+
+namespace {
+
+constinit Next<long(long, long, long, long, long, long, long)> next_syscall{"syscall"};
+constinit Next<ssize_t(int, const iovec*, std::size_t, unsigned)> next_vmsplice{"vmsplice"};
+constinit Next<ssize_t(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long)>
+    next_process_vm_readv{"process_vm_readv"}, next_process_vm_writev{"process_vm_writev"};
+
+}  // namespace
+
+extern "C" {
+
+HPE_DOOR ssize_t process_vm_readv(pid_t process, const iovec* own, unsigned long count, const iovec* other,
+                                  unsigned long other_count, unsigned long flags) noexcept {
+    if (!concerns(own, count)) return next_process_vm_readv(process, own, count, other, other_count, flags);
+    return into_vector(own, count, CALLER, [&](const iovec* p, int n) {
+        return next_process_vm_readv(process, p, static_cast<unsigned long>(n), other, other_count, flags);
+    });
+}
+HPE_DOOR ssize_t process_vm_writev(pid_t process, const iovec* own, unsigned long count, const iovec* other,
+                                   unsigned long other_count, unsigned long flags) noexcept {
+    if (!concerns(own, count)) return next_process_vm_writev(process, own, count, other, other_count, flags);
+    return out_of_vector(own, count, CALLER, [&](const iovec* p, int n) {
+        return next_process_vm_writev(process, p, static_cast<unsigned long>(n), other, other_count, flags);
+    });
+}
+
+HPE_DOOR ssize_t vmsplice(int pipe, const iovec* parts, std::size_t count, unsigned flags) {
+    if (!concerns(parts, count)) return next_vmsplice(pipe, parts, count, flags);
+    const auto real = [&](const iovec* p, int n) { return next_vmsplice(pipe, p, static_cast<std::size_t>(n), flags); };
+    // From a pipe's reading end it is a read.
+    const bool reads = (kernel::raw(SYS_fcntl, pipe, F_GETFL) & O_ACCMODE) == O_RDONLY;
+    return reads ? into_vector(parts, count, CALLER, real) : out_of_vector(parts, count, CALLER, real);
+}
+
+HPE_DOOR long syscall(long number, ...) noexcept {
+    std::array<long, 6> given;
+    va_list list;
+    va_start(list, number);
+    for (long& argument : given) argument = va_arg(list, long);
+    va_end(list);
+    const long result = next_syscall(number, given[0], given[1], given[2], given[3], given[4], given[5]);
+    if (result == -1 && errno == EFAULT && hpe::doors::any_objects()) lease::explain_refusal(number, given);
+    return result;
+}
+
+}  // extern "C"
