@@ -108,7 +108,7 @@ HPE_DOOR int lio_listio(int mode, aiocb* const* list, int count, sigevent* event
     if ((mode != LIO_WAIT && mode != LIO_NOWAIT) || count <= 0 || std::none_of(list, list + count, ours)) {
         return next_lio_listio(mode, list, count, event);
     }
-    // Others of the list are glibc's, which leaves out what is no request.
+    // The others are glibc's, which only notifies where there are none.
     lease::Bounce room(nullptr, static_cast<std::size_t>(count) * sizeof(aiocb*));
     auto** const others = reinterpret_cast<aiocb**>(room.memory());
     if (others == nullptr) {
@@ -116,13 +116,15 @@ HPE_DOOR int lio_listio(int mode, aiocb* const* list, int count, sigevent* event
         return -1;
     }
     bool failed = false;
+    int left = 0;
     for (int i = 0; i < count; ++i) {
-        others[i] = list[i];
-        if (!ours(list[i]) || !transferred(list[i], list[i]->aio_lio_opcode)) continue;
-        others[i] = nullptr;
-        failed = failed || list[i]->__error_code != 0;
+        if (ours(list[i]) && transferred(list[i], list[i]->aio_lio_opcode)) {
+            failed = failed || list[i]->__error_code != 0;
+        } else {
+            others[left++] = list[i];
+        }
     }
-    const int result = hpe::doors::holding(room, [&] { return next_lio_listio(mode, others, count, event); });
+    const int result = hpe::doors::holding(room, [&] { return next_lio_listio(mode, others, left, event); });
     if (result != 0 || mode != LIO_WAIT || !failed) return result;
     errno = EIO;
     return -1;

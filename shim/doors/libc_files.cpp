@@ -4,12 +4,15 @@
 // Handled: read, pread, readv, preadv, preadv2 and write, pwrite, writev, pwritev, pwritev2, with their 64-bit and
 // fortified names.
 // Forwarded as they are: sendfile, copy_file_range, splice and tee, which take no memory of the program's.
-// Left out: aio_*, io_uring, vmsplice and raw system calls: on a part of an object that is not valid on the host they
-// fail with EFAULT, as without libhpe. What they begin goes on after they return, when no door could store it.
+// Elsewhere: aio_* (libc_aio.cpp), vmsplice, process_vm_* and what no door sees (libc_raw.cpp).
 //
 // A long read of a regular file is made piece by piece. Its range of the file is taken at once, so that threads and
 // processes that share the offset never read the same bytes twice. Pieces that are in the page cache are read by helper
 // threads: a tool that counts reads behind libhpe does not see these.
+//
+// A range that is not all in one object is given to the kernel as a vector, so that it ends where the kernel finds no
+// memory.
+
 // pread and pread64 are two names here: with this macro the headers make one of them, and newer compilers then take the
 // name of the door below for the header's function.
 #undef _FILE_OFFSET_BITS

@@ -36,6 +36,7 @@ def told(name, *parts):
 
 array, other = Array(), Array()
 array.words[:] = numpy.arange(COUNT, dtype=numpy.uint32)
+other.words[:] = 7
 array.change(3).tofile(path)
 told("tofile", open(path, "rb").read())
 with open(path, "rb") as file:
