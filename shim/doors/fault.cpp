@@ -53,10 +53,15 @@ extern "C" [[gnu::naked]] bool hpe_guarded_copy(void*, const void*, std::size_t)
     asm(R"(
         .globl  hpe_guarded_copy_access, hpe_guarded_copy_failed
         .hidden hpe_guarded_copy_access, hpe_guarded_copy_failed
-        movq    %rdx, %rcx
+        xorl    %eax, %eax
+1:      cmpq    %rdx, %rax
+        jae     2f
 hpe_guarded_copy_access:
-        rep movsb
-        movl    $1, %eax
+        movq    (%rsi,%rax), %rcx
+        movq    %rcx, (%rdi,%rax)
+        addq    $8, %rax
+        jmp     1b
+2:      movl    $1, %eax
         ret
 hpe_guarded_copy_failed:
         xorl    %eax, %eax

@@ -19,6 +19,7 @@ void on_fault(int signal, siginfo_t* info, void* context);
 extern "C" [[gnu::visibility("hidden")]] bool hpe_guarded_copy(void* to, const void* from, std::size_t bytes) noexcept;
 template <class T>
 bool guarded_copy(T* to, const T* from, std::size_t count = 1) noexcept {
+    static_assert(sizeof(T) % 8 == 0);  // it copies words
     return hpe_guarded_copy(to, from, count * sizeof(T));
 }
 

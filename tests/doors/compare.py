@@ -16,11 +16,11 @@ def problem(text):
     problems.append(text)
 
 
-def check(command, forms=("copy", "plain"), stderr=False, said_ok=False, **variables):
-    """Runs [program, case...] in every form; returns the reference's (status, stdout, stderr)."""
+def check(command, forms=("copy", "plain"), stderr=False, said_ok=False, wanted=None, **variables):
+    """Runs [program, case...] in every form; returns the reference's (status, stdout, stderr), which `wanted` may give."""
     global runs
     program, *case = command
-    wanted = soft.run([program, "copy", *case], preload=False, timeout=20, **variables)
+    wanted = wanted or soft.run([program, "copy", *case], preload=False, timeout=20, **variables)
     for form in forms:
         runs += 1
         got = soft.run([program, form, *case], timeout=20, **variables)

@@ -253,14 +253,14 @@ void side_by_side(int, char**) {
 void direct(int, char**) {
     const File file(3 * kMiB + 100, O_RDWR | O_DIRECT);
     if (file < 0) return;  // not on this file system
-    const Memory data(5 * kMiB);
-    // Behind the last byte the kernel may leave anything.
+    const Memory data(8 * kMiB);
+    // Behind the last byte, and where it fails, the kernel may leave anything.
     result("to the end", read(file, data.at(), 4 * kMiB));
     say("offset %ld data %llx\n", file.offset(), data.sum(3 * kMiB + 100));
     result("pread to the end", pread(file, data.at(), 4 * kMiB, 4096));
     say("data %llx\n", data.sum(3 * kMiB - 4096 + 100));
-    result("odd length", pread(file, data.at(), 2 * kMiB + 5, 0));
-    result("odd offset", pread(file, data.at(), 2 * kMiB, 5));
+    result("odd length", pread(file, data.at(5 * kMiB), 2 * kMiB + 5, 0));
+    result("odd offset", pread(file, data.at(5 * kMiB), 2 * kMiB, 5));
     lseek(file, 0, SEEK_SET);
     result("write", write(file, data.at(), 3 * kMiB - 4096));
     result("odd write", write(file, data.at(), 3 * kMiB + 5));
