@@ -56,6 +56,9 @@ inline int mprotect(void* at, std::size_t bytes, int protection) noexcept {
 inline int madvise(void* at, std::size_t bytes, int advice) noexcept {
     return static_cast<int>(as_libc(raw(SYS_madvise, word(at), word(bytes), advice)));
 }
+inline int munlock(void* at, std::size_t bytes) noexcept {
+    return static_cast<int>(as_libc(raw(SYS_munlock, word(at), word(bytes))));
+}
 inline int sigaltstack(const stack_t* stack, stack_t* old) noexcept {
     return static_cast<int>(as_libc(raw(SYS_sigaltstack, word(stack), word(old))));
 }

@@ -76,8 +76,9 @@ std::byte* map_aligned(std::size_t size) noexcept {
     if (raw == MAP_FAILED) return nullptr;
     const auto before = (Arena::kChunk - reinterpret_cast<std::uintptr_t>(raw) % Arena::kChunk) % Arena::kChunk;
     auto* const view = raw + before;
-    if (kernel::mmap(view, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED) ==
-        MAP_FAILED) {
+    // In a process that locks its memory (mlockall(2)) all of an accessible mapping would be filled at once.
+    if (kernel::mmap(view, size, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED) == MAP_FAILED ||
+        kernel::munlock(view, size) != 0 || kernel::mprotect(view, size, PROT_READ | PROT_WRITE) != 0) {
         kernel::munmap(raw, reserved);
         return nullptr;
     }
