@@ -35,7 +35,7 @@ void large_file(int, char**) {
     for (const off_t begin : {off_t{0}, off_t{4096}, off_t{12345}}) {
         fsync(file);
         if (begin != 0) posix_fadvise(file, begin * 1000, static_cast<off_t>(20 * kMiB), POSIX_FADV_DONTNEED);
-        data.change(28);
+        data.set(28);
         lseek(file, begin, SEEK_SET);
         result("read", read(file, data.at(static_cast<std::size_t>(begin) % 8192 * 100), 72 * kMiB));
         say("offset %ld data %llx\n", file.offset(), data.sum());

@@ -46,6 +46,11 @@ public:
         CHECK(cudaGetLastError());
         if (!plain) CHECK(cudaMemcpy(host_, gpu_, bytes_, cudaMemcpyDeviceToHost));
     }
+    // The device changes all of it, in less time.
+    void set(int value) const {
+        CHECK(cudaMemset(gpu_, value, bytes_));
+        if (!plain) std::memset(host_, value, bytes_);
+    }
     // By the device, whatever the host has.
     unsigned long long sum() const { return sum(bytes_); }
     unsigned long long sum(std::size_t bytes) const {
