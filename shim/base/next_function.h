@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Finds the function behind one of our doors without dlsym or dlvsym, since both are doors: the first definition in a
-// library that was loaded after this one, out of the libraries' own symbol tables (System V ABI, chapter 5; the hash
-// table is GNU's, or the ABI's where there is none). It thus finds what RTLD_NEXT would.
+// library that was loaded after this one, out of the libraries' own symbol tables (loaded_library.h). It thus finds
+// what RTLD_NEXT would.
 //
 // Sanitizers look symbols up before their own functions work, and theirs stand in front of libc's: so the loader's list
 // is read directly (_r_debug of <link.h>, as debuggers do), and no function of libc is called.
