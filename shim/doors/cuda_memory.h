@@ -10,9 +10,16 @@
 #include "shim/coherence/device_owned.h"
 #include "shim/doors/door.h"
 #include "shim/doors/fault.h"
+#include "shim/doors/mpi_imports.h"
 #include "shim/transfer/peers.h"
 
 namespace hpe::doors {
+
+// Before the program gets the address of an object.
+inline void objects_exist() {
+    process::objects_exist(on_fault);
+    mpi_imports::objects_exist();
+}
 
 inline std::uintptr_t address(CUdeviceptr pointer) { return static_cast<std::uintptr_t>(pointer); }
 
@@ -42,7 +49,7 @@ CUresult alloc(const C& call, CUdeviceptr* pointer, std::size_t bytes) {
         }
     }
     if (result == CUDA_SUCCESS) {
-        process::objects_exist(on_fault);
+        objects_exist();
         coherence().track(address(*pointer), bytes);
     }
     return result;
@@ -70,7 +77,7 @@ CUresult alloc_pitch(const C& call, CUdeviceptr* pointer, std::size_t* pitch, st
     if (result != CUDA_SUCCESS) return result;
     *pointer = rows;
     *pitch = row;
-    process::objects_exist(on_fault);
+    objects_exist();
     coherence().track(address(rows), bytes);
     return result;
 }

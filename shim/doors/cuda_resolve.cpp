@@ -17,6 +17,7 @@
 
 #include "shim/base/spin_lock.h"
 #include "shim/doors/door.h"
+#include "shim/doors/mpi_imports.h"
 #include "shim/process/signals.h"
 
 namespace hpe::doors {
@@ -196,7 +197,8 @@ extern "C" __attribute__((visibility("hidden"))) void* hpe_dlsym_answer(void* ha
                                                                         const void* caller) noexcept {
     prepare_real_dlsym();  // the stub jumps there
     const DoorEntry* door = wanted_door(name);
-    if (door == nullptr) return nullptr;
+    // What a program asks for may lie in a library that it has just opened.
+    if (door == nullptr) return name != nullptr ? mpi_imports::answer(handle, name, caller) : nullptr;
     if (handle == RTLD_DEFAULT || handle == RTLD_NEXT) {
         void* answer = global_answer(handle, *door, caller);
         if (answer != nullptr && answer != kNothing) dlerror();  // our own searches are not the program's

@@ -22,8 +22,11 @@ FLAGS = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Wsha
          "-Wno-unused-function", f"-I{root}", f"-I{build}/toolchain/softgpu/driver", "-isystem", cuda,
          "-x", "c++", "-"]
 
-built = {pathlib.Path(entry["directory"], entry["file"]).resolve()
-         for entry in json.loads((build / "compile_commands.json").read_text())}
+commands = json.loads((build / "compile_commands.json").read_text())
+built = {pathlib.Path(entry["directory"], entry["file"]).resolve() for entry in commands}
+# The folder of each mpi.h that libhpe is built with.
+mpis = [re.findall(r"-isystem (\S+)", entry["command"])[-1] for entry in commands
+        if entry["file"].endswith("shim/mpi/abi.cpp")]
 
 
 def shown_by_build(header):
@@ -34,10 +37,16 @@ def shown_by_build(header):
     return first is not None and first[1] == f'"{header.relative_to(root)}"'
 
 
+def needs_mpi(header):
+    text = header.read_text()
+    return "<mpi.h>" in text or any(needs_mpi(root / name) for name in re.findall(r'"(shim/(?:mpi|doors/mpi)\S+)"', text)
+                                    if name.endswith(".h"))
+
+
 def check(job):
     tool, headers = job
     source = "".join(f'#include "{header.relative_to(root)}"\n' for header in headers)
-    internal = ["-D__CUDA_API_VERSION_INTERNAL"] if headers[0] in groups["shim"] else []  # as the shim is built
+    internal = ["-D__CUDA_API_VERSION_INTERNAL"] if headers[0] in groups["shim"] + of_mpi else []  # as the shim is built
     result = subprocess.run([*tool, *internal, *FLAGS], input=source, capture_output=True, text=True)
     what = headers[0].relative_to(root) if len(headers) == 1 else "all headers"
     return "" if result.returncode == 0 else f"{tool[-1]}: {what}: {result.stderr[:1500]}"
@@ -49,10 +58,15 @@ groups = {name: sorted(h for top in tops for h in (root / top).rglob("*.h")) for
     "driver": ("toolchain/fatbin", "toolchain/ptx", "toolchain/softgpu/exec", "toolchain/softgpu/driver"),
     "runtime": ("toolchain/softgpu/runtime",)}.items()}
 headers = [h for group in groups.values() for h in group]
-alone = [h for h in headers if not shown_by_build(h)]
-jobs = [(compiler, [h]) for h in alone]
+# Those of MPI compile with each mpi.h, and with none other.
+of_mpi = [h for h in groups["shim"] if needs_mpi(h)]
+groups["shim"] = [h for h in groups["shim"] if h not in of_mpi]
+alone = [h for h in headers if not shown_by_build(h) and (mpis or h not in of_mpi)]
+variants = {h: [["-isystem", folder] for folder in mpis] for h in of_mpi}
+jobs = [(compiler + flags, [h]) for h in alone for flags in variants.get(h, [[]])]
 if "clang" not in compiler[-1] and shutil.which("clang++"):
     jobs += [(["clang++"], group) for group in groups.values()]
+    jobs += [(["clang++", "-isystem", folder], of_mpi) for folder in mpis]
 with ThreadPoolExecutor(2) as pool:
     problems = [p for p in pool.map(check, jobs) if p]
 print("\n".join(problems) or f"{len(headers)} headers, {len(alone)} compiled alone here, {len(jobs) - len(alone)} groups "

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT
+// Which arguments of collective calls are buffers, and how much of them matters on this rank: named to the Staging,
+// which changes them. Arguments that do not matter here are `rest`.
+//
+// Source: MPI 4.1, chapters 6 (collectives, intercommunicators, MPI_IN_PLACE) and 8.6 (neighbourhoods).
+//
+// What MPI leaves as it was, in place or since a neighbour is missing, must come back as it was: such a buffer is
+// updated. Counts in elements, displacements in extents, those of w-forms in bytes.
+//
+// Threads, ownership and errors: mpi/staging.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "shim/mpi/staging.h"
+
+namespace hpe::doors::HPE_MPI_ABI {
+
+using namespace hpe::mpi::HPE_MPI_ABI;
+
+inline bool in_place(const void* at) noexcept { return at == MPI_IN_PLACE; }
+
+inline bool is_inter(MPI_Comm comm) noexcept {
+    int flag = 0;
+    return functions.MPI_Comm_test_inter(comm, &flag) == MPI_SUCCESS && flag != 0;
+}
+inline int local_size(MPI_Comm comm) noexcept {
+    int size = 0;
+    functions.MPI_Comm_size(comm, &size);
+    return size;
+}
+// With how many ranks data are exchanged.
+inline int others(MPI_Comm comm) noexcept {
+    int size = 0;
+    if (!is_inter(comm)) return local_size(comm);
+    functions.MPI_Comm_remote_size(comm, &size);
+    return size;
+}
+
+// What this rank is in a call with a root.
+struct Part {
+    bool root = false, member = false;
+    Part(int root_rank, MPI_Comm comm) noexcept {
+        if (is_inter(comm)) {
+            root = root_rank == MPI_ROOT;
+            member = !root && root_rank != MPI_PROC_NULL;
+        } else {
+            int rank = -1;
+            functions.MPI_Comm_rank(comm, &rank);
+            root = rank == root_rank;
+            member = true;
+        }
+    }
+};
+
+template <class Counts, class Places>
+Parts parts(const void* at, Counts counts, Places places, MPI_Datatype type, int ranks) noexcept {
+    Parts all(static_cast<std::size_t>(ranks));
+    const Shape shape(type);
+    for (int i = 0; i < ranks; ++i) {
+        const auto offset = static_cast<MPI_Count>(places[i]) * shape.extent();
+        all.add(reinterpret_cast<std::uintptr_t>(at) + static_cast<std::uintptr_t>(offset), counts[i], type, shape);
+    }
+    return all;
+}
+// A type for each.
+template <class Counts, class Places>
+Parts parts(const void* at, Counts counts, Places places, const MPI_Datatype* types, int ranks) noexcept {
+    Parts all(static_cast<std::size_t>(ranks));
+    for (int i = 0; i < ranks; ++i) {
+        if (counts[i] <= 0) continue;
+        const auto offset = static_cast<std::uintptr_t>(static_cast<MPI_Count>(places[i]));
+        all.add(reinterpret_cast<std::uintptr_t>(at) + offset, counts[i], types[i], Shape(types[i]));
+    }
+    return all;
+}
+
+template <class Count, class... Rest>
+void broadcast(Staging& staging, void*& at, Count count, MPI_Datatype type, int root, MPI_Comm comm,
+               Rest&...) noexcept {
+    const Part part(root, comm);
+    if (part.root)
+        staging.reads(at, count, type);
+    else if (part.member)
+        staging.writes(at, count, type);
+}
+
+// What arrives at the root, or everywhere.
+template <class Count>
+void collects(Staging& staging, bool keeps, void*& to, Count count, MPI_Datatype type, int ranks) noexcept {
+    const auto all = static_cast<MPI_Count>(count) * ranks;
+    if (keeps)
+        staging.updates(to, all, type);
+    else
+        staging.writes(to, all, type);
+}
+template <class Counts, class Places, class Types>
+void collects(Staging& staging, bool keeps, void*& to, Counts counts, Places places, Types types, int ranks) noexcept {
+    if (keeps)
+        staging.updates(to, parts(to, counts, places, types, ranks));
+    else
+        staging.writes(to, parts(to, counts, places, types, ranks));
+}
+
+template <class Pointer, class Count, class Room, class... Rest>
+void gather(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room, MPI_Datatype to_type,
+            int root, MPI_Comm comm, Rest&...) noexcept {
+    const Part part(root, comm);
+    const bool keeps = in_place(from);
+    if (part.member && !keeps) staging.reads(from, count, type);
+    if (part.root) collects(staging, keeps, to, room, to_type, others(comm));
+}
+template <class Pointer, class Count, class Counts, class Places, class... Rest>
+void gather_v(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Counts counts, Places places,
+              MPI_Datatype to_type, int root, MPI_Comm comm, Rest&...) noexcept {
+    const Part part(root, comm);
+    const bool keeps = in_place(from);
+    if (part.member && !keeps) staging.reads(from, count, type);
+    if (part.root) collects(staging, keeps, to, counts, places, to_type, others(comm));
+}
+
+template <class Pointer, class Count, class Room, class... Rest>
+void scatter(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
+             MPI_Datatype to_type, int root, MPI_Comm comm, Rest&...) noexcept {
+    const Part part(root, comm);
+    if (part.root) staging.reads(from, static_cast<MPI_Count>(count) * others(comm), type);
+    if (part.member && !in_place(to)) staging.writes(to, room, to_type);
+}
+template <class Pointer, class Counts, class Places, class Room, class... Rest>
+void scatter_v(Staging& staging, Pointer& from, Counts counts, Places places, MPI_Datatype type, void*& to, Room room,
+               MPI_Datatype to_type, int root, MPI_Comm comm, Rest&...) noexcept {
+    const Part part(root, comm);
+    if (part.root) staging.reads(from, parts(from, counts, places, type, others(comm)));
+    if (part.member && !in_place(to)) staging.writes(to, room, to_type);
+}
+
+template <class Pointer, class Count, class Room, class... Rest>
+void all_gather(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
+                MPI_Datatype to_type, MPI_Comm comm, Rest&...) noexcept {
+    const bool keeps = in_place(from);
+    if (!keeps) staging.reads(from, count, type);
+    collects(staging, keeps, to, room, to_type, others(comm));
+}
+template <class Pointer, class Count, class Counts, class Places, class... Rest>
+void all_gather_v(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Counts counts,
+                  Places places, MPI_Datatype to_type, MPI_Comm comm, Rest&...) noexcept {
+    const bool keeps = in_place(from);
+    if (!keeps) staging.reads(from, count, type);
+    collects(staging, keeps, to, counts, places, to_type, others(comm));
+}
+
+template <class Pointer, class Count, class Room, class... Rest>
+void all_to_all(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
+                MPI_Datatype to_type, MPI_Comm comm, Rest&...) noexcept {
+    const int ranks = others(comm);
+    const bool keeps = in_place(from);
+    if (!keeps) staging.reads(from, static_cast<MPI_Count>(count) * ranks, type);
+    collects(staging, keeps, to, room, to_type, ranks);
+}
+// Types: one, or an array of them.
+template <class Pointer, class Counts, class Places, class Types, class Rooms, class ToPlaces, class ToTypes,
+          class... Rest>
+void all_to_all_v(Staging& staging, Pointer& from, Counts counts, Places places, Types types, void*& to, Rooms rooms,
+                  ToPlaces to_places, ToTypes to_types, MPI_Comm comm, Rest&...) noexcept {
+    const int ranks = others(comm);
+    const bool keeps = in_place(from);
+    if (!keeps) staging.reads(from, parts(from, counts, places, types, ranks));
+    collects(staging, keeps, to, rooms, to_places, to_types, ranks);
+}
+
+template <class Pointer, class Count, class... Rest>
+void reduce(Staging& staging, Pointer& from, void*& to, Count count, MPI_Datatype type, MPI_Op, int root, MPI_Comm comm,
+            Rest&...) noexcept {
+    const Part part(root, comm);
+    const bool keeps = in_place(from);
+    if (part.member && !keeps) staging.reads(from, count, type);
+    if (part.root) collects(staging, keeps, to, count, type, 1);
+}
+template <class Pointer, class Count, class... Rest>
+void all_reduce(Staging& staging, Pointer& from, void*& to, Count count, MPI_Datatype type, Rest&...) noexcept {
+    const bool keeps = in_place(from);
+    if (!keeps) staging.reads(from, count, type);
+    collects(staging, keeps, to, count, type, 1);
+}
+// The first rank's is not written.
+template <class Pointer, class Count, class... Rest>
+void scan_before(Staging& staging, Pointer& from, void*& to, Count count, MPI_Datatype type, Rest&...) noexcept {
+    if (!in_place(from)) staging.reads(from, count, type);
+    staging.updates(to, count, type);
+}
+template <class Pointer, class Counts, class... Rest>
+void reduce_scatter(Staging& staging, Pointer& from, void*& to, Counts counts, MPI_Datatype type, MPI_Op, MPI_Comm comm,
+                    Rest&...) noexcept {
+    MPI_Count all = 0;
+    int rank = 0;
+    for (int i = 0, ranks = local_size(comm); i < ranks; ++i) all += counts[i];
+    functions.MPI_Comm_rank(comm, &rank);
+    if (in_place(from)) {
+        staging.updates(to, all, type);
+    } else {
+        staging.reads(from, all, type);
+        staging.writes(to, counts[rank], type);
+    }
+}
+template <class Pointer, class Count, class... Rest>
+void reduce_scatter_block(Staging& staging, Pointer& from, void*& to, Count count, MPI_Datatype type, MPI_Op,
+                          MPI_Comm comm, Rest&...) noexcept {
+    const auto all = static_cast<MPI_Count>(count) * local_size(comm);
+    if (in_place(from)) {
+        staging.updates(to, all, type);
+    } else {
+        staging.reads(from, all, type);
+        staging.writes(to, count, type);
+    }
+}
+
+// How many neighbours a rank receives from and sends to.
+struct Neighbours {
+    int in = 0, out = 0;
+    explicit Neighbours(MPI_Comm comm) noexcept {
+        int kind = MPI_UNDEFINED, weighted = 0;
+        functions.MPI_Topo_test(comm, &kind);
+        if (kind == MPI_CART) {
+            functions.MPI_Cartdim_get(comm, &in);
+            out = in *= 2;
+        } else if (kind == MPI_GRAPH) {
+            int rank = 0;
+            functions.MPI_Comm_rank(comm, &rank);
+            functions.MPI_Graph_neighbors_count(comm, rank, &in);
+            out = in;
+        } else if (kind == MPI_DIST_GRAPH) {
+            functions.MPI_Dist_graph_neighbors_count(comm, &in, &out, &weighted);
+        }
+    }
+};
+
+template <class Pointer, class Count, class Room, class... Rest>
+void neighbours_gather(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
+                       MPI_Datatype to_type, MPI_Comm comm, Rest&...) noexcept {
+    staging.reads(from, count, type);
+    staging.updates(to, static_cast<MPI_Count>(room) * Neighbours(comm).in, to_type);
+}
+template <class Pointer, class Count, class Counts, class Places, class... Rest>
+void neighbours_gather_v(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Counts counts,
+                         Places places, MPI_Datatype to_type, MPI_Comm comm, Rest&...) noexcept {
+    staging.reads(from, count, type);
+    staging.updates(to, parts(to, counts, places, to_type, Neighbours(comm).in));
+}
+template <class Pointer, class Count, class Room, class... Rest>
+void neighbours_exchange(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
+                         MPI_Datatype to_type, MPI_Comm comm, Rest&...) noexcept {
+    const Neighbours neighbours(comm);
+    staging.reads(from, static_cast<MPI_Count>(count) * neighbours.out, type);
+    staging.updates(to, static_cast<MPI_Count>(room) * neighbours.in, to_type);
+}
+template <class Pointer, class Counts, class Places, class Types, class Rooms, class ToPlaces, class ToTypes,
+          class... Rest>
+void neighbours_exchange_v(Staging& staging, Pointer& from, Counts counts, Places places, Types types, void*& to,
+                           Rooms rooms, ToPlaces to_places, ToTypes to_types, MPI_Comm comm, Rest&...) noexcept {
+    const Neighbours neighbours(comm);
+    staging.reads(from, parts(from, counts, places, types, neighbours.out));
+    staging.updates(to, parts(to, rooms, to_places, to_types, neighbours.in));
+}
+
+}  // namespace hpe::doors::HPE_MPI_ABI

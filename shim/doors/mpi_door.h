@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT
+// What every MPI door is made of: the library's own function, and the order of things around a call with buffers in
+// objects. mpi_catalog.inc says for each function which kind of door it has, and which of its arguments are buffers.
+//
+// Doors stand where calls enter the MPI library (mpi_imports.h): a tool in front of it sees the program's own pointers,
+// and what the library calls itself is not seen here. Threads: any that may call MPI. Errors: MPI's; MPI_ERR_OTHER on
+// MPI_COMM_SELF where a buffer cannot be replaced.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "shim/mpi/held.h"
+#include "shim/mpi/pending.h"
+#include "shim/mpi/staging.h"
+
+namespace hpe::doors::HPE_MPI_ABI {
+
+using namespace hpe::mpi::HPE_MPI_ABI;
+using hpe::mpi::any_objects;
+
+// The rows of the catalogue.
+enum Row : std::size_t {
+#define MPI_DOOR(name, kind, treatment) row_##name,
+#define MPI_OWN_DOOR(name, door) row_##name,
+#include "shim/doors/mpi_catalog.inc"
+#undef MPI_DOOR
+#undef MPI_OWN_DOOR
+    kRows
+};
+// The library's own functions.
+extern void* own_functions[kRows];
+template <class Function>
+Function* own(std::size_t row) noexcept {
+    return reinterpret_cast<Function*>(own_functions[row]);
+}
+
+enum class Kind {
+    Whole,     // all of what it writes is there when it returns
+    Receives,  // as much as the status says, which is the last argument
+    Begins,    // the same when the request completes, which is the last argument
+    BeginsReceive,
+    BeginsRead,  // from a file
+    Prepares,    // the same, each time the request is started
+    PreparesReceive,
+    HoldsForWindow,  // when the window, which is the last argument, is synchronised
+    HoldsForFile,    // with the second half of the access; the file is the first argument
+};
+constexpr Arrives arrives(Kind kind) noexcept {
+    if (kind == Kind::BeginsRead) return Arrives::FromFile;
+    return kind == Kind::BeginsReceive || kind == Kind::PreparesReceive ? Arrives::Message : Arrives::All;
+}
+
+inline int cannot() noexcept {
+    functions.MPI_Comm_call_errhandler(handles.self, MPI_ERR_OTHER);
+    return MPI_ERR_OTHER;
+}
+
+template <class... A>
+auto& last(A&... arguments) noexcept {
+    return std::get<sizeof...(A) - 1>(std::tie(arguments...));
+}
+
+inline bool ignored(const MPI_Status* status) noexcept { return status == MPI_STATUS_IGNORE; }
+
+template <class Real, class... A>
+int whole(const Real& real, Staging& staging, A... arguments) {
+    const int result = real(arguments...);
+    if (result == MPI_SUCCESS) staging.store();
+    return result;
+}
+
+template <class Real, class... A>
+int receives(const Real& real, Staging& staging, A... arguments) {
+    MPI_Status own{};
+    MPI_Status*& status = last(arguments...);
+    if (ignored(status)) status = &own;
+    const int result = real(arguments...);
+    MPI_Count bytes = 0;
+    if (result == MPI_SUCCESS && functions.MPI_Get_elements_x(status, handles.byte, &bytes) == MPI_SUCCESS) {
+        staging.store(bytes);
+    }
+    return result;
+}
+
+template <Kind kind, class Real, class... A>
+int begins(const Real& real, Staging&& staging, A... arguments) {
+    constexpr bool kPersistent = kind == Kind::Prepares || kind == Kind::PreparesReceive;
+    PendingPointer pending;
+    if (staging.pends()) {
+        pending.reset(new (std::nothrow) Pending(std::move(staging), arrives(kind), kPersistent));
+        if (pending == nullptr) return cannot();
+    }
+    const int result = real(arguments...);
+    if (result == MPI_SUCCESS && pending != nullptr) pending::add(std::move(pending), *last(arguments...));
+    return result;
+}
+
+template <class Real, class... A>
+int holds(const Real& real, Staging&& staging, Held& held, std::uintptr_t handle, A... arguments) {
+    Held::Calls call;
+    if (staging.pends()) {
+        call.reset(new (std::nothrow) Held::Call(std::move(staging)));
+        if (call == nullptr) return cannot();
+        call->handle = handle;
+        call->rank = call->staging.other_rank();
+    }
+    const int result = real(arguments...);
+    if (result == MPI_SUCCESS && call != nullptr) {
+        call->staging.keep_types();
+        held.add(std::move(call));
+    }
+    return result;
+}
+
+// The treatment names the buffers to the staging, which changes these arguments.
+template <Kind kind, class Treatment, class Real, class... A>
+[[gnu::noinline]] int staged(const Real& real, const void* caller, A... arguments) {
+    constexpr bool kPersistent = kind == Kind::Prepares || kind == Kind::PreparesReceive;
+    Staging staging(caller, kPersistent);
+    Treatment{}(staging, arguments...);
+    if (staging.failed()) return cannot();
+    int result = MPI_SUCCESS;
+    if (!staging.any()) {
+        result = real(arguments...);
+    } else if constexpr (kind == Kind::Whole) {
+        result = whole(real, staging, arguments...);
+    } else if constexpr (kind == Kind::Receives) {
+        result = receives(real, staging, arguments...);
+    } else if constexpr (kind == Kind::HoldsForWindow) {
+        result = holds(real, std::move(staging), of_windows, number(last(arguments...)), arguments...);
+    } else if constexpr (kind == Kind::HoldsForFile) {
+        result = holds(real, std::move(staging), of_files, number(std::get<0>(std::tie(arguments...))), arguments...);
+    } else {
+        result = begins<kind>(real, std::move(staging), arguments...);
+    }
+    pending::completed();
+    return result;
+}
+
+template <std::size_t row, Kind kind, class Treatment, class Function>
+struct Made;
+template <std::size_t row, Kind kind, class Treatment, class... A>
+struct Made<row, kind, Treatment, int(A...)> {
+    static int door(A... arguments) {
+        const auto real = own<int(A...)>(row);
+        if (!any_objects()) return real(arguments...);
+        return staged<kind, Treatment>(real, __builtin_return_address(0), arguments...);
+    }
+};
+
+}  // namespace hpe::doors::HPE_MPI_ABI

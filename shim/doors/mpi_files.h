@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// Files of MPI: which arguments are buffers, named to the Staging, which changes them; and the doors of accesses in two
+// halves.
+//
+// Threads, ownership and errors: mpi/staging.h. An error of a file is its own handler's, so MPI finds all but ours.
+#pragma once
+
+#include "shim/doors/mpi_door.h"
+#include "shim/mpi/held.h"
+
+namespace hpe::doors::HPE_MPI_ABI {
+
+template <class Count, class... Rest>
+void from_file(Staging& staging, MPI_File, void*& at, Count count, MPI_Datatype type, Rest&...) noexcept {
+    staging.writes(at, count, type);
+}
+template <class Count, class... Rest>
+void from_file_at(Staging& staging, MPI_File, MPI_Offset, void*& at, Count count, MPI_Datatype type,
+                  Rest&...) noexcept {
+    staging.writes(at, count, type);
+}
+template <class Pointer, class Count, class... Rest>
+void to_file(Staging& staging, MPI_File, Pointer& at, Count count, MPI_Datatype type, Rest&...) noexcept {
+    staging.reads(at, count, type);
+}
+template <class Pointer, class Count, class... Rest>
+void to_file_at(Staging& staging, MPI_File, MPI_Offset, Pointer& at, Count count, MPI_Datatype type,
+                Rest&...) noexcept {
+    staging.reads(at, count, type);
+}
+
+// The second half of reads and writes.
+template <std::size_t row, class Function>
+struct SecondHalf;
+template <std::size_t row, class Pointer>
+struct SecondHalf<row, int(MPI_File, Pointer, MPI_Status*)> {
+    static int door(MPI_File file, Pointer at, MPI_Status* status) {
+        const auto real = own<int(MPI_File, Pointer, MPI_Status*)>(row);
+        const auto first_half = of_files.take(number(file));
+        if (first_half == nullptr) return real(file, at, status);
+        return receives([&](MPI_Status* to) { return real(file, at, to); }, first_half->staging, status);
+    }
+};
+
+}  // namespace hpe::doors::HPE_MPI_ABI

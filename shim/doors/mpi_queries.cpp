@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+// The answers. A program asks before its first use of CUDA, too.
+#include "shim/doors/mpi_queries.h"
+
+#include "shim/doors/mpi_door.h"
+#include "shim/process/process.h"
+
+namespace hpe::doors::HPE_MPI_ABI {
+
+int takes_cuda() {
+    return process::first_use() ? 1 : own<decltype(MPIX_Query_cuda_support)>(row_MPIX_Query_cuda_support)();
+}
+
+#ifdef MPIX_GPU_SUPPORT_CUDA
+int takes_gpu(int kind, int* answer) {
+    const int result = own<decltype(MPIX_GPU_query_support)>(row_MPIX_GPU_query_support)(kind, answer);
+    if (result == MPI_SUCCESS && kind == MPIX_GPU_SUPPORT_CUDA && process::first_use()) *answer = 1;
+    return result;
+}
+#endif
+
+}  // namespace hpe::doors::HPE_MPI_ABI

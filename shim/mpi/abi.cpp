@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// What is looked up in this MPI's library.
+#include "shim/mpi/abi.h"
+
+namespace hpe::mpi::HPE_MPI_ABI {
+
+#ifdef OPEN_MPI
+constinit Handles handles;
+#else
+constinit Handles handles{MPI_BYTE, MPI_DATATYPE_NULL, MPI_REQUEST_NULL, MPI_COMM_SELF};
+#endif
+constinit Functions functions;
+
+namespace {
+
+template <class T>
+void** place_of(T& pointer) noexcept {
+    void* const place = &pointer;
+    return static_cast<void**>(place);
+}
+
+}  // namespace
+
+// Made when it is first asked for: that may be before this file's constructors run.
+std::span<const Symbol> symbols() noexcept {
+    static const Symbol all[] = {
+#define HPE_SYMBOL(name) {"P" #name, place_of(functions.name), true},
+        HPE_MPI_FUNCTIONS(HPE_SYMBOL)
+#undef HPE_SYMBOL
+#ifdef OPEN_MPI
+        // A program may hold a copy of such a variable, which is then everybody's.
+        {"ompi_mpi_byte", place_of(handles.byte), false},
+        {"ompi_mpi_datatype_null", place_of(handles.no_type), false},
+        {"ompi_request_null", place_of(handles.no_request), false},
+        {"ompi_mpi_comm_self", place_of(handles.self), false},
+#endif
+    };
+    return all;
+}
+
+}  // namespace hpe::mpi::HPE_MPI_ABI

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+// One MPI's binary interface: its mpi.h, and the functions and handles of it that libhpe uses itself. The files of this
+// folder that include it, and shim/doors/mpi_*.cpp, are compiled once for each mpi.h, in a namespace of its own.
+// Handles are passed on and never converted.
+//
+// Nothing is linked with MPI: what mpi.h would take from the library by its linker name is looked up (library.h). So
+// its MPI_BYTE, MPI_REQUEST_NULL and the like, which are such names in Open MPI, are not used here.
+//
+// Threads: constant once filled. Errors: as of MPI.
+#pragma once
+
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+#if defined(OPEN_MPI) && __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
+
+#include "shim/mpi/library.h"
+
+// Open MPI 4 has the persistent collectives of MPI 4 by other names; Open MPI 5, which has the same binary interface,
+// by MPI's, too. The functions are named here whatever mpi.h is used.
+#if MPI_VERSION >= 4 || defined(OMPI_HAVE_MPI_EXT_PCOLLREQ) || (defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5)
+#define HPE_MPI_PERSISTENT_COLLECTIVES 1
+#endif
+#if defined(OMPI_HAVE_MPI_EXT_PCOLLREQ) && OMPI_MAJOR_VERSION < 5
+#define HPE_MPI_COLLECTIVES(F) \
+    F(Bcast)                   \
+    F(Gather)                  \
+    F(Gatherv)                 \
+    F(Scatter)                 \
+    F(Scatterv)                \
+    F(Allgather)               \
+    F(Allgatherv)              \
+    F(Alltoall)                \
+    F(Alltoallv)               \
+    F(Alltoallw)               \
+    F(Reduce)                  \
+    F(Allreduce)               \
+    F(Scan)                    \
+    F(Exscan)                  \
+    F(Reduce_scatter)          \
+    F(Reduce_scatter_block)    \
+    F(Neighbor_allgather)      \
+    F(Neighbor_allgatherv)     \
+    F(Neighbor_alltoall)       \
+    F(Neighbor_alltoallv)      \
+    F(Neighbor_alltoallw)
+#define HPE_MPI_DECLARE(name) extern "C" decltype(MPIX_##name##_init) MPI_##name##_init;
+HPE_MPI_COLLECTIVES(HPE_MPI_DECLARE)
+#undef HPE_MPI_DECLARE
+#undef HPE_MPI_COLLECTIVES
+#endif
+
+#ifdef OPEN_MPI
+#define HPE_MPI_ABI openmpi
+#else
+#define HPE_MPI_ABI mpich
+#endif
+
+namespace hpe::mpi::HPE_MPI_ABI {
+
+// The library's own functions, past all doors. The larger integers of MPI 3 are enough for any type's bytes.
+struct Functions {
+#define HPE_MPI_FUNCTIONS(F)          \
+    F(MPI_Type_size_x)                \
+    F(MPI_Type_get_extent_x)          \
+    F(MPI_Type_get_true_extent_x)     \
+    F(MPI_Type_create_hindexed)       \
+    F(MPI_Type_commit)                \
+    F(MPI_Type_dup)                   \
+    F(MPI_Type_free)                  \
+    F(MPI_Pack)                       \
+    F(MPI_Unpack)                     \
+    F(MPI_Get_elements_x)             \
+    F(MPI_Test_cancelled)             \
+    F(MPI_Error_class)                \
+    F(MPI_Comm_rank)                  \
+    F(MPI_Comm_size)                  \
+    F(MPI_Comm_remote_size)           \
+    F(MPI_Comm_test_inter)            \
+    F(MPI_Comm_call_errhandler)       \
+    F(MPI_Topo_test)                  \
+    F(MPI_Cartdim_get)                \
+    F(MPI_Graph_neighbors_count)      \
+    F(MPI_Dist_graph_neighbors_count) \
+    F(MPI_Request_get_status)         \
+    F(MPI_Test)                       \
+    F(MPI_Request_free)               \
+    F(MPI_Win_call_errhandler)
+#define HPE_MEMBER(name) decltype(&::name) name = nullptr;
+    HPE_MPI_FUNCTIONS(HPE_MEMBER)
+#undef HPE_MEMBER
+};
+extern constinit Functions functions;
+
+// Handles that every process has.
+struct Handles {
+    MPI_Datatype byte{}, no_type{};
+    MPI_Request no_request{};
+    MPI_Comm self{};
+};
+extern constinit Handles handles;
+
+// What is to be filled in.
+std::span<const Symbol> symbols() noexcept;
+
+}  // namespace hpe::mpi::HPE_MPI_ABI

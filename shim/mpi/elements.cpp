@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+// Elements without gaps are copied as they lie, others by way of MPI's own packing: it runs on the CPU, and its
+// accesses to objects trap as the program's do.
+#include "shim/mpi/elements.h"
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+
+#include "shim/base/log.h"
+#include "shim/coherence/lease.h"
+#include "shim/mpi/host_memory.h"
+
+namespace hpe::mpi::HPE_MPI_ABI {
+
+namespace {
+
+void* pointer(std::uintptr_t address) noexcept { return reinterpret_cast<void*>(address); }
+
+// A type and a place for MPI_Pack and MPI_Unpack. Some MPIs take no null pointer there, though a type may name
+// addresses (MPI_BOTTOM).
+class Placed {
+public:
+    Placed(std::uintptr_t at, MPI_Datatype type) noexcept : at_(at), type_(type) {
+        constexpr MPI_Aint kAside = 4096;
+        const int one = 1;
+        const MPI_Aint back = -kAside;
+        if (at != 0 || functions.MPI_Type_create_hindexed(1, &one, &back, type, &type_) != MPI_SUCCESS) return;
+        functions.MPI_Type_commit(&type_);
+        at_ = kAside;
+        own_ = true;
+    }
+    ~Placed() {
+        if (own_) functions.MPI_Type_free(&type_);
+    }
+    Placed(const Placed&) = delete;
+    Placed& operator=(const Placed&) = delete;
+    void* at() const noexcept { return pointer(at_); }
+    MPI_Datatype type() const noexcept { return type_; }
+
+private:
+    std::uintptr_t at_;
+    MPI_Datatype type_;
+    bool own_ = false;
+};
+
+// Packs `count` elements, MPI's integers allowing. Returns their bytes, 0 where it failed.
+int pack(std::uintptr_t from, MPI_Count count, MPI_Datatype type, void* to, MPI_Count room) noexcept {
+    int position = 0;
+    const Placed placed(from, type);
+    const int result = functions.MPI_Pack(placed.at(), static_cast<int>(count), placed.type(), to,
+                                          static_cast<int>(room), &position, handles.self);
+    return result == MPI_SUCCESS ? position : 0;
+}
+bool unpack(const void* from, int bytes, std::uintptr_t to, MPI_Count count, MPI_Datatype type) noexcept {
+    int position = 0;
+    const Placed placed(to, type);
+    return functions.MPI_Unpack(from, bytes, &position, placed.at(), static_cast<int>(count), placed.type(),
+                                handles.self) == MPI_SUCCESS;
+}
+
+bool copy_packed(std::uintptr_t from, std::uintptr_t to, MPI_Count count, const Elements& elements) noexcept {
+    constexpr MPI_Count kAtOnce = MPI_Count{1} << 20;
+    const auto bytes = elements.shape.bytes();
+    if (bytes > INT_MAX) {
+        log::error("an MPI datatype with gaps and more than 2 GiB of data cannot be used with device memory");
+        return false;
+    }
+    const auto most = std::max<MPI_Count>(1, kAtOnce / bytes);
+    const HostMemory packed(nullptr, static_cast<std::size_t>(std::min(most, count) * bytes));
+    if (packed.at() == nullptr) return false;
+    for (MPI_Count done = 0; done < count; done += most) {
+        const auto n = std::min(most, count - done);
+        const auto offset = static_cast<std::uintptr_t>(done * elements.shape.extent());
+        const int got = pack(from + offset, n, elements.type, packed.at(), n * bytes);
+        if (got != n * bytes || !unpack(packed.at(), got, to + offset, n, elements.type)) return false;
+    }
+    return true;
+}
+
+// The rest of the element keeps what the program has there.
+bool store_part(const Elements& elements, MPI_Count index, std::uintptr_t shift, MPI_Count bytes) noexcept {
+    const auto whole = elements.shape.bytes();
+    if (whole > INT_MAX) return false;
+    const HostMemory memory(nullptr, 2 * static_cast<std::size_t>(whole));
+    if (memory.at() == nullptr) return false;
+    auto* const came = memory.at();
+    auto* const there = came + whole;
+    const auto at = elements.at + static_cast<std::uintptr_t>(index * elements.shape.extent());
+    if (pack(at + shift, 1, elements.type, came, whole) != whole) return false;
+    if (pack(at, 1, elements.type, there, whole) != whole) return false;
+    std::memcpy(there, came, static_cast<std::size_t>(bytes));
+    return unpack(there, static_cast<int>(whole), at, 1, elements.type);
+}
+
+}  // namespace
+
+Shape::Shape(MPI_Datatype type) noexcept {
+    if (type == handles.no_type) return;
+    MPI_Count lower = 0;
+    if (functions.MPI_Type_size_x(type, &bytes_) != MPI_SUCCESS || bytes_ <= 0 ||
+        functions.MPI_Type_get_extent_x(type, &lower, &extent_) != MPI_SUCCESS ||
+        functions.MPI_Type_get_true_extent_x(type, &true_begin_, &true_extent_) != MPI_SUCCESS) {
+        bytes_ = 0;
+    }
+}
+
+Span Shape::span(std::uintptr_t at, MPI_Count count) const noexcept {
+    if (bytes_ <= 0 || count <= 0) return {};
+    const auto last = (count - 1) * extent_;
+    const auto first_byte = true_begin_ + std::min<MPI_Count>(last, 0);
+    const auto end = true_begin_ + true_extent_ + std::max<MPI_Count>(last, 0);
+    return {at + static_cast<std::uintptr_t>(first_byte), at + static_cast<std::uintptr_t>(end)};
+}
+
+bool load(const Elements& elements, std::uintptr_t shift, const void* caller) noexcept {
+    const auto span = elements.span();
+    if (span.empty()) return true;
+    if (!elements.shape.dense(elements.count)) {
+        return copy_packed(elements.at, elements.at + shift, elements.count, elements);
+    }
+    auto* const to = static_cast<std::byte*>(pointer(span.begin + shift));
+    return lease::load(to, pointer(span.begin), span.bytes(), caller) == span.bytes();
+}
+
+bool store(const Elements& elements, std::uintptr_t shift, MPI_Count bytes, const void* caller) noexcept {
+    const auto one = elements.shape.bytes();
+    if (one <= 0) return true;
+    Elements whole = elements;
+    whole.count = std::min(bytes / one, elements.count);
+    const auto span = whole.span();
+    if (!span.empty()) {
+        if (whole.shape.dense(whole.count)) {
+            const auto* const from = static_cast<const std::byte*>(pointer(span.begin + shift));
+            if (lease::store(pointer(span.begin), from, span.bytes(), caller) != span.bytes()) return false;
+        } else if (!copy_packed(elements.at + shift, elements.at, whole.count, elements)) {
+            return false;
+        }
+    }
+    const auto rest = whole.count < elements.count ? bytes - whole.count * one : 0;
+    return rest <= 0 || store_part(elements, whole.count, shift, rest);
+}
+
+}  // namespace hpe::mpi::HPE_MPI_ABI

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+// Elements of an MPI datatype in memory: where their bytes lie, and copying exactly those that the type names.
+//
+// Source: MPI 4.1, sections 5.1 (type maps, lower bound, extent, true extent) and 5.1.11 (an element that came in part
+// is the beginning of its type map).
+//
+// Offsets and sizes in bytes; types and memory are the caller's. Threads: any. Errors: a copy returns whether it was
+// made; an object's bytes may be gone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/mpi/abi.h"
+
+namespace hpe::mpi::HPE_MPI_ABI {
+
+struct Span {
+    std::uintptr_t begin = 0, end = 0;
+    bool empty() const noexcept { return begin >= end; }
+    std::size_t bytes() const noexcept { return end - begin; }
+    void join(Span other) noexcept {
+        if (other.empty()) return;
+        if (empty()) {
+            *this = other;
+        } else {
+            if (other.begin < begin) begin = other.begin;
+            if (other.end > end) end = other.end;
+        }
+    }
+};
+
+// What is asked of a type once a call.
+class Shape {
+public:
+    Shape() noexcept = default;
+    // An empty one for no type, or one with an error: MPI itself shall find that.
+    explicit Shape(MPI_Datatype type) noexcept;
+    MPI_Count bytes() const noexcept { return bytes_; }
+    MPI_Count extent() const noexcept { return extent_; }
+    // From the first to behind the last byte of `count` elements at `at`.
+    Span span(std::uintptr_t at, MPI_Count count) const noexcept;
+    // No byte of the span is left out.
+    bool dense(MPI_Count count) const noexcept { return bytes_ == true_extent_ && (count == 1 || extent_ == bytes_); }
+
+private:
+    MPI_Count bytes_ = 0, extent_ = 0, true_begin_ = 0, true_extent_ = 0;
+};
+
+struct Elements {
+    std::uintptr_t at = 0;
+    MPI_Count count = 0;
+    MPI_Datatype type{};
+    Shape shape;
+    Span span() const noexcept { return shape.span(at, count); }
+};
+
+// From the program's memory, objects or not, to the same layout in memory of ours, which begins at `shift` + the
+// program's address (modulo the address space).
+bool load(const Elements& elements, std::uintptr_t shift, const void* caller) noexcept;
+// The other way: the first `bytes` of their type maps.
+bool store(const Elements& elements, std::uintptr_t shift, MPI_Count bytes, const void* caller) noexcept;
+
+}  // namespace hpe::mpi::HPE_MPI_ABI

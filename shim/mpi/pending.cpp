@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+// The table of requests: a list for each of some hash values, under one lock.
+#include "shim/mpi/pending.h"
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+#include "shim/base/spin_lock.h"
+#include "shim/mpi/held.h"
+
+namespace hpe::mpi::HPE_MPI_ABI {
+
+namespace {
+
+constinit std::array<Pending*, 1024> lists{};
+constinit Pending* freed_list = nullptr;
+constinit SpinLock lock;
+
+Pending*& list_of(MPI_Request request) noexcept { return lists[number(request) * 0x9E3779B97F4A7C15ull >> (64 - 10)]; }
+
+void push(Pending*& list, PendingPointer pending) noexcept {
+    const std::scoped_lock held(lock);
+    pending->next = list;
+    list = pending.release();
+}
+
+void store(Pending& pending, const MPI_Status& status) noexcept {
+    if (pending.arrives == Arrives::All) {
+        pending.staging.store();
+        return;
+    }
+    // After a cancelled receive MPICH counts anything; of reads of a file Open MPI says anything of cancelling.
+    int cancelled = 0;
+    if (pending.arrives == Arrives::Message && functions.MPI_Test_cancelled(&status, &cancelled) == MPI_SUCCESS &&
+        cancelled != 0) {
+        return;
+    }
+    MPI_Count bytes = 0;
+    if (functions.MPI_Get_elements_x(&status, handles.byte, &bytes) == MPI_SUCCESS && bytes > 0) {
+        pending.staging.store(bytes);
+    }
+}
+
+}  // namespace
+
+namespace pending {
+
+constinit std::atomic<std::size_t> count{0}, freed{0};
+
+void add(PendingPointer pending, MPI_Request request) noexcept {
+    pending->request = request;
+    if (!pending->persistent) {
+        int done = 0;
+        MPI_Status status{};
+        if (functions.MPI_Request_get_status(request, &done, &status) == MPI_SUCCESS && done != 0) {
+            store(*pending, status);
+            return;
+        }
+        pending->staging.keep_types();
+    }
+    give_back(std::move(pending));
+}
+
+PendingPointer take(MPI_Request request) noexcept {
+    const std::scoped_lock held(lock);
+    for (Pending** at = &list_of(request); *at != nullptr; at = &(*at)->next) {
+        Pending* const found = *at;
+        if (found->request != request) continue;
+        *at = found->next;
+        count.fetch_sub(1, std::memory_order_relaxed);
+        return PendingPointer(found);
+    }
+    return nullptr;
+}
+
+void give_back(PendingPointer pending) noexcept {
+    count.fetch_add(1, std::memory_order_relaxed);
+    auto& list = list_of(pending->request);
+    push(list, std::move(pending));
+}
+
+void settle(Pending& pending, const MPI_Status& status) noexcept {
+    if (pending.started) store(pending, status);
+    pending.started = false;
+}
+
+void complete(PendingPointer pending, const MPI_Status& status) noexcept {
+    settle(*pending, status);
+    fail(std::move(pending));
+}
+
+void fail(PendingPointer pending) noexcept {
+    if (!pending->persistent) return;
+    pending->started = false;
+    give_back(std::move(pending));
+}
+
+void keep_freed(PendingPointer pending) noexcept {
+    push(freed_list, std::move(pending));
+    freed.fetch_add(1, std::memory_order_release);
+}
+
+void look_at_freed() noexcept {
+    Pending* list = nullptr;
+    {
+        const std::scoped_lock held(lock);
+        list = std::exchange(freed_list, nullptr);
+    }
+    while (list != nullptr) {
+        PendingPointer one(std::exchange(list, list->next));
+        int done = 0;
+        MPI_Status status{};
+        MPI_Request request = one->request;
+        functions.MPI_Test(&request, &done, &status);
+        if (done == 0) {
+            push(freed_list, std::move(one));
+            continue;
+        }
+        freed.fetch_sub(1, std::memory_order_relaxed);
+        store(*one, status);
+        if (one->persistent) functions.MPI_Request_free(&request);
+    }
+}
+
+}  // namespace pending
+
+}  // namespace hpe::mpi::HPE_MPI_ABI

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// Requests whose buffers were replaced: what is to be done when MPI says that they have completed. A request that needs
+// nothing then, such as a send out of the view, is not here.
+//
+// MPI hands the handle of a completed request out again at once. So a door takes what it knows of a handle before it
+// asks MPI, and gives it back if the request has not completed. MPI forbids two threads to complete one request.
+//
+// Handles are MPI's; a Pending is the table's until it is taken. Threads: any. Errors: without memory the request is
+// waited for at once.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "shim/mpi/abi.h"
+#include "shim/mpi/staging.h"
+
+namespace hpe::mpi::HPE_MPI_ABI {
+
+// How much of a buffer is written.
+enum class Arrives { All, Message, FromFile };  // but for the first: as much as the status says
+
+struct Pending {
+    Pending(Staging&& buffers, Arrives how_much, bool is_persistent) noexcept
+        : staging(std::move(buffers)), arrives(how_much), persistent(is_persistent), started(!is_persistent) {}
+    Staging staging;
+    MPI_Request request{};
+    const Arrives arrives;
+    const bool persistent;
+    bool started;  // false: nothing is to be stored, MPI has finished or not begun
+    Pending* next = nullptr;
+};
+using PendingPointer = std::unique_ptr<Pending>;
+
+namespace pending {
+
+extern constinit std::atomic<std::size_t> count;
+inline bool any() noexcept { return count.load(std::memory_order_relaxed) != 0; }
+
+// The request has just been made. If MPI has completed it already, everything is done at once: such requests may share
+// one handle.
+void add(PendingPointer pending, MPI_Request request) noexcept;
+// Of a handle that is not known: nothing.
+PendingPointer take(MPI_Request request) noexcept;
+void give_back(PendingPointer pending) noexcept;
+
+// MPI has completed it. A persistent one stays; the table gets it back.
+void complete(PendingPointer pending, const MPI_Status& status) noexcept;
+// The same, but the program keeps the request, and completes it later.
+void settle(Pending& pending, const MPI_Status& status) noexcept;
+// It ended with an error: nothing is stored.
+void fail(PendingPointer pending) noexcept;
+
+// The program freed the request before it completed: it is kept, and looked at by completed() whenever MPI has
+// completed something, since the program can only learn by other messages that it is done.
+void keep_freed(PendingPointer pending) noexcept;
+extern constinit std::atomic<std::size_t> freed;
+void look_at_freed() noexcept;
+inline void completed() noexcept {
+    if (freed.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+        look_at_freed();
+    }
+}
+
+}  // namespace pending
+
+}  // namespace hpe::mpi::HPE_MPI_ABI

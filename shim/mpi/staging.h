@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+// The buffers of one MPI call: those that lie in objects are replaced by memory that MPI and a network card may use for
+// as long as they like. What MPI reads becomes the view, with its blocks valid on the host, or a copy; what it writes
+// becomes bounce memory of the same layout, which is stored as the CPU would store it when MPI has finished: exactly
+// the bytes that the datatypes name.
+//
+// Nothing of an object is held meanwhile. Source: thesis section 5.3.
+//
+// Threads: each for one at a time. Buffers, types and arrays are the program's. Errors: failed() is true where there is
+// no memory, or the device cannot give its bytes; the call is not to be made then.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "shim/base/active.h"
+#include "shim/coherence/coherence.h"
+#include "shim/mpi/elements.h"
+
+namespace hpe::mpi {
+
+// Whether any buffer can lie in an object: two loads.
+inline bool any_objects() noexcept {
+    return hpe::process::active.load(std::memory_order_relaxed) && !coherence().table().empty();
+}
+
+class HostMemory;
+
+}  // namespace hpe::mpi
+
+namespace hpe::mpi::HPE_MPI_ABI {
+
+// The elements of one buffer: most calls have one sort, v- and w-forms as many as there are ranks.
+class Parts {
+public:
+    Parts() noexcept = default;
+    explicit Parts(std::size_t most) noexcept;  // without memory ok() is false
+    bool ok() const noexcept { return ok_; }
+    void add(std::uintptr_t at, MPI_Count count, MPI_Datatype type, const Shape& shape) noexcept;
+    const Elements* begin() const noexcept { return list(); }
+    const Elements* end() const noexcept { return list() + count_; }
+    Elements* begin() noexcept { return many_ ? many_.get() : &one_; }
+    Elements* end() noexcept { return begin() + count_; }
+    Span span() const noexcept { return span_; }
+
+private:
+    const Elements* list() const noexcept { return many_ ? many_.get() : &one_; }
+    Elements one_;
+    std::unique_ptr<Elements[]> many_;
+    std::size_t count_ = 0;
+    Span span_;
+    bool ok_ = true;
+};
+
+class Staging {
+public:
+    // `lasting`: for a persistent request, whose buffers are read each time it is started.
+    explicit Staging(const void* caller, bool lasting = false) noexcept;
+    Staging(Staging&& other) noexcept;
+    ~Staging();
+    Staging& operator=(const Staging&) = delete;
+
+    // Each takes the argument of the call, and changes it if it lies in an object. An updated buffer is read and
+    // written; so are those of which MPI may leave parts as they were.
+    template <class Pointer>
+    void reads(Pointer& at, MPI_Count count, MPI_Datatype type) noexcept {
+        take(at, count, type, Use::Read);
+    }
+    void writes(void*& at, MPI_Count count, MPI_Datatype type) noexcept { take(at, count, type, Use::Write); }
+    void updates(void*& at, MPI_Count count, MPI_Datatype type) noexcept { take(at, count, type, Use::Update); }
+    template <class Pointer>
+    void reads(Pointer& at, Parts&& parts) noexcept {
+        take(at, std::move(parts), Use::Read);
+    }
+    void writes(void*& at, Parts&& parts) noexcept { take(at, std::move(parts), Use::Write); }
+    void updates(void*& at, Parts&& parts) noexcept { take(at, std::move(parts), Use::Update); }
+
+    // Of a one-sided call: where the other side is.
+    void between(int rank) noexcept { other_rank_ = rank; }
+    int other_rank() const noexcept { return other_rank_; }
+
+    bool failed() const noexcept { return failed_; }
+    // Something was replaced.
+    bool any() const noexcept { return count_ != 0; }
+    // Memory or an action is needed when MPI has finished.
+    bool pends() noexcept;
+    // The program may end its types before MPI has finished.
+    void keep_types() noexcept;
+    // A persistent request is started: what is read is brought anew.
+    void load() noexcept;
+
+    // MPI has finished: all bytes came, or so many of the one buffer that is written.
+    void store() noexcept;
+    void store(MPI_Count bytes) noexcept;
+
+private:
+    enum class Use { Read, Write, Update };
+    struct Buffer {
+        Use use = Use::Read;
+        Parts parts;
+        std::unique_ptr<HostMemory> memory;
+        std::uintptr_t shift = 0;
+        bool types_kept = false;
+    };
+    bool concerns(Span span) const noexcept;
+    template <class Pointer>
+    void take(Pointer& at, MPI_Count count, MPI_Datatype type, Use use) noexcept {
+        if (count <= 0) return;
+        const Shape shape(type);
+        if (!concerns(shape.span(reinterpret_cast<std::uintptr_t>(at), count))) return;
+        Parts parts;
+        parts.add(reinterpret_cast<std::uintptr_t>(at), count, type, shape);
+        take(at, std::move(parts), use);
+    }
+    template <class Pointer>
+    void take(Pointer& at, Parts&& parts, Use use) noexcept {
+        failed_ = failed_ || !parts.ok();
+        if (failed_ || !concerns(parts.span())) return;
+        at = reinterpret_cast<Pointer>(reinterpret_cast<std::uintptr_t>(at) + replace(std::move(parts), use));
+    }
+    // Returns how far the memory in its place lies from the program's.
+    std::uintptr_t replace(Parts&& parts, Use use) noexcept;
+    bool load(const Buffer& buffer) noexcept;
+    void store(const Buffer& buffer, MPI_Count bytes) noexcept;
+
+    Buffer* begin() noexcept { return reinterpret_cast<Buffer*>(room_); }
+    Buffer* end() noexcept { return begin() + count_; }
+
+    const void* const caller_;
+    const bool lasting_;
+    bool failed_ = false;
+    int other_rank_ = 0;
+    std::size_t count_ = 0;
+    // Most calls have no buffer in an object, and do not pay for any.
+    static constexpr std::size_t kMost = 3;
+    alignas(Buffer) std::byte room_[kMost * sizeof(Buffer)];
+};
+
+}  // namespace hpe::mpi::HPE_MPI_ABI

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""usage: mpi.py PROGRAM...
+
+Device memory in MPI calls, by LD_PRELOAD=libhpe.so alone. The programs built for an MPI carry its name in front: openmpi_
+or mpich_.
+"""
+import os
+import shutil
+import sys
+import tempfile
+
+import soft
+
+problems, runs = [], 0
+programs = {os.path.basename(path): os.path.abspath(path) for path in sys.argv[1:]}
+
+
+for setting in [k for k in os.environ if k.startswith(("OMPI_", "UCX_", "MPICH_"))]:
+    del os.environ[setting]
+
+
+def ranks(mpi, parts, timeout=60, **variables):
+    """Runs (how many, preloaded, command) beside each other. Returns (status, lines of the ranks, what else was said)."""
+    command = [shutil.which(f"mpirun.{mpi}")]
+    if mpi == "openmpi":
+        command += ["--oversubscribe", "--allow-run-as-root", "--mca", "rmaps_base_oversubscribe", "1"]
+    for n, (count, preload, program) in enumerate(parts):
+        command += [":"] * (n != 0) + ["-np", str(count), "env", *(f"{k}={v}" for k, v in variables.items())]
+        command += [f"LD_PRELOAD={preload}", f"LD_LIBRARY_PATH={soft.SEARCH}", *program]
+    status, out, said = soft.run(command, preload=False, timeout=timeout)
+    lines = out.decode(errors="replace").splitlines()
+    return status, sorted(line for line in lines if line.startswith("rank")), out + said
+
+
+def check(mpi, parts, what, **variables):
+    global runs
+    runs += 1
+    status, lines, said = ranks(mpi, parts, **variables)
+    if status != 0 or len(lines) != sum(part[0] for part in parts) or not all(line.endswith(" 0 wrong") for line in lines):
+        settings = " ".join(f"{k}={v}" for k, v in variables.items())
+        problems.append(f"{mpi} {what} {settings}: {status}\n{said[-1500:].decode(errors='replace')}")
+
+
+def one_mpi(mpi, scratch):
+    hpe = soft.LIBRARY
+    random, calls, exchange, library, tool, tool_next = (
+        programs[f"{mpi}_{name}"] for name in ("random", "calls", "exchange", "libexchange.so", "tool.so", "tool_next.so"))
+    opens = programs["mpi_opens"]
+    cases = soft.run([calls], preload=False)[1].decode().split()
+    check(mpi, [(2, hpe, [calls, scratch, *cases])], "calls")
+    check(mpi, [(3, hpe, [calls, scratch, *cases])], "calls", HPE_PROTOCOL="lazy")
+    # Programs and libraries find MPI in many ways, and tools stand before or behind libhpe.
+    for way in ("linked", "table", "searched", "next", "asked"):
+        check(mpi, [(2, hpe, [exchange, way])], way)
+    for way in (["linked"], ["now", "linked"], ["table"], ["searched"]):
+        check(mpi, [(2, hpe, [opens, library, *way])], f"opened {way}")
+    for preload in (f"{hpe}:{tool}", f"{tool}:{hpe}", f"{hpe}:{tool_next}", f"{tool_next}:{hpe}"):
+        check(mpi, [(2, preload, [exchange, "linked"])], f"with a tool, {preload.replace(hpe, 'libhpe.so')}")
+    for form in ("fortran", "fortran_08"):
+        if f"{mpi}_{form}" in programs:
+            check(mpi, [(2, hpe, [programs[f"{mpi}_{form}"]])], form)
+    # Every datatype and call, on ranks with libhpe and without.
+    for seed, (parts, rounds, variables) in enumerate((
+            ([2], 150, {}), ([4], 100, {"HPE_BLOCK_SIZE": "4K", "HPE_ROLLING_SIZE": 1}), ([3], 100, {"HPE_PROTOCOL": "batch"}),
+            ([2, -1], 100, {"HPE_PROTOCOL": "lazy"}), ([1, -1], 100, {}))):
+        program = [random, str(seed), str(rounds)]
+        check(mpi, [(n, hpe, program) if n > 0 else (-n, "", ["env", "WITHOUT_DEVICE=1", *program]) for n in parts],
+              f"random {seed}", **variables)
+
+
+if not programs:
+    print("no MPI is installed")
+    sys.exit(77)
+with tempfile.TemporaryDirectory() as scratch:
+    for mpi in ("openmpi", "mpich"):
+        if f"{mpi}_calls" not in programs:
+            continue
+        one_mpi(mpi, scratch)
+        said = ranks(mpi, [(1, soft.LIBRARY, [programs[f"{mpi}_calls"], scratch, "window_of_object"])])[2]
+        if said.count(b"hpe: an MPI window over device memory is not supported") != 1:
+            problems.append(f"{mpi}, window of an object: {said[-500:]}")
+# A process without MPI finds none.
+status, out, said = soft.run([programs["mpi_opens"]])
+if (status, out, said) != (0, b"no MPI\n", b""):
+    problems.append(f"without MPI: {status} {out} {said}")
+print("\n".join(problems) or f"{runs} runs")
+sys.exit(1 if problems else 0)

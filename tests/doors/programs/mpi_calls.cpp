@@ -1,0 +1,549 @@
+// SPDX-License-Identifier: MIT
+// One case for each way to begin and to complete a call, with host and device buffers (mpi_twins.h).
+// usage: mpi_calls FOLDER CASE...; without a case prints all.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <map>
+#include <thread>
+
+#include "mpi_twins.h"
+
+namespace {
+
+constexpr int kSmall = 100, kLarge = 300000;  // ints: below and above what MPI sends at once
+
+int before(const Twins& w) { return (w.rank + w.ranks - 1) % w.ranks; }
+int behind(const Twins& w) { return (w.rank + 1) % w.ranks; }
+
+using Way = std::function<void(Twins&, MPI_Comm, int n, MPI_Request* three, Said&)>;
+
+// Two receives and a send, and among them a null and an inactive request: completed in some way.
+void requests(Twins& w, const Way& way) {
+    for (const int n : {kSmall, kLarge}) {
+        w.what = std::to_string(n) + " ints";
+        Pair send(w, 8u * static_cast<unsigned>(n)), receive(w, 8u * static_cast<unsigned>(n) + 64);
+        both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
+            MPI_Request all[5], sends[2];
+            all[1] = MPI_REQUEST_NULL;
+            MPI_Recv_init(r, 1, MPI_INT, before(w), 99, comm, &all[3]);  // never started
+            MPI_Irecv(r, n, MPI_INT, before(w), 1, comm, &all[0]);
+            MPI_Irecv(r + 4 * n, n, MPI_INT, before(w), 2, comm, &all[2]);
+            MPI_Irecv(r + 8 * n, 0, MPI_INT, MPI_PROC_NULL, 3, comm, &all[4]);
+            MPI_Isend(s + 4 * n, n, MPI_INT, behind(w), 2, comm, &sends[0]);
+            MPI_Isend(s, n, MPI_INT, behind(w), 1, comm, &sends[1]);
+            way(w, comm, 5, all, said);
+            MPI_Waitall(2, sends, MPI_STATUSES_IGNORE);
+            MPI_Request_free(&all[3]);
+            for (const auto& request : all) said.push_back(request == MPI_REQUEST_NULL);
+        });
+    }
+}
+
+// The order in which requests complete is MPI's business.
+void say_in_order(Said& said, std::map<int, MPI_Status>& statuses) {
+    for (auto& [index, status] : statuses) {
+        said.push_back(index);
+        say_status(said, status, MPI_INT);
+    }
+}
+
+void wait_any(Twins&, MPI_Comm, int n, MPI_Request* all, Said& said) {
+    std::map<int, MPI_Status> got;
+    for (;;) {
+        int index = 0;
+        MPI_Status status;
+        MPI_Waitany(n, all, &index, &status);
+        if (index == MPI_UNDEFINED) break;
+        got[index] = status;
+    }
+    say_in_order(said, got);
+}
+void test_any(Twins&, MPI_Comm, int n, MPI_Request* all, Said& said) {
+    std::map<int, MPI_Status> got;
+    for (;;) {
+        int index = 0, done = 0;
+        MPI_Status status;
+        MPI_Testany(n, all, &index, &done, &status);
+        if (done && index == MPI_UNDEFINED) break;
+        if (done) got[index] = status;
+    }
+    say_in_order(said, got);
+}
+template <class Some>
+void some(int n, MPI_Request* all, Said& said, Some&& call) {
+    std::map<int, MPI_Status> got;
+    for (;;) {
+        int count = 0, indices[5];
+        MPI_Status statuses[5];
+        call(n, all, &count, indices, statuses);
+        if (count == MPI_UNDEFINED) break;
+        for (int i = 0; i < count; ++i) got[indices[i]] = statuses[i];
+    }
+    say_in_order(said, got);
+}
+void wait_some(Twins&, MPI_Comm, int n, MPI_Request* all, Said& said) { some(n, all, said, MPI_Waitsome); }
+void test_some(Twins&, MPI_Comm, int n, MPI_Request* all, Said& said) { some(n, all, said, MPI_Testsome); }
+void test_all(Twins&, MPI_Comm, int n, MPI_Request* all, Said& said) {
+    int done = 0;
+    MPI_Status statuses[5];
+    while (!done) MPI_Testall(n, all, &done, statuses);
+    for (int i : {0, 2}) say_status(said, statuses[i], MPI_INT);
+}
+void wait_unasked(Twins&, MPI_Comm, int n, MPI_Request* all, Said&) { MPI_Waitall(n, all, MPI_STATUSES_IGNORE); }
+
+// What get_status has said to be there may be read before the request ends.
+void get_status(Twins& w) {
+    Pair send(w, 4 * kSmall), receive(w, 4 * kSmall);
+    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
+        MPI_Request in, out;
+        MPI_Irecv(r, kSmall, MPI_INT, before(w), 1, comm, &in);
+        MPI_Barrier(comm);
+        MPI_Isend(s, kSmall - 10, MPI_INT, behind(w), 1, comm, &out);
+        int done = 0;
+        MPI_Status status;
+        while (!done) MPI_Request_get_status(in, &done, &status);
+        say_status(said, status, MPI_INT);
+        for (int i = 0; i < 4 * kSmall; ++i) said.push_back(r[i]);
+        r[3] = 77;  // must not be written again
+        MPI_Wait(&in, &status);
+        say_status(said, status, MPI_INT);
+        MPI_Wait(&out, MPI_STATUS_IGNORE);
+    });
+}
+
+// Freed while they are under way: a later message says that they are done.
+void freed(Twins& w) {
+    for (const int n : {kSmall, kLarge}) {
+        const auto bytes = 4u * static_cast<unsigned>(n);
+        MPI_Datatype gaps;
+        MPI_Type_vector(n / 4, 2, 4, MPI_INT, &gaps);
+        MPI_Type_commit(&gaps);
+        Pair send(w, bytes), receive(w, bytes);
+        both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
+            MPI_Request in, out;
+            MPI_Datatype type;
+            MPI_Type_dup(gaps, &type);
+            MPI_Irecv(r, 1, type, before(w), 1, comm, &in);
+            MPI_Isend(s, 1, type, behind(w), 1, comm, &out);
+            MPI_Type_free(&type);
+            MPI_Request_free(&in);
+            said.push_back(in == MPI_REQUEST_NULL);
+            MPI_Wait(&out, MPI_STATUS_IGNORE);
+            MPI_Sendrecv(nullptr, 0, MPI_INT, behind(w), 2, nullptr, 0, MPI_INT, before(w), 2, comm, MPI_STATUS_IGNORE);
+            MPI_Recv_init(r, 1, gaps, before(w), 1, comm, &in);
+            MPI_Start(&in);
+            MPI_Request_free(&in);
+            MPI_Isend(s, 1, gaps, behind(w), 1, comm, &out);
+            MPI_Wait(&out, MPI_STATUS_IGNORE);
+            MPI_Sendrecv(nullptr, 0, MPI_INT, behind(w), 2, nullptr, 0, MPI_INT, before(w), 2, comm, MPI_STATUS_IGNORE);
+        });
+        MPI_Type_free(&gaps);
+    }
+}
+
+void cancelled(Twins& w) {
+    Pair send(w, 4 * kSmall), receive(w, 4 * kSmall);
+    both(w, send, receive, [&](MPI_Comm comm, char*, char* r, Said& said) {
+        MPI_Request in;
+        MPI_Status status;
+        MPI_Irecv(r, kSmall, MPI_INT, before(w), 50, comm, &in);
+        MPI_Cancel(&in);
+        MPI_Wait(&in, &status);
+        say_status(said, status, MPI_INT);
+        MPI_Recv_init(r, kSmall, MPI_INT, before(w), 51, comm, &in);
+        MPI_Start(&in);
+        MPI_Cancel(&in);
+        MPI_Wait(&in, &status);
+        say_status(said, status, MPI_INT);
+        MPI_Request_free(&in);
+    });
+}
+
+int class_of(int error) {
+    int result = 0;
+    MPI_Error_class(error, &result);
+    return result;
+}
+
+// A message that is too long, alone and among others. What it leaves in its buffer is nobody's business.
+void too_long(Twins& w) {
+    Pair send(w, 8 * kSmall), receive(w, 8 * kSmall), good(w, 8 * kSmall);
+    both(w, send, good, [&](MPI_Comm comm, char* s, char* g, Said& said) {
+        char* const r = g == good.host() ? receive.host() : receive.device();
+        for (MPI_Comm one : {comm, MPI_COMM_WORLD, MPI_COMM_SELF}) MPI_Comm_set_errhandler(one, MPI_ERRORS_RETURN);
+        MPI_Request out[3], in[2];
+        for (int i = 0; i < 3; ++i) MPI_Isend(s, 2 * kSmall, MPI_INT, behind(w), i, comm, &out[i]);
+        said.push_back(class_of(MPI_Recv(r, kSmall, MPI_INT, before(w), 0, comm, MPI_STATUS_IGNORE)));
+        MPI_Irecv(r, kSmall, MPI_INT, before(w), 1, comm, &in[0]);
+        MPI_Irecv(g, 2 * kSmall, MPI_INT, before(w), 2, comm, &in[1]);
+        MPI_Waitall(3, out, MPI_STATUSES_IGNORE);
+#ifdef OPEN_MPI
+        // Its waitall never returns from an error.
+        said.push_back(class_of(MPI_Wait(&in[0], MPI_STATUS_IGNORE)));
+        said.push_back(class_of(MPI_Wait(&in[1], MPI_STATUS_IGNORE)));
+#else
+        said.push_back(class_of(MPI_Waitall(2, in, MPI_STATUSES_IGNORE)));
+#endif
+        said.push_back(class_of(MPI_Send(s, 1, MPI_INT, 12345, 0, comm)));
+        said.push_back(class_of(MPI_Recv(g, -1, MPI_INT, 0, 0, comm, MPI_STATUS_IGNORE)));
+        for (MPI_Comm one : {comm, MPI_COMM_WORLD, MPI_COMM_SELF}) MPI_Comm_set_errhandler(one, MPI_ERRORS_ARE_FATAL);
+    });
+}
+
+// One type names bytes of two objects and of the host, by addresses.
+void addresses(Twins& w) {
+    Pair send(w, 70000), receive(w, 70000), more(w, 70000);
+    static int on_stack_of[2] = {0, 0};
+    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
+        const bool host = s == send.host();
+        char* const third = host ? more.host() : more.device();
+        int* const here = &on_stack_of[host];
+        *here = 0;
+        int mine = w.rank + 5;
+        int lengths[3] = {1, 9000, 9000};
+        MPI_Aint from[3], to[3];
+        MPI_Get_address(&mine, &from[0]), MPI_Get_address(s + 4, &from[1]), MPI_Get_address(s + 33000, &from[2]);
+        MPI_Get_address(here, &to[0]), MPI_Get_address(r + 12, &to[1]), MPI_Get_address(third + 8, &to[2]);
+        MPI_Datatype types[2];
+        MPI_Type_create_hindexed(3, lengths, from, MPI_INT, &types[0]);
+        MPI_Type_create_hindexed(3, lengths, to, MPI_INT, &types[1]);
+        for (auto& type : types) MPI_Type_commit(&type);
+        lengths[1] = 4;  // the types have their own
+        MPI_Sendrecv(MPI_BOTTOM, 1, types[0], behind(w), 1, MPI_BOTTOM, 1, types[1], before(w), 1, comm,
+                     MPI_STATUS_IGNORE);
+        said.push_back(*here);
+        for (auto& type : types) MPI_Type_free(&type);
+    });
+    more.check("the second buffer");
+}
+
+void buffered(Twins& w) {
+    Pair send(w, 4 * kLarge), receive(w, 4 * kLarge);
+    std::vector<char> attached(4 * kLarge + MPI_BSEND_OVERHEAD);
+    MPI_Buffer_attach(attached.data(), static_cast<int>(attached.size()));
+    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said&) {
+        MPI_Bsend(s, kLarge, MPI_INT, behind(w), 1, comm);
+        s[0] ^= 1;  // it is the program's again
+        MPI_Recv(r, kLarge, MPI_INT, before(w), 1, comm, MPI_STATUS_IGNORE);
+        MPI_Barrier(comm);
+    });
+    void* memory;
+    int size;
+    MPI_Buffer_detach(&memory, &size);
+}
+
+void packed(Twins& w) {
+    Pair send(w, 4 * kLarge), receive(w, 4 * kLarge + 100);
+    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
+        int at = 0;
+        MPI_Pack(s + 40, 1000, MPI_DOUBLE, r, 4 * kLarge, &at, comm);
+        MPI_Pack(s + 9000, 50, MPI_SHORT, r, 4 * kLarge, &at, comm);
+        said.push_back(at);
+        MPI_Sendrecv_replace(r, at, MPI_PACKED, behind(w), 1, before(w), 1, comm, MPI_STATUS_IGNORE);
+        at = 0;
+        MPI_Unpack(r, 4 * kLarge, &at, s + 100000, 1000, MPI_DOUBLE, comm);
+        MPI_Reduce_local(s + 200000, r + 200000, 1000, MPI_INT, MPI_BXOR);
+    });
+}
+
+std::string folder;
+
+// MPI says nothing of a source here.
+void say_count(Said& said, const MPI_Status& status) {
+    int count = 0;
+    MPI_Get_count(&status, MPI_INT, &count);
+    said.push_back(count);
+}
+
+void files(Twins& w) {
+    const int n = 20000;
+    MPI_Datatype gaps;
+    MPI_Type_vector(n / 4, 2, 4, MPI_INT, &gaps);
+    MPI_Type_commit(&gaps);
+    const auto bytes = 4u * n * 2;
+    Pair send(w, bytes), receive(w, bytes);
+    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
+        const std::string name = folder + (s == send.host() ? "/host" : "/device");
+        MPI_File file;
+        MPI_Status status;
+        MPI_Request request;
+        if (MPI_File_open(comm, name.c_str(), MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file) != MPI_SUCCESS) {
+            w.complain("no file");
+            return;
+        }
+        const MPI_Offset mine = static_cast<MPI_Offset>(w.rank) * 4 * n;
+        MPI_File_set_view(file, mine, MPI_INT, MPI_INT, "native", MPI_INFO_NULL);
+        MPI_File_write(file, s, n / 2, MPI_INT, &status);
+        MPI_File_write_at_all(file, n / 2, s + 2 * n, 1, gaps, &status);
+        say_count(said, status);
+        MPI_File_seek(file, 0, MPI_SEEK_SET);
+        MPI_File_read_all(file, r, n / 4, MPI_INT, &status);
+        say_count(said, status);
+        MPI_File_iread_at(file, n / 4, r + n, 1, gaps, &request);
+        MPI_Wait(&request, &status);
+        say_count(said, status);
+        MPI_File_iwrite_at(file, 0, s + 8, n / 4, MPI_INT, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        MPI_File_read_at_all_begin(file, 0, r + 4 * n, n / 4, MPI_INT);
+        MPI_File_read_at_all_end(file, r + 4 * n, &status);
+        say_count(said, status);
+        MPI_File_write_at_all_begin(file, 0, s + 80, n / 4, MPI_INT);
+        MPI_File_write_at_all_end(file, s + 80, MPI_STATUS_IGNORE);
+        MPI_File_sync(file);
+        MPI_Barrier(comm);
+        MPI_File_sync(file);
+        MPI_File_read_at(file, n - 100, r + 6 * n, 200, MPI_INT, &status);
+        if (w.rank == w.ranks - 1) say_count(said, status);  // the end of the file
+        MPI_File_close(&file);
+    });
+    MPI_Type_free(&gaps);
+}
+
+// Windows in host memory; what is put into them and got out of them lies anywhere.
+void windows(Twins& w) {
+    const int n = 5000;
+    MPI_Datatype gaps;
+    MPI_Type_vector(n / 4, 2, 4, MPI_INT, &gaps);
+    MPI_Type_commit(&gaps);
+    Pair send(w, 4u * n), receive(w, 4u * n);
+    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
+        int* shared;
+        MPI_Win window;
+        MPI_Win_allocate(4 * n, 4, MPI_INFO_NULL, comm, &shared, &window);
+        std::memset(shared, w.rank, 4u * n);
+        MPI_Win_fence(0, window);
+        MPI_Put(s, 1, gaps, behind(w), 0, 1, gaps, window);
+        MPI_Win_fence(0, window);
+        MPI_Get(r, 1, gaps, before(w), 0, 1, gaps, window);
+        MPI_Win_fence(0, window);
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, behind(w), 0, window);
+        MPI_Accumulate(s + 4000, 500, MPI_INT, behind(w), 100, 500, MPI_INT, MPI_SUM, window);
+        MPI_Win_flush(behind(w), window);
+        MPI_Get(r + 8, 3, MPI_INT, behind(w), 100, 3, MPI_INT, window);
+        MPI_Win_unlock(behind(w), window);
+        MPI_Barrier(comm);
+        MPI_Win_lock_all(0, window);
+        MPI_Fetch_and_op(s, r + 12000, MPI_INT, behind(w), 5, MPI_SUM, window);
+        MPI_Win_flush_all(window);
+        MPI_Compare_and_swap(s + 4, r + 12000, r + 12004, MPI_INT, behind(w), 5, window);
+        MPI_Get_accumulate(s, 10, MPI_INT, r + 12100, 10, MPI_INT, behind(w), 600, 10, MPI_INT, MPI_SUM, window);
+        MPI_Win_unlock_all(window);
+        MPI_Request request;
+        MPI_Win_lock(MPI_LOCK_SHARED, before(w), 0, window);
+        MPI_Rget(r + 16000, 100, MPI_INT, before(w), 1000, 100, MPI_INT, window, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        said.push_back(r[16005]);
+        MPI_Win_unlock(before(w), window);
+        MPI_Barrier(comm);
+        for (int i = 0; i < n; ++i) said.push_back(shared[i]);
+        MPI_Win_free(&window);
+    });
+    MPI_Type_free(&gaps);
+}
+
+// Refused: the error is returned.
+void window_of_object(Twins& w) {
+    void* memory;
+    MPI_Win window = MPI_WIN_NULL;
+    cudaMalloc(&memory, 4096);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (MPI_Win_create(memory, 4096, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window) == MPI_SUCCESS) w.complain("a window");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    cudaFree(memory);
+    ++w.calls;
+}
+
+// Between two halves of the ranks.
+void intercommunicator(Twins& w) {
+    Pair send(w, 4 * kLarge), receive(w, 4 * kLarge);
+    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said&) {
+        const bool first = w.rank < (w.ranks + 1) / 2;
+        MPI_Comm half, inter;
+        MPI_Comm_split(comm, first, w.rank, &half);
+        MPI_Intercomm_create(half, 0, comm, first ? (w.ranks + 1) / 2 : 0, 1, &inter);
+        int rank;
+        MPI_Comm_rank(half, &rank);
+        const int n = 1000, root = !first ? 0 : rank == 0 ? MPI_ROOT : MPI_PROC_NULL;
+        MPI_Bcast(r, n, MPI_INT, root, inter);
+        MPI_Gather(s, n, MPI_INT, r + 4 * n, n, MPI_INT, root, inter);
+        MPI_Scatter(s + 400, n, MPI_INT, r + 40 * n, n, MPI_INT, root, inter);
+        MPI_Allgather(s, n, MPI_INT, r + 50 * n, n, MPI_INT, inter);
+        MPI_Allreduce(s, r + 90 * n, n, MPI_INT, MPI_SUM, inter);
+        MPI_Comm_free(&inter);
+        MPI_Comm_free(&half);
+    });
+}
+
+// Threads with communicators of their own, and requests that come and go.
+void threads(Twins& w) {
+    constexpr int kThreads = 3, kRounds = 40;
+    std::vector<MPI_Comm> comms(kThreads);
+    for (auto& comm : comms) MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    std::vector<std::thread> all;
+    std::vector<long> wrong(kThreads);
+    for (int t = 0; t < kThreads; ++t) {
+        all.emplace_back([&, t] {
+            const int n = t == 0 ? kLarge / 4 : kSmall;
+            const auto comm = comms[static_cast<std::size_t>(t)];
+            std::vector<int> host(static_cast<std::size_t>(3 * n));
+            void* memory = host.data();
+            if (w.device && cudaMalloc(&memory, static_cast<std::size_t>(n) * 12) != cudaSuccess) std::abort();
+            int* const ints = static_cast<int*>(memory);
+            for (int round = 0; round < kRounds; ++round) {
+                for (int i = 0; i < n; ++i) ints[i] = i + round + w.rank, ints[n + i] = ints[2 * n + i] = -1;
+                MPI_Request requests[3];
+                MPI_Irecv(ints + n, n, MPI_INT, before(w), 1, comm, &requests[0]);
+                MPI_Isend(ints, n, MPI_INT, behind(w), 1, comm, &requests[1]);
+                MPI_Iallreduce(ints, ints + 2 * n, n, MPI_INT, MPI_MAX, comm, &requests[2]);
+                MPI_Waitall(3, requests, MPI_STATUSES_IGNORE);
+                for (int i = 0; i < n; ++i) {
+                    wrong[static_cast<std::size_t>(t)] +=
+                        ints[n + i] != i + round + before(w) || ints[2 * n + i] != i + round + w.ranks - 1;
+                }
+            }
+            if (w.device) cudaFree(memory);
+        });
+    }
+    for (auto& thread : all) thread.join();
+    for (long n : wrong) {
+        if (n != 0) w.complain(std::to_string(n) + " ints in threads");
+    }
+    for (auto& comm : comms) MPI_Comm_free(&comm);
+    ++w.calls;
+}
+
+// The receive is cancelled after its object is gone: a mistake that must not end the process.
+void gone(Twins& w) {
+    if (w.device) {
+        for (const int stride : {1, 2}) {
+            void* memory;
+            MPI_Datatype type;
+            MPI_Type_vector(kSmall, 1, stride, MPI_INT, &type);
+            MPI_Type_commit(&type);
+            cudaMalloc(&memory, 8 * kSmall);
+            MPI_Request in;
+            MPI_Irecv(memory, 1, type, w.rank, 1, w.device_comm, &in);
+            cudaFree(memory);
+            std::vector<int> data(kSmall);
+            MPI_Send(data.data(), kSmall, MPI_INT, w.rank, 1, w.device_comm);
+            MPI_Wait(&in, MPI_STATUS_IGNORE);
+            MPI_Type_free(&type);
+        }
+    }
+    ++w.calls;
+}
+
+// A child has no device and no MPI; the parent goes on.
+void child(Twins& w) {
+    Pair send(w, 4 * kLarge), receive(w, 4 * kLarge);
+    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said&) {
+        MPI_Request in;
+        MPI_Irecv(r, kLarge, MPI_INT, before(w), 1, comm, &in);
+        const pid_t pid = fork();
+        if (pid == 0) _exit(0);
+        waitpid(pid, nullptr, 0);
+        MPI_Send(s, 1, MPI_INT, behind(w), 2, comm);
+        MPI_Recv(r, 1, MPI_INT, before(w), 2, comm, MPI_STATUS_IGNORE);
+        MPI_Request out;
+        MPI_Isend(s, kLarge, MPI_INT, behind(w), 1, comm, &out);
+        MPI_Wait(&in, MPI_STATUS_IGNORE);
+        MPI_Wait(&out, MPI_STATUS_IGNORE);
+    });
+}
+
+// As MPI 4 has them, and Open MPI 4 by other names.
+#if MPI_VERSION >= 4
+#define NAME(name) MPI_##name
+#else
+extern "C" {
+#define NAME(name) MPIX_##name
+int MPIX_Allreduce_init(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Info, MPI_Request*);
+int MPIX_Bcast_init(void*, int, MPI_Datatype, int, MPI_Comm, MPI_Info, MPI_Request*);
+}
+#endif
+void persistent_collectives(Twins& w) {
+    Pair send(w, 4 * kLarge), receive(w, 8 * kLarge);
+    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
+        MPI_Request all[2];
+        NAME(Allreduce_init)(s, r, kLarge, MPI_INT, MPI_BXOR, comm, MPI_INFO_NULL, &all[0]);
+        NAME(Bcast_init)(r + 4 * kLarge, kSmall, MPI_INT, 1, comm, MPI_INFO_NULL, &all[1]);
+        for (int round = 0; round < 3; ++round) {
+            s[round] = static_cast<char>(round * w.rank);
+            MPI_Startall(2, all);
+            MPI_Waitall(2, all, MPI_STATUSES_IGNORE);
+            said.push_back(r[round]);
+            r[round] ^= 5;
+            MPI_Waitall(2, all, MPI_STATUSES_IGNORE);  // inactive: nothing is to be written
+        }
+        for (auto& request : all) MPI_Request_free(&request);
+    });
+}
+
+#if MPI_VERSION >= 4
+void large_counts(Twins& w) {
+    Pair send(w, 4 * kLarge), receive(w, 4 * kLarge);
+    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said&) {
+        MPI_Request in;
+        MPI_Irecv_c(r, kLarge, MPI_INT, before(w), 1, comm, &in);
+        MPI_Send_c(s, kLarge / 2, MPI_INT, behind(w), 1, comm);
+        MPI_Wait(&in, MPI_STATUS_IGNORE);
+        MPI_Allreduce_c(MPI_IN_PLACE, r, kLarge / 2, MPI_INT, MPI_BXOR, comm);
+        MPI_Isendrecv(s, 10, MPI_INT, behind(w), 1, r, 20, MPI_INT, before(w), 1, comm, &in);
+        MPI_Wait(&in, MPI_STATUS_IGNORE);
+    });
+}
+#endif
+
+const std::map<std::string, std::function<void(Twins&)>> cases = {
+    {"wait_any", [](Twins& w) { requests(w, wait_any); }},
+    {"test_any", [](Twins& w) { requests(w, test_any); }},
+    {"wait_some", [](Twins& w) { requests(w, wait_some); }},
+    {"test_some", [](Twins& w) { requests(w, test_some); }},
+    {"test_all", [](Twins& w) { requests(w, test_all); }},
+    {"wait_unasked", [](Twins& w) { requests(w, wait_unasked); }},
+    {"get_status", get_status},
+    {"freed", freed},
+    {"cancelled", cancelled},
+    {"too_long", too_long},
+    {"addresses", addresses},
+    {"buffered", buffered},
+    {"packed", packed},
+    {"files", files},
+    {"windows", windows},
+    {"intercommunicator", intercommunicator},
+    {"threads", threads},
+    {"gone", gone},
+    {"child", child},
+    {"persistent_collectives", persistent_collectives},
+#if MPI_VERSION >= 4
+    {"large_counts", large_counts},
+#endif
+};
+
+// Not among those that all ranks make.
+const std::map<std::string, std::function<void(Twins&)>> alone = {{"window_of_object", window_of_object}};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc == 1) {
+        for (const auto& each : cases) std::puts(each.first.c_str());
+        return 0;
+    }
+    int level;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    folder = argv[1];
+    int wrong = 0;
+    {
+        Twins w(7);
+        for (int i = 2; i < argc; ++i) {
+            w.what = argv[i];
+            (cases.count(argv[i]) != 0 ? cases : alone).at(argv[i])(w);
+        }
+        wrong = w.finish();
+    }
+    MPI_Finalize();
+    return wrong;
+}
