@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """usage: mpi.py REPOSITORY CUDA_INCLUDE CUDA_LIBRARIES SOURCE
 
-Device pointers in MPI calls between ranks of one host, by `hpe run --mpi`: Open MPI and MPICH, whichever is there.
+Device pointers in MPI calls between ranks of one host, by `hpe run`: Open MPI and MPICH, whichever is there.
 """
 import os
 import pathlib
@@ -25,8 +25,7 @@ with tempfile.TemporaryDirectory() as folder:
         program = f"{folder}/{name}"
         subprocess.run([compiler, "-w", "-O1", "-I", include, source, "-o", program, "-L", libraries, "-lcudart"], check=True)
         for protocol in ("rolling", "lazy", "batch"):
-            command = [start, *options, "-np", "2", hpe, "run", "--mpi", "--device", "soft", "--protocol", protocol, "--",
-                       program]
+            command = [start, *options, "-np", "2", hpe, "run", "--device", "soft", "--protocol", protocol, "--", program]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
             lines = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
             if done.returncode != 0 or lines != [f"rank {r}: 0 wrong" for r in range(2)]:
