@@ -20,7 +20,7 @@ for setting in [k for k in os.environ if k.startswith(("OMPI_", "UCX_", "MPICH_"
     del os.environ[setting]
 
 
-def ranks(mpi, parts, timeout=60, **variables):
+def ranks(mpi, parts, timeout=120, **variables):
     """Runs (how many, preloaded, command) beside each other. Returns (status, lines of the ranks, what else was said)."""
     command = [shutil.which(f"mpirun.{mpi}")]
     if mpi == "openmpi":
@@ -62,8 +62,8 @@ def one_mpi(mpi, scratch):
             check(mpi, [(2, hpe, [programs[f"{mpi}_{form}"]])], form)
     # Every datatype and call, on ranks with libhpe and without.
     for seed, (parts, rounds, variables) in enumerate((
-            ([2], 150, {}), ([4], 100, {"HPE_BLOCK_SIZE": "4K", "HPE_ROLLING_SIZE": 1}), ([3], 100, {"HPE_PROTOCOL": "batch"}),
-            ([2, -1], 100, {"HPE_PROTOCOL": "lazy"}), ([1, -1], 100, {}))):
+            ([2], 100, {}), ([4], 50, {"HPE_BLOCK_SIZE": "4K", "HPE_ROLLING_SIZE": 1}), ([3], 60, {"HPE_PROTOCOL": "batch"}),
+            ([2, -1], 60, {"HPE_PROTOCOL": "lazy"}), ([1, -1], 60, {}))):
         program = [random, str(seed), str(rounds)]
         check(mpi, [(n, hpe, program) if n > 0 else (-n, "", ["env", "WITHOUT_DEVICE=1", *program]) for n in parts],
               f"random {seed}", **variables)
