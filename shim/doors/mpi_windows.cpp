@@ -11,6 +11,9 @@ namespace {
 
 bool refused(const void* base, MPI_Aint bytes) noexcept {
     if (bytes <= 0 || !lease::concerns(base, static_cast<std::size_t>(bytes))) return false;
+    // An MPI that knows CUDA asks the driver to whom the memory belongs, and makes CUDA calls on it.
+    const auto knows_cuda = own<decltype(MPIX_Query_cuda_support)>(row_MPIX_Query_cuda_support);
+    if (knows_cuda != nullptr && knows_cuda() == 1) return false;
     log::error("an MPI window over device memory is not supported: use MPI_Win_allocate, or host memory");
     return true;
 }

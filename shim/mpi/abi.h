@@ -18,6 +18,9 @@
 
 #include "shim/mpi/library.h"
 
+// Of Open MPI's extensions, and of MPICH since 4.0.
+extern "C" int MPIX_Query_cuda_support(void);
+
 // Open MPI 4 has the persistent collectives of MPI 4 by other names; Open MPI 5, which has the same binary interface,
 // by MPI's, too. The functions are named here whatever mpi.h is used.
 #if MPI_VERSION >= 4 || defined(OMPI_HAVE_MPI_EXT_PCOLLREQ) || (defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5)
