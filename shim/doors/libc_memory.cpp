@@ -11,7 +11,7 @@
 //
 // Threads: any. In a signal handler a large call on an object may deadlock, as CUDA calls do there. Errors: none; the
 // fortified names end the process as libc does.
-#include <algorithm>
+#include <atomic>
 
 #include "shim/coherence/lease.h"
 #include "shim/copies/bulk.h"
@@ -24,8 +24,23 @@ using hpe::doors::Next;
 
 namespace {
 
-constinit Next<void*(void*, const void*, std::size_t)> next_move{"memmove"};
-constinit Next<void*(void*, int, std::size_t)> next_set{"memset"};
+// The next functions, found by their first calls: what is not ours costs a comparison and a jump.
+using Move = void*(void*, const void*, std::size_t);
+using Set = void*(void*, int, std::size_t);
+Move first_move;
+Set first_set;
+constinit std::atomic<Move*> next_move{first_move};
+constinit std::atomic<Set*> next_set{first_set};
+Move* mover() noexcept { return next_move.load(std::memory_order_relaxed); }
+Set* setter() noexcept { return next_set.load(std::memory_order_relaxed); }
+void* first_move(void* to, const void* from, std::size_t bytes) {
+    next_move.store(reinterpret_cast<Move*>(hpe::next_function("memmove")), std::memory_order_relaxed);
+    return mover()(to, from, bytes);
+}
+void* first_set(void* to, int value, std::size_t bytes) {
+    next_set.store(reinterpret_cast<Set*>(hpe::next_function("memset")), std::memory_order_relaxed);
+    return setter()(to, value, bytes);
+}
 constinit Next<void*(void*, const void*, std::size_t, std::size_t)> next_copy_chk{"__memcpy_chk"},
     next_move_chk{"__memmove_chk"};
 constinit Next<void*(void*, int, std::size_t, std::size_t)> next_set_chk{"__memset_chk"};
@@ -74,12 +89,12 @@ bool overlap(const char* a, const char* b, std::size_t bytes) noexcept {
 
 [[gnu::noinline]] void* move_large(char* to, const char* from, std::size_t bytes) noexcept {
     if ((!lease::concerns(to, bytes) && !lease::concerns(from, bytes)) || overlap(to, from, bytes)) {
-        return next_move(to, from, bytes);
+        return mover()(to, from, bytes);
     }
     for (std::size_t at = 0; at < bytes;) {
         const auto stretch = bulk::next(hpe::doors::address(to + at), hpe::doors::address(from + at), bytes - at);
         if (stretch.context == nullptr || !copy_on_device(to + at, from + at, stretch)) {
-            next_move(to + at, from + at, stretch.bytes);
+            mover()(to + at, from + at, stretch.bytes);
         }
         at += stretch.bytes;
     }
@@ -87,11 +102,11 @@ bool overlap(const char* a, const char* b, std::size_t bytes) noexcept {
 }
 
 [[gnu::noinline]] void* set_large(char* to, int value, std::size_t bytes) noexcept {
-    if (!lease::concerns(to, bytes)) return next_set(to, value, bytes);
+    if (!lease::concerns(to, bytes)) return setter()(to, value, bytes);
     for (std::size_t at = 0; at < bytes;) {
         const auto stretch = bulk::next(hpe::doors::address(to + at), 0, bytes - at);
         if (stretch.context == nullptr || !set_on_device(to + at, value, stretch)) {
-            next_set(to + at, value, stretch.bytes);
+            setter()(to + at, value, stretch.bytes);
         }
         at += stretch.bytes;
     }
@@ -100,12 +115,12 @@ bool overlap(const char* a, const char* b, std::size_t bytes) noexcept {
 
 inline void* move(void* to, const void* from, std::size_t bytes) noexcept {
     if (bytes < bulk::kSmallest) [[likely]]
-        return next_move(to, from, bytes);
+        return mover()(to, from, bytes);
     return move_large(static_cast<char*>(to), static_cast<const char*>(from), bytes);
 }
 inline void* set(void* to, int value, std::size_t bytes) noexcept {
     if (bytes < bulk::kSmallest) [[likely]]
-        return next_set(to, value, bytes);
+        return setter()(to, value, bytes);
     return set_large(static_cast<char*>(to), value, bytes);
 }
 

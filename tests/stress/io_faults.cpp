@@ -109,3 +109,12 @@ EXPORTED ssize_t recv(int file, void* at, std::size_t bytes, int flags) {
     return one(file, false, bytes,
                [&](std::size_t n) { return syscall(SYS_recvfrom, file, at, n, flags, nullptr, nullptr); });
 }
+
+// The names that compilers use which check the room by default.
+EXPORTED ssize_t __read_chk(int file, void* at, std::size_t bytes, std::size_t) { return read(file, at, bytes); }
+EXPORTED ssize_t __pread64_chk(int file, void* at, std::size_t bytes, off_t offset, std::size_t) {
+    return pread64(file, at, bytes, offset);
+}
+EXPORTED ssize_t __recv_chk(int file, void* at, std::size_t bytes, std::size_t, int flags) {
+    return recv(file, at, bytes, flags);
+}

@@ -155,13 +155,13 @@ __global__ void wait_and_fill(unsigned char* data, std::size_t bytes, unsigned c
 void between_streams(int, char**) {
     cudaStream_t streams[2];
     for (auto& stream : streams) CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    constexpr std::size_t bytes = 2 * kMiB;
+    constexpr std::size_t bytes = 512 * kKiB;
     unsigned char *a = nullptr, *b = nullptr;
     CHECK(cudaMalloc(&a, bytes));
     CHECK(cudaMalloc(&b, bytes));
     std::vector<unsigned char> text(bytes, 0);
-    for (unsigned char round = 1; round < 20; ++round) {
-        wait_and_fill<<<bytes / 256, 256, 0, streams[0]>>>(a, bytes, round, 20000);
+    for (unsigned char round = 1; round < 8; ++round) {
+        wait_and_fill<<<bytes / 256, 256, 0, streams[0]>>>(a, bytes, round, 2000);
         if (!plain) {
             CHECK(cudaDeviceSynchronize());
             CHECK(cudaMemcpy(b, a, bytes, cudaMemcpyDeviceToDevice));
