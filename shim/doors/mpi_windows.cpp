@@ -10,7 +10,7 @@ namespace hpe::doors::HPE_MPI_ABI {
 namespace {
 
 bool refused(const void* base, MPI_Aint bytes) noexcept {
-    if (bytes <= 0 || !lease::concerns(base, static_cast<std::size_t>(bytes))) return false;
+    if (bytes <= 0 || !any_objects() || !lease::concerns(base, static_cast<std::size_t>(bytes))) return false;
     // An MPI that knows CUDA asks the driver to whom the memory belongs, and makes CUDA calls on it.
     const auto knows_cuda = own<decltype(MPIX_Query_cuda_support)>(row_MPIX_Query_cuda_support);
     if (knows_cuda != nullptr && knows_cuda() == 1) return false;

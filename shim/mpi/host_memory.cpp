@@ -6,6 +6,10 @@
 
 namespace hpe::mpi {
 
+constinit std::atomic<bool> enabled{true};
+
+void configure(bool on) noexcept { enabled.store(on, std::memory_order_relaxed); }
+
 HostMemory::HostMemory(const void* like, std::size_t bytes) noexcept : bounce_(like, bytes), bytes_(bytes) {}
 
 HostMemory::~HostMemory() {

@@ -5,11 +5,16 @@
 // is nullptr.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 
 #include "shim/coherence/lease.h"
 
 namespace hpe::mpi {
+
+// Once, before anything else: whether objects in MPI calls are replaced by host memory (HPE_MPI).
+void configure(bool on) noexcept;
+extern std::atomic<bool> enabled;
 
 class HostMemory {
 public:

@@ -18,15 +18,15 @@
 #include "shim/base/active.h"
 #include "shim/coherence/coherence.h"
 #include "shim/mpi/elements.h"
+#include "shim/mpi/host_memory.h"
 
 namespace hpe::mpi {
 
-// Whether any buffer can lie in an object: two loads.
+// Whether any buffer can lie in an object that is to be replaced: a few loads.
 inline bool any_objects() noexcept {
-    return hpe::process::active.load(std::memory_order_relaxed) && !coherence().table().empty();
+    return hpe::process::active.load(std::memory_order_relaxed) && !coherence().table().empty() &&
+           enabled.load(std::memory_order_relaxed);
 }
-
-class HostMemory;
 
 }  // namespace hpe::mpi
 

@@ -15,6 +15,7 @@ struct Options {
     std::size_t block_size = 0;    // bytes; 0: adaptive
     std::size_t rolling_size = 0;  // blocks; 0: adaptive
     bool read_ahead = true;
+    bool mpi = true;
     std::string report;  // "": none
     std::string trace;   // likewise
     log::Level log = log::Level::Warn;

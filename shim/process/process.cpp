@@ -17,6 +17,7 @@
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/live_objects.h"
 #include "shim/memory/pinned.h"
+#include "shim/mpi/host_memory.h"
 #include "shim/observe/report.h"
 #include "shim/observe/trace.h"
 #include "shim/process/options.h"
@@ -62,6 +63,7 @@ bool read_options() {
     if (options.protocol == "off") return false;
     coherence().configure(make_protocol(options.protocol, options.rolling_size), options.block_size);
     read_ahead::configure(options.read_ahead);
+    mpi::configure(options.mpi);
     pinned::configure(options.pinned_limit);
     staging::configure(options.staging_threads, options.staging_block);
     report::configure(options.report, options.protocol);

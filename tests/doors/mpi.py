@@ -77,9 +77,11 @@ with tempfile.TemporaryDirectory() as scratch:
         if f"{mpi}_calls" not in programs:
             continue
         one_mpi(mpi, scratch)
-        said = ranks(mpi, [(1, soft.LIBRARY, [programs[f"{mpi}_calls"], scratch, "window_of_object"])])[2]
-        if said.count(b"hpe: an MPI window over device memory is not supported") != 1:
-            problems.append(f"{mpi}, window of an object: {said[-500:]}")
+        window = [(1, soft.LIBRARY, [programs[f"{mpi}_calls"], scratch, "window_of_object"])]
+        for switch, lines in (("on", 1), ("off", 0)):
+            said = ranks(mpi, window, HPE_MPI=switch)[2]
+            if said.count(b"hpe: an MPI window over device memory is not supported") != lines:
+                problems.append(f"{mpi}, window of an object, HPE_MPI={switch}: {said[-500:]}")
 # A process without MPI finds none.
 status, out, said = soft.run([programs["mpi_opens"]])
 if (status, out, said) != (0, b"no MPI\n", b""):
