@@ -89,7 +89,11 @@ InOrder::InOrder(void* context) noexcept {
     ready_ = current_->result() == CUDA_SUCCESS && in_flight.wait() == CUDA_SUCCESS;
 }
 
-InOrder::~InOrder() { pthread_setcancelstate(cancellation_, nullptr); }
+InOrder::~InOrder() {
+    relaxed_.reset();
+    current_.reset();
+    pthread_setcancelstate(cancellation_, nullptr);
+}
 
 void touch_to_read(const void* at, std::size_t bytes) noexcept {
     for_pages(at, bytes, [](std::uintptr_t in_page) {

@@ -5,7 +5,7 @@
 //
 // Source: ADSM/GMAC paper section 4.4 (interposed bulk memory calls).
 //
-// Bytes; the memory is the program's. Threads: any; in_order() waits for the device. Errors: none; what the device
+// Bytes; the memory is the program's. Threads: any; InOrder waits for the device. Errors: none; what the device
 // cannot do is left to the CPU.
 #pragma once
 
