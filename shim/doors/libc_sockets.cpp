@@ -48,9 +48,14 @@ bool concerns(const msghdr* message) noexcept {
     return hpe::doors::any_objects() && guarded_copy(&copy, message) &&
            hpe::doors::concerns(copy.msg_iov, copy.msg_iovlen);
 }
+// Up to the first that cannot be read: the kernel goes no further, whatever the count.
 bool any_concerns(const mmsghdr* messages, unsigned count) noexcept {
-    return hpe::doors::any_objects() &&
-           std::any_of(messages, messages + count, [](const mmsghdr& m) { return concerns(&m.msg_hdr); });
+    if (!hpe::doors::any_objects()) return false;
+    msghdr copy;
+    for (unsigned i = 0; i < count && guarded_copy(&copy, &messages[i].msg_hdr); ++i) {
+        if (hpe::doors::concerns(copy.msg_iov, copy.msg_iovlen)) return true;
+    }
+    return false;
 }
 
 // A message of the program's, which may be one that does not concern us.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Sockets with memory that kernels use. Cases one by one; see io.h.
+#include <limits.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include "io.h"
@@ -139,7 +141,28 @@ void several_messages(int, char**) {
     say("data %llx\n", data.sum());
 }
 
+// More messages than the program has: the kernel sends what it can read.
+void more_than_there_are(int, char**) {
+    const Memory data(100);
+    data.change(9);
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) != 0) return;
+    auto* const pages =
+        static_cast<unsigned char*>(mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mprotect(pages + 4096, 4096, PROT_NONE);
+    auto* const messages = reinterpret_cast<mmsghdr*>(pages + 4096) - 2;
+    char text[] = "ordinary memory";
+    iovec part{text, sizeof text};
+    for (int i = 0; i < 2; ++i) {
+        messages[i].msg_hdr.msg_iov = &part;
+        messages[i].msg_hdr.msg_iovlen = 1;
+    }
+    result("sendmmsg", sendmmsg(ends[0], messages, UINT_MAX, 0));
+    say("data %llx\n", data.sum());
+}
+
 constexpr Case cases[] = {
+    {"more_than_there_are", more_than_there_are},
     {"stream", stream},
     {"datagrams", datagrams},
     {"by_address", by_address},
