@@ -44,14 +44,11 @@ std::size_t copy_ordinary(long call, std::uintptr_t ordinary, std::byte* bounce,
 
 class FromFile final : public Coherence::Source {
 public:
-    FromFile(int file, std::int64_t offset) noexcept : file_(file), offset_(offset) {}
-    bool fill(std::byte* to, std::size_t bytes) noexcept override {
-        return copiers::read_together(to, file_, offset_, bytes);
-    }
+    explicit FromFile(const copiers::File& file) noexcept : file_(file) {}
+    bool fill(std::byte* to, std::size_t bytes) noexcept override { return copiers::read_together(to, file_, bytes); }
 
 private:
-    const int file_;
-    const std::int64_t offset_;
+    const copiers::File& file_;
 };
 
 }  // namespace
@@ -142,11 +139,11 @@ bool open_to_write(void* at, std::size_t bytes, const void* caller) noexcept {
            coherence().ready_to_write(*object, address(at), bytes, caller);
 }
 
-std::size_t store_file(void* to, std::size_t bytes, int file, std::int64_t offset) noexcept {
+std::size_t store_file(void* to, std::size_t bytes, const copiers::File& from) noexcept {
     Object* const object = coherence().object_of(address(to));
     if (object == nullptr) return 0;
     if (bytes >= kManyBytes) staging::start_helpers();
-    FromFile source(file, offset);
+    FromFile source(from);
     return coherence().overwrite(*object, address(to), std::min(bytes, object->base + object->size - address(to)),
                                  source);
 }

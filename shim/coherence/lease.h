@@ -22,6 +22,7 @@
 
 #include "shim/base/active.h"
 #include "shim/coherence/coherence.h"
+#include "shim/transfer/copiers.h"
 
 namespace hpe::lease {
 
@@ -97,7 +98,7 @@ std::size_t store(void* to, const std::byte* from, std::size_t bytes, const void
 
 // Reads what is at hand of a regular file straight into an object, with helper threads: whole blocks that begin at
 // `to`. Returns bytes, 0 where that cannot be done: the caller reads into bounce memory.
-std::size_t store_file(void* to, std::size_t bytes, int file, std::int64_t offset) noexcept;
+std::size_t store_file(void* to, std::size_t bytes, const copiers::File& from) noexcept;
 
 // For a call that may fail half-way with EFAULT, that copies to memory itself (it hands it to no device) and can be
 // begun again: makes a range of one object accessible where it is, as CPU writes would, until a launch of another

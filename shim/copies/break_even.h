@@ -28,4 +28,7 @@ private:
     std::atomic<std::size_t> copied_{0};
 };
 
+// Of the process (pageable.cpp).
+extern constinit BreakEven break_even;
+
 }  // namespace hpe

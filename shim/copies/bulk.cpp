@@ -10,6 +10,7 @@
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/fault_path.h"
+#include "shim/transfer/copiers.h"
 
 namespace hpe::bulk {
 
@@ -50,10 +51,17 @@ private:
     Object* const object_;
 };
 
-template <class Touch>
-void for_pages(const void* at, std::size_t bytes, Touch&& touch) noexcept {
+void touch(void* at, std::size_t bytes, copiers::Access access) noexcept {
+    if (copiers::running() != 0 && copiers::populate_together(at, bytes, access)) return;
     const auto begin = reinterpret_cast<std::uintptr_t>(at);
-    for (auto in_page = begin; in_page < begin + bytes; in_page = in_page / kPage * kPage + kPage) touch(in_page);
+    for (auto in_page = begin; in_page < begin + bytes; in_page = in_page / kPage * kPage + kPage) {
+        auto* const byte = reinterpret_cast<unsigned char*>(in_page);
+        if (access == copiers::Access::Read) {
+            static_cast<void>(*static_cast<const volatile unsigned char*>(byte));
+        } else {
+            __atomic_fetch_or(byte, 0, __ATOMIC_RELAXED);  // other threads may be writing there
+        }
+    }
 }
 
 }  // namespace
@@ -84,6 +92,7 @@ InOrder::InOrder(void* context) noexcept {
     const auto& thread = this_thread;
     const bool may_wait = thread.in_callback == 0 && thread.inside == 0 && !thread.in_gate && !thread.in_fault;
     if (!may_wait || on_alternate_stack() || in_flight.capturing_anywhere()) return;
+    const Inside inside;
     current_.emplace(context);
     relaxed_.emplace();
     ready_ = current_->result() == CUDA_SUCCESS && in_flight.wait() == CUDA_SUCCESS;
@@ -96,16 +105,8 @@ InOrder::~InOrder() {
 }
 
 void touch_to_read(const void* at, std::size_t bytes) noexcept {
-    for_pages(at, bytes, [](std::uintptr_t in_page) {
-        static_cast<void>(*reinterpret_cast<const volatile unsigned char*>(in_page));
-    });
+    touch(const_cast<void*>(at), bytes, copiers::Access::Read);
 }
-
-void touch_to_write(void* at, std::size_t bytes) noexcept {
-    for_pages(at, bytes, [](std::uintptr_t in_page) {
-        // Atomic: other threads may be writing there.
-        __atomic_fetch_or(reinterpret_cast<unsigned char*>(in_page), 0, __ATOMIC_RELAXED);
-    });
-}
+void touch_to_write(void* at, std::size_t bytes) noexcept { touch(at, bytes, copiers::Access::Write); }
 
 }  // namespace hpe::bulk

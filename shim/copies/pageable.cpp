@@ -11,6 +11,12 @@
 #include "shim/driver/driver.h"
 #include "shim/observe/report.h"
 
+namespace hpe {
+
+constinit BreakEven break_even;
+
+}  // namespace hpe
+
 namespace hpe::pageable::detail {
 
 namespace {
@@ -26,8 +32,6 @@ Crossover& crossover(const Copy& copy) noexcept {
     if (copy.direction == Copy::Direction::ToDevice) return in_rows ? ways_of_rows_to_device : ways_to_device;
     return in_rows ? ways_of_rows_to_host : ways_to_host;
 }
-
-constinit BreakEven break_even;
 
 // Memory that the driver knows (pinned, registered, managed) needs no staging.
 bool is_pageable(const void* host) noexcept {

@@ -2,7 +2,9 @@
 // Two queues of jobs, for few and for all helpers. Helpers and callers take the parts of a job by counting them.
 #include "shim/transfer/copiers.h"
 
+#include <linux/magic.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 
 #include <algorithm>
 #include <array>
@@ -22,8 +24,7 @@ namespace hpe::copiers {
 
 namespace {
 
-void carry_out(const Rows& rows, Reader reader, trace::Share& share) noexcept;
-void read_part(const File& file, std::byte* to, std::size_t bytes) noexcept;
+constexpr std::size_t kPage = 4096;
 
 // State of a job in one word: the low half of its number, how many parts it has, and which part is begun next.
 struct Open {
@@ -42,15 +43,29 @@ struct Open {
 
 }  // namespace
 
+enum class Task : std::uint8_t { Copy, Map, Read };
+
+// What a job does. All but copies have one row, without `from`.
+struct Work {
+    Task task = Task::Copy;
+    Rows rows{};
+    Reader reader = Reader::Processor;
+    Access access = Access::Read;
+    File file{};
+    std::atomic<bool>* failed = nullptr;  // set by a part that could not be mapped or read
+
+    // Rows where there are several, else bytes.
+    std::size_t size() const noexcept { return rows.count > 1 ? rows.count : rows.width; }
+    void carry_out(std::size_t begin, std::size_t size, trace::Share& share) const noexcept;
+};
+
 // Separate cache lines for what changes at the beginning of a part, at its end, and never.
 struct Place {
     alignas(64) std::atomic<std::uint64_t> open{0};
     alignas(64) std::atomic<std::uint32_t> left{0};  // parts that have not ended
     std::atomic<bool> held{false};
-    alignas(64) Rows rows{};  // without `from`: pages to map
-    std::size_t step = 0;     // of a part, in rows where there are several, else in bytes
-    Reader reader = Reader::Processor;
-    File file{};
+    alignas(64) Work work{};
+    std::size_t step = 0;  // of a part, as Work::size()
 
     // Copies up to `most` parts that nobody has begun, of whichever job is in this place: a job stays until all its
     // parts have ended. False: there was no such part.
@@ -59,17 +74,7 @@ struct Place {
         unsigned count = 0;
         for (auto mine = begin(); mine.any(); mine = begin()) {
             const auto at = mine.next() * step;
-            if (file.descriptor >= 0) {
-                const auto bytes = std::min(step, rows.width - at);
-                read_part({file.descriptor, file.offset + static_cast<std::int64_t>(at), file.incomplete}, rows.to + at,
-                          bytes);
-                share.add(bytes);
-            } else if (rows.count > 1) {
-                carry_out(rows.part(at, std::min(step, rows.count - at)), reader, share);
-            } else {
-                const auto* const from = rows.from == nullptr ? nullptr : rows.from + at;
-                carry_out({rows.to + at, from, std::min(step, rows.width - at)}, reader, share);
-            }
+            work.carry_out(at, std::min(step, work.size() - at), share);
             // Sequentially consistent: a copy's stores leave the processor late. Sleepers must see this store before
             // notify_one() looks for them (seen on an H200's host: the caller slept for ever).
             if (left.fetch_sub(1, std::memory_order_seq_cst) == 1) left.notify_one();
@@ -92,7 +97,7 @@ namespace {
 class Queue {
 public:
     // nullptr: no place is free.
-    Place* add(const Rows& rows, std::size_t part, Reader reader, const File& file) noexcept;
+    Place* add(const Work& work, std::size_t part) noexcept;
     // Copies parts of the oldest job that has some to be begun; false: there is none.
     bool work() noexcept;
     // Number of jobs that were ever added.
@@ -137,13 +142,12 @@ void pause() noexcept {
 #endif
 }
 
-// Populating for reading maps many existing pages at once, for writing it traps for each page; pages of shared memory
-// are writable after either, if the mapping is (256 MiB: 31 against 180 ms).
-void map(void* at, std::size_t bytes) noexcept { kernel::madvise(at, bytes, MADV_POPULATE_READ); }
+// Whole pages.
+bool map(void* at, std::size_t bytes, Access access) noexcept {
+    return kernel::madvise(at, bytes, access == Access::Read ? MADV_POPULATE_READ : MADV_POPULATE_WRITE) == 0;
+}
 
-void carry_out(const Rows& rows, Reader reader, trace::Share& share) noexcept {
-    if (rows.from == nullptr) return map(rows.to, rows.width);
-    share.add(rows.width * rows.count);
+void copy(const Rows& rows, Reader reader) noexcept {
     for (std::size_t i = 0; i < rows.count; ++i) {
         auto* const to = rows.to + i * rows.to_pitch;
         const auto* const from = rows.from + i * rows.from_pitch;
@@ -155,21 +159,17 @@ void carry_out(const Rows& rows, Reader reader, trace::Share& share) noexcept {
     }
 }
 
-// RWF_NOWAIT (preadv2(2), Linux 4.14): who reads here may hold what others wait for, and a disk takes milliseconds.
-void read_part(const File& file, std::byte* to, std::size_t bytes) noexcept {
+bool read_part(const File& file, std::byte* to, std::size_t bytes) noexcept {
     const iovec part{to, bytes};
-    const auto got =
-        file.incomplete->load(std::memory_order_relaxed)
-            ? 0
-            : kernel::raw(SYS_preadv2, file.descriptor, kernel::word(&part), 1, file.offset, 0, RWF_NOWAIT);
-    if (got != static_cast<long>(bytes)) file.incomplete->store(true, std::memory_order_relaxed);
+    return kernel::raw(SYS_preadv2, file.descriptor, kernel::word(&part), 1, file.offset, 0, file.flags) ==
+           static_cast<long>(bytes);
 }
 
-Place* Queue::add(const Rows& rows, std::size_t part, Reader reader, const File& file) noexcept {
+Place* Queue::add(const Work& work, std::size_t part) noexcept {
+    const auto& rows = work.rows;
     if (rows.width == 0 || rows.count == 0) return nullptr;
-    constexpr std::size_t kPage = 4096;
     const bool in_rows = rows.count > 1;
-    const auto all = in_rows ? rows.count : rows.width;
+    const auto all = work.size();
     const auto least = (all + Open::kMost - 1) / Open::kMost;
     const auto step = in_rows ? std::max(part / rows.width, least)
                               : std::max(part, (least + kPage - 1) / kPage * kPage);  // pages are mapped whole
@@ -184,10 +184,8 @@ Place* Queue::add(const Rows& rows, std::size_t part, Reader reader, const File&
             continue;
         }
         // All parts of the place's last job have been begun: nobody reads these members until `open` is stored.
-        place.rows = rows;
+        place.work = work;
         place.step = step;
-        place.reader = reader;
-        place.file = file;
         place.left.store(static_cast<std::uint32_t>(parts), std::memory_order_relaxed);
         place.open.store(Open(number, parts).word, std::memory_order_seq_cst);
         return &place;
@@ -257,9 +255,38 @@ void serve(void*) noexcept {
 
 }  // namespace
 
+void Work::carry_out(std::size_t begin, std::size_t size, trace::Share& share) const noexcept {
+    auto* const to = rows.to + (rows.count > 1 ? 0 : begin);
+    switch (task) {
+        case Task::Copy:
+            copy(rows.count > 1 ? rows.part(begin, size) : Rows{to, rows.from + begin, size}, reader);
+            share.add(rows.count > 1 ? rows.width * size : size);
+            break;
+        case Task::Map:
+            if (!map(to, size, access)) failed->store(true, std::memory_order_relaxed);
+            break;
+        case Task::Read:
+            if (failed->load(std::memory_order_relaxed)) break;
+            if (!read_part(file.from(file.offset + static_cast<std::int64_t>(begin)), to, size)) {
+                failed->store(true, std::memory_order_relaxed);
+            }
+            share.add(size);
+            break;
+    }
+}
+
+// RWF_NOWAIT: Linux 4.14. Files in memory lack it, and need not be waited for.
+File File::at_hand(int descriptor) noexcept {
+    struct statfs system {};
+    const bool in_memory = kernel::raw(SYS_fstatfs, descriptor, kernel::word(&system)) == 0 &&
+                           (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC);
+    return {descriptor, in_memory ? 0 : RWF_NOWAIT, 0};
+}
+
 void move(const Rows& rows, Reader reader) noexcept {
     trace::Share share;
-    carry_out(rows, reader, share);
+    const Work work{.rows = rows, .reader = reader};
+    work.carry_out(0, work.size(), share);
 }
 
 unsigned running() noexcept { return helpers.load(std::memory_order_acquire); }
@@ -282,20 +309,27 @@ void place(const cpu_set_t& processors) noexcept {
 }
 
 void Job::begin(const Rows& rows, std::size_t part, Reader reader, Crew crew) noexcept {
-    hand_over(rows, part, reader, crew);
+    hand_over({.rows = rows, .reader = reader}, part, crew);
 }
 
-void Job::begin_mapping(void* at, std::size_t bytes, std::size_t part) noexcept {
-    hand_over({static_cast<std::byte*>(at), nullptr, bytes}, part, Reader::Processor, Crew::All);
+void Job::begin_mapping(void* at, std::size_t bytes, std::size_t part, Access access,
+                        std::atomic<bool>& absent) noexcept {
+    hand_over(
+        {.task = Task::Map, .rows = {static_cast<std::byte*>(at), nullptr, bytes}, .access = access, .failed = &absent},
+        part, Crew::All);
 }
 
-void Job::begin_reading(std::byte* to, const File& file, std::size_t bytes, std::size_t part) noexcept {
-    hand_over({to, nullptr, bytes}, part, Reader::Processor, Crew::All, file);
+void Job::begin_reading(std::byte* to, const File& from, std::size_t bytes, std::size_t part,
+                        std::atomic<bool>& incomplete) noexcept {
+    hand_over({.task = Task::Read, .rows = {to, nullptr, bytes}, .file = from, .failed = &incomplete}, part, Crew::All);
 }
 
-void Job::hand_over(const Rows& rows, std::size_t part, Reader reader, Crew crew, const File& file) noexcept {
-    place_ = running() != 0 ? of(queues, crew).add(rows, part, reader, file) : nullptr;
-    if (place_ == nullptr) return file.descriptor < 0 ? move(rows, reader) : read_part(file, rows.to, rows.width);
+void Job::hand_over(const Work& work, std::size_t part, Crew crew) noexcept {
+    place_ = running() != 0 ? of(queues, crew).add(work, part) : nullptr;
+    if (place_ == nullptr) {
+        trace::Share share;
+        return work.carry_out(0, work.size(), share);
+    }
     of(bells, Crew::Few).ring();
     if (crew == Crew::All) of(bells, Crew::All).ring();
 }
@@ -326,24 +360,37 @@ void move_together(void* to, const void* from, std::size_t bytes, Reader reader)
     job.finish();
 }
 
-bool read_together(std::byte* to, int file, std::int64_t offset, std::size_t bytes) noexcept {
+bool read_together(std::byte* to, const File& from, std::size_t bytes) noexcept {
     constexpr std::size_t kPart = std::size_t{512} << 10;
     std::atomic<bool> incomplete{false};
     Job job;
-    job.begin_reading(to, {file, offset, &incomplete}, bytes, kPart);
+    job.begin_reading(to, from, bytes, kPart, incomplete);
     job.finish();
     return !incomplete.load(std::memory_order_relaxed);
 }
 
-void map_pages(void* at, std::size_t bytes, bool made) noexcept {
-    // For pages that exist already, waking helpers costs more than mapping. Besides, every later change of the mapping
-    // interrupts each processor that took part (H200's host: 46 against 53 ms for arrays of 32 MiB).
-    if (!made || running() == 0) return map(at, bytes);
+bool populate_together(void* at, std::size_t bytes, Access access) noexcept {
     // A helper holds the kernel's lock on the address space as long as it maps a part.
     constexpr std::size_t kPart = std::size_t{256} << 10;
+    const auto begin = reinterpret_cast<std::uintptr_t>(at) / kPage * kPage;
+    const auto end = (reinterpret_cast<std::uintptr_t>(at) + bytes + kPage - 1) / kPage * kPage;
+    std::atomic<bool> absent{false};
     Job job;
-    job.begin_mapping(at, bytes, kPart);
+    job.begin_mapping(reinterpret_cast<void*>(begin), end - begin, kPart, access, absent);
     job.finish();
+    return !absent.load(std::memory_order_relaxed);
+}
+
+void map_pages(void* at, std::size_t bytes, bool made) noexcept {
+    // Populating for reading maps many existing pages at once, for writing it traps for each page; pages of shared
+    // memory are writable after either, if the mapping is (256 MiB: 31 against 180 ms). For pages that exist already,
+    // waking helpers costs more than mapping. Besides, every later change of the mapping interrupts each processor that
+    // took part (H200's host: 46 against 53 ms for arrays of 32 MiB).
+    if (made && running() != 0) {
+        populate_together(at, bytes, Access::Read);
+    } else {
+        map(at, bytes, Access::Read);
+    }
 }
 
 }  // namespace hpe::copiers

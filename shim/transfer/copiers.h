@@ -49,14 +49,21 @@ struct Rows {
     }
 };
 
-// A file that is read instead; nothing of it is waited for.
+// A regular file that is read instead. Nothing of it is waited for: who reads here may hold what others wait for, and a
+// disk takes milliseconds.
 struct File {
     int descriptor = -1;
-    std::int64_t offset = 0;                  // in the file, of the first byte
-    std::atomic<bool>* incomplete = nullptr;  // set where bytes are not at hand (not in the page cache), or missing
+    int flags = 0;            // of preadv2(2)
+    std::int64_t offset = 0;  // in the file, of the first byte
+
+    static File at_hand(int descriptor) noexcept;
+    File from(std::int64_t first) const noexcept { return {descriptor, flags, first}; }
 };
 
+enum class Access : std::uint8_t { Read, Write };
+
 struct Place;
+struct Work;
 
 // A copy that was handed over, in parts. It is finished exactly once, by the thread that made it.
 class Job {
@@ -64,16 +71,20 @@ public:
     // Hands the copy over in parts of about so many bytes, whole rows where there are several. If every place is taken,
     // or there are no helpers, copies it here and now.
     void begin(const Rows& rows, std::size_t part, Reader reader, Crew crew = Crew::All) noexcept;
-    // Has pages mapped instead, so that first accesses to them do not trap one by one.
-    void begin_mapping(void* at, std::size_t bytes, std::size_t part) noexcept;
-    void begin_reading(std::byte* to, const File& file, std::size_t bytes, std::size_t part) noexcept;
+    // Has pages mapped instead, so that first accesses to them do not trap one by one. `absent` is set where there is
+    // no memory to access, or the kernel cannot tell (before Linux 5.14).
+    void begin_mapping(void* at, std::size_t bytes, std::size_t part, Access access,
+                       std::atomic<bool>& absent) noexcept;
+    // Reads a file instead. `incomplete` is set where bytes are not at hand (not in the page cache), or missing.
+    void begin_reading(std::byte* to, const File& from, std::size_t bytes, std::size_t part,
+                       std::atomic<bool>& incomplete) noexcept;
     // Copies a part here that nobody has begun; false if there is none.
     bool help() noexcept;
     bool done() const noexcept;
     void finish() noexcept;
 
 private:
-    void hand_over(const Rows& rows, std::size_t part, Reader reader, Crew crew, const File& file = {}) noexcept;
+    void hand_over(const Work& work, std::size_t part, Crew crew) noexcept;
     Place* place_ = nullptr;  // nullptr: no job, or its own thread has done it
 };
 
@@ -85,7 +96,10 @@ void move_together(void* to, const void* from, std::size_t bytes, Reader reader)
 
 // Reads a regular file's bytes, with helpers. False: not all were at hand, or there; the memory's content is undefined
 // then.
-bool read_together(std::byte* to, int file, std::int64_t offset, std::size_t bytes) noexcept;
+bool read_together(std::byte* to, const File& from, std::size_t bytes) noexcept;
+
+// Has all pages mapped, with helpers. False: an access may find no memory.
+bool populate_together(void* at, std::size_t bytes, Access access) noexcept;
 
 // Maps the pages of [at, at + bytes), whole pages of shared memory; with helpers if the pages must be `made`. With
 // kernels before Linux 5.14 the accesses map them.

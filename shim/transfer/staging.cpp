@@ -243,42 +243,50 @@ bool has_room(const Lane& lane, const Extent& extent) noexcept {
     return Pieces(extent, lane, Pieces::Way::Fill).count() <= lane.size();
 }
 
-CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, const Extent& extent, CUstream stream,
-                        bool wait) noexcept {
-    const auto bytes = extent.bytes();
-    trace::Transfer traced(trace::Kind::Staging, "staged copy to device", bytes);
+namespace {
+
+// How far a copy to the device came.
+struct Sent {
+    CUresult result = CUDA_SUCCESS;
+    std::size_t pieces = 0;  // that were sent, from the first on
+};
+
+// `fill(job, piece)` begins to fill the buffer of a piece; the copy ends where `filled(piece)` is false afterwards.
+template <class Fill, class Filled>
+Sent fill_and_send(Lane& lane, const Pieces& pieces, CUdeviceptr to, CUstream stream, bool wait, const Fill& fill,
+                   const Filled& filled) noexcept {
     trace::InStream in_stream(false);
     const bool ends = wait && lane.owns(stream);
-    const Pieces pieces(extent, lane, Pieces::Way::Fill);
     const auto count = pieces.count(), window = std::size_t{lane.size()};
     Jobs jobs;
-    auto result = CUDA_SUCCESS;
-    std::size_t begun = 0, sent = 0;
-    while (sent < count) {
-        while (begun < count && begun - sent < window && result == CUDA_SUCCESS &&
-               is_free(lane[begun], begun == sent, result)) {
+    Sent sent;
+    auto& result = sent.result;
+    bool goes_on = true;
+    std::size_t begun = 0, finished = 0;
+    while (finished < count) {
+        while (begun < count && begun - finished < window && result == CUDA_SUCCESS && goes_on &&
+               is_free(lane[begun], begun == finished, result)) {
             auto& job = jobs[begun % window];
-            pieces.hand_over(job, pieces.filling(begun, lane[begun].memory, from));
+            fill(job, begun);
             ++begun;
             if (job.done()) break;  // the device can have it
         }
-        if (begun == sent) break;
-        jobs[sent % window].finish();
-        if (result == CUDA_SUCCESS) {
-            BounceBuffer& buffer = lane[sent];
+        if (begun == finished) break;
+        jobs[finished % window].finish();
+        goes_on = goes_on && filled(finished);
+        if (result == CUDA_SUCCESS && goes_on) {
+            BounceBuffer& buffer = lane[finished];
             // Only the events that will be asked for.
-            if (ends) in_stream.sent(pieces.size(sent));
-            const bool mark = !wait || sent + window < count || sent + 1 == count;
-            result = send(buffer, stream, mark, [&] { return pieces.send_to(to, sent, buffer.memory, stream); });
+            if (ends) in_stream.sent(pieces.size(finished));
+            const bool mark = !wait || finished + window < count || finished + 1 == count;
+            result = send(buffer, stream, mark, [&] { return pieces.send_to(to, finished, buffer.memory, stream); });
+            if (result == CUDA_SUCCESS) sent.pieces = finished + 1;
         }
-        ++sent;
+        ++finished;
     }
-    if (!wait) {
-        if (result == CUDA_SUCCESS) traced.done();
-        return result;
-    }
-    // The last piece's event comes after all pieces; after an error the stream itself is waited for.
-    const auto waited = result == CUDA_SUCCESS
+    if (!wait) return sent;
+    // The last piece's event comes after all pieces; where it was not sent, the stream itself is waited for.
+    const auto waited = sent.pieces == count
                             ? with_retry([&] { return driver.cuEventSynchronize(lane[count - 1].event); })
                             : with_retry([&] { return driver.cuStreamSynchronize(stream); });
     in_stream.ended(lane.context());
@@ -287,8 +295,43 @@ CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, const
         if (waited != CUDA_SUCCESS && lane[i].in_flight) lane[i].broken = true;
     }
     if (result == CUDA_SUCCESS) result = waited;
-    if (result == CUDA_SUCCESS) traced.done();
-    return result;
+    return sent;
+}
+
+}  // namespace
+
+CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, const Extent& extent, CUstream stream,
+                        bool wait) noexcept {
+    trace::Transfer traced(trace::Kind::Staging, "staged copy to device", extent.bytes());
+    const Pieces pieces(extent, lane, Pieces::Way::Fill);
+    const auto sent = fill_and_send(
+        lane, pieces, to, stream, wait,
+        [&](copiers::Job& job, std::size_t piece) {
+            pieces.hand_over(job, pieces.filling(piece, lane[piece].memory, from));
+        },
+        [](std::size_t) { return true; });
+    if (sent.result == CUDA_SUCCESS) traced.done();
+    return sent.result;
+}
+
+std::size_t read_to_device(Lane& lane, CUdeviceptr to, const copiers::File& file, std::size_t bytes) noexcept {
+    // A helper's system call costs little beside so many bytes.
+    constexpr std::size_t kPart = std::size_t{256} << 10;
+    trace::Transfer traced(trace::Kind::Staging, "staged file to device", bytes);
+    const Pieces pieces({.width = bytes}, lane, Pieces::Way::Fill);
+    std::array<std::atomic<bool>, Lane::kMost> missing{};
+    const auto sent = fill_and_send(
+        lane, pieces, to, lane.to_device(), true,
+        [&](copiers::Job& job, std::size_t piece) {
+            const auto offset = file.offset + static_cast<std::int64_t>(pieces.begin(piece));
+            job.begin_reading(lane[piece].memory, file.from(offset), pieces.size(piece), kPart,
+                              missing[piece % lane.size()]);
+        },
+        [&](std::size_t piece) { return !missing[piece % lane.size()].load(std::memory_order_relaxed); });
+    if (sent.result != CUDA_SUCCESS) return 0;
+    const auto read = sent.pieces == pieces.count() ? bytes : pieces.begin(sent.pieces);
+    if (read == bytes) traced.done();
+    return read;
 }
 
 CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, const Extent& extent, CUstream stream) noexcept {
@@ -324,6 +367,32 @@ CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, const Extent&
     }
     if (result == CUDA_SUCCESS) traced.done();
     return result;
+}
+
+std::size_t copy_to_sink(Lane& lane, Sink& sink, CUdeviceptr from, std::size_t bytes) noexcept {
+    trace::Transfer traced(trace::Kind::Staging, "staged copy to file", bytes);
+    trace::InStream in_stream(true);
+    const Pieces pieces({.width = bytes}, lane, Pieces::Way::Drain);
+    const auto count = pieces.count(), window = std::size_t{lane.size()};
+    auto result = CUDA_SUCCESS;
+    std::size_t asked = 0, taken = 0, total = 0;
+    while (taken < count) {
+        while (asked < count && asked - taken < window && result == CUDA_SUCCESS) {
+            BounceBuffer& buffer = lane[asked];
+            in_stream.sent(pieces.size(asked));
+            result = send(buffer, lane.to_host(), true,
+                          [&] { return pieces.send_from(from, asked, buffer.memory, lane.to_host()); });
+            if (result == CUDA_SUCCESS) ++asked;
+        }
+        if (asked == taken || !is_free(lane[taken], true, result)) break;
+        const auto got = sink.take(lane[taken].memory, pieces.size(taken));
+        total += got;
+        if (got != pieces.size(taken++)) break;
+    }
+    for (; taken < asked; ++taken) is_free(lane[taken], true, result);  // they are another copy's next
+    in_stream.ended(lane.context());
+    if (total == bytes) traced.done();
+    return total;
 }
 
 void forget(CUcontext context) noexcept {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Copies between the device and memory that is not pinned, through recycled bounce buffers (pinned): the device moves
-// one buffer while helper threads fill or drain others. The driver does this with one thread and one small buffer, at a
-// fifth of the link's speed (docs/hardware.md).
+// Copies between the device and memory that is not pinned, or files, through recycled bounce buffers (pinned): the
+// device moves one buffer while helper threads fill or drain others. The driver does this with one thread and one small
+// buffer, at a fifth of the link's speed (docs/hardware.md).
 //
 // The buffers belong to a context and die with it. A copy takes the buffers that are free and never waits for those of
 // another copy, which may be stuck behind a kernel that waits for this very thread.
@@ -108,6 +108,22 @@ CUresult copy_to_device(Lane& lane, CUdeviceptr to, const std::byte* from, const
                         bool wait) noexcept;
 // Done on return.
 CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, const Extent& extent, CUstream stream) noexcept;
+// What is at hand of a regular file (in the page cache), done on return. Returns how many bytes the device has, from
+// the first on; after an error 0, and the content is undefined.
+std::size_t read_to_device(Lane& lane, CUdeviceptr to, const copiers::File& file, std::size_t bytes) noexcept;
+
+// Who takes the bytes of a copy from the device, piece by piece and in order, while the device brings the next ones.
+class Sink {
+public:
+    // Returns how many it has taken; fewer end the copy.
+    virtual std::size_t take(const std::byte* piece, std::size_t bytes) noexcept = 0;
+
+protected:
+    ~Sink() = default;
+};
+// Returns how many bytes were taken; fewer also where the device cannot bring more.
+std::size_t copy_to_sink(Lane& lane, Sink& sink, CUdeviceptr from, std::size_t bytes) noexcept;
+
 // The context's buffers went with it.
 void forget(CUcontext context) noexcept;
 

@@ -56,7 +56,7 @@ for case, options, staged in (("sizes", {"HPE_STAGING_THREADS": 3}, True), ("siz
     counted = calls(case, **options)
     transfers = [counted.get(f"cuMemcpy{way}Async", 0) for way in ("HtoD", "DtoH")]
     program_made = 20 if case == "threads" else 0  # calls of the program's own
-    if staged != (min(transfers) > program_made + 20) or (not staged and max(transfers) > program_made):
+    if staged != (min(transfers) > program_made + 4) or (not staged and max(transfers) > program_made):
         problems.append(f"{case} {options}: transfers to the device and back: {transfers}")
     if not staged and counted.get("cuMemHostAlloc", 0) > (1 if case == "known_memory" else 0):
         problems.append(f"{case} {options}: pinned memory was made: {sorted(counted.items())}")

@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 
@@ -407,8 +408,154 @@ void over_the_end(int, char**) {
     say("file %llx data %llx\n", file.sum(), data.sum());
 }
 
+// A part of the array is the CPU's, the rest the device's.
+void written_by_both(int, char**) {
+    const File file;
+    const Memory data(9 * kMiB);
+    data.change(29);
+    for (std::size_t i = 0; i < 300; ++i) data.at()[4 * kMiB - 50 + i] = static_cast<unsigned char>(i);
+    result("write", write(file, data.at(11), 9 * kMiB - 20));
+    data.at()[0] = 7;
+    result("pwrite", pwrite(file, data.at(), 5 * kMiB, 123));
+    say("offset %ld file %llx data %llx\n", file.offset(), file.sum(), data.sum());
+    data.change(30);
+    lseek(file, 5, SEEK_SET);
+    data.at()[3 * kMiB] += 1;
+    result("read", read(file, data.at(3), 8 * kMiB));
+    data.at()[6 * kMiB] += 1;
+    say("offset %ld data %llx\n", file.offset(), data.sum());
+}
+
+// As with one call: what fits is written without a signal.
+void limited(int, char**) {
+    const File file;
+    const Memory data(6 * kMiB);
+    data.change(31);
+    signal(SIGXFSZ, [](int) { say("SIGXFSZ\n"); });
+    const rlimit limit{5 * kMiB, RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    result("write", write(file, data.at(), data.bytes()));
+    result("write more", write(file, data.at(), data.bytes()));
+    const rlimit none{RLIM_INFINITY, RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &none);
+    result("write all", write(file, data.at(), data.bytes()));
+    result("pwrite behind the largest file",
+           pwrite(file, data.at(), data.bytes(), LLONG_MAX - 2 * static_cast<off_t>(kMiB)));
+    say("offset %ld file %llx\n", file.offset(), file.sum());
+}
+
+// Threads write with one offset: each call's bytes stay together, and none are lost.
+void shared_offset_of_writes(int, char**) {
+    constexpr std::size_t kPiece = 2 * kMiB + 4097;
+    const File file;
+    auto writer = [&] {
+        const Memory data(kPiece);
+        for (int round = 1; round <= 5; ++round) {
+            data.set(round);
+            if (write(file, data.at(), kPiece) != static_cast<ssize_t>(kPiece)) std::exit(91);
+        }
+    };
+    pthread_t threads[3];
+    for (pthread_t& thread : threads) thread = start(writer);
+    for (const pthread_t thread : threads) pthread_join(thread, nullptr);
+    std::string all(15 * kPiece, 0);
+    const ssize_t got = pread(file, all.data(), all.size(), 0);
+    int of_round[6] = {}, mixed = 0;
+    for (std::size_t i = 0; i < 15; ++i) {
+        const char first = all[i * kPiece];
+        mixed += all.compare(i * kPiece, kPiece, std::string(kPiece, first)) != 0;
+        if (first >= 0 && first <= 5) ++of_round[static_cast<int>(first)];
+    }
+    say("%zd bytes, offset %ld, mixed %d, of rounds %d %d %d %d %d %d\n", got, file.offset(), mixed, of_round[0],
+        of_round[1], of_round[2], of_round[3], of_round[4], of_round[5]);
+}
+
+// Long calls anywhere, on blocks that either side has changed.
+void long_calls_anywhere(int, char**) {
+    const File file(10 * kMiB);
+    const Memory data(12 * kMiB + 77);
+    Random random(33);
+    const auto below = [&](std::size_t most) { return random.next() % most; };
+    for (unsigned round = 0; round < 60; ++round) {
+        const auto at = below(8 * kMiB), bytes = kMiB + below(3 * kMiB);
+        const auto offset = static_cast<off_t>(below(8 * kMiB));
+        switch (round % 5) {
+            case 0: data.change(round); break;
+            case 1: data.at()[at] = static_cast<unsigned char>(data.at()[at + bytes] + round); break;
+            case 2:
+            case 3: result("pread", pread(file, data.at(at), bytes, offset)); break;
+            default: result("pwrite", pwrite(file, data.at(at), bytes, offset));
+        }
+    }
+    say("file %llx data %llx\n", file.sum(), data.sum());
+}
+
+// A read into what the CPU's sweep has had brought ahead of it.
+void ahead_of_a_sweep(int, char**) {
+    const File file(9 * kMiB);
+    const Memory data(12 * kMiB);
+    unsigned long long sum = 0;
+    for (unsigned round = 0; round < 4; ++round) {
+        data.change(34 + round);
+        std::size_t at = 0;
+        const auto sweep = [&](std::size_t end) {
+            for (; at < end; at += 64) sum = sum * 31 + data.at()[at];
+        };
+        sweep(2 * kMiB + round * 100000);
+        result("pread", pread(file, data.at(at + 4096), 8 * kMiB, round));
+        sweep(data.bytes());
+    }
+    say("sum %llx data %llx\n", sum, data.sum());
+}
+
+// A kernel that takes longer than a call does, in a stream that waits for no other.
+__global__ void change_late(unsigned char* data, std::size_t bytes, int turns) {
+    volatile unsigned char* const first = data;
+    for (int i = 0; i < turns; ++i) first[threadIdx.x] = first[threadIdx.x] + 1;
+    for (std::size_t i = threadIdx.x; i < bytes; i += blockDim.x) {
+        data[i] = static_cast<unsigned char>(data[i] + i / 77);
+    }
+}
+
+// The kernel has ended before the call begins.
+void behind_a_kernel(int, char**) {
+    const File in(5 * kMiB), out;
+    const Memory data(6 * kMiB);
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    data.set(3);
+    const auto launch = [&] {
+        unsigned char* const at = plain ? data.at() : nullptr;
+        unsigned char* copy = at;
+        if (!plain) {
+            CHECK(cudaMalloc(&copy, data.bytes()));
+            CHECK(cudaMemcpy(copy, data.at(), data.bytes(), cudaMemcpyHostToDevice));
+        }
+        CHECK(cudaDeviceSynchronize());
+        change_late<<<1, 32, 0, stream>>>(copy, data.bytes(), 1000001);
+        if (plain) return;
+        CHECK(cudaMemcpyAsync(data.at(), copy, data.bytes(), cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        CHECK(cudaFree(copy));
+    };
+    result("write, nothing before it", pwrite(out, data.at(1), 5 * kMiB, 0));
+    launch();
+    result("write", write(out, data.at(1), 5 * kMiB));
+    say("file %llx\n", out.sum());
+    launch();
+    result("read", read(in, data.at(1), 5 * kMiB));
+    say("data %llx\n", data.sum());
+    CHECK(cudaStreamDestroy(stream));
+}
+
 constexpr Case cases[] = {
     {"whole_file", whole_file},
+    {"ahead_of_a_sweep", ahead_of_a_sweep},
+    {"behind_a_kernel", behind_a_kernel},
+    {"long_calls_anywhere", long_calls_anywhere},
+    {"written_by_both", written_by_both},
+    {"limited", limited},
+    {"shared_offset_of_writes", shared_offset_of_writes},
     {"at_the_end", at_the_end},
     {"large_file", large_file},
     {"failures", failures},
