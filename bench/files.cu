@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Between a file in the page cache and device memory, in GB/s: from the first call until a kernel has used the bytes,
-// or until the last write returned.
+// Between a file, in the page cache if not said otherwise, and device memory, in GB/s: from the first call until a
+// kernel has used the bytes, or until the last write returned.
 //
 //   files WORK WAY MIB
-//   WORK  read, write: one call for all. fread, fwrite: pieces of 64 KiB
+//   WORK  read, write: one call for all; cold: read what is not in the page cache. fread, fwrite: pieces of 64 KiB
 //   WAY   usual   a host buffer and cudaMemcpy
-//         pinned  two pinned buffers of 8 MiB by hand, the next piece while the last one moves; read and write only
+//         pinned  two pinned buffers of 8 MiB by hand, the next piece while the last one moves; not with streams
 //         direct  the device pointer, under libhpe
 //         host    the call alone, from or to host memory
 //
@@ -57,7 +57,7 @@ struct Bench {
     bool is(const char* name) const { return way == name; }
 
     void in(char* to) const {
-        if (work == "read") {
+        if (work != "fread") {
             if (pread(file, to, bytes, 0) != static_cast<ssize_t>(bytes)) fail("pread");
             return;
         }
@@ -103,6 +103,8 @@ struct Bench {
     double read_round() const {
         CHECK(cudaMemset(total, 0, sizeof *total));
         CHECK(cudaDeviceSynchronize());
+        if (work == "cold" && (fsync(file) != 0 || posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) != 0))
+            fail("fadvise");
         const auto begin = std::chrono::steady_clock::now();
         if (is("pinned")) {
             in_blocks();
@@ -151,7 +153,7 @@ int main(int argc, char** argv) {
         CHECK(cudaMallocHost(&b.pinned[i], kBlock));
         CHECK(cudaStreamCreate(&b.streams[i]));
     }
-    const bool reads = b.work == "read" || b.work == "fread";
+    const bool reads = b.work == "read" || b.work == "fread" || b.work == "cold";
     constexpr int kRounds = 6;
     for (int round = 0; round < kRounds; ++round) {
         const double seconds = reads ? b.read_round() : b.write_round(static_cast<unsigned>(round));

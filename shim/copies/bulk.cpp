@@ -10,7 +10,6 @@
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/fault_path.h"
-#include "shim/transfer/copiers.h"
 
 namespace hpe::bulk {
 
@@ -51,17 +50,10 @@ private:
     Object* const object_;
 };
 
-void touch(void* at, std::size_t bytes, copiers::Access access) noexcept {
-    if (copiers::running() != 0 && copiers::populate_together(at, bytes, access)) return;
+template <class Touch>
+void for_pages(const void* at, std::size_t bytes, Touch&& touch) noexcept {
     const auto begin = reinterpret_cast<std::uintptr_t>(at);
-    for (auto in_page = begin; in_page < begin + bytes; in_page = in_page / kPage * kPage + kPage) {
-        auto* const byte = reinterpret_cast<unsigned char*>(in_page);
-        if (access == copiers::Access::Read) {
-            static_cast<void>(*static_cast<const volatile unsigned char*>(byte));
-        } else {
-            __atomic_fetch_or(byte, 0, __ATOMIC_RELAXED);  // other threads may be writing there
-        }
-    }
+    for (auto in_page = begin; in_page < begin + bytes; in_page = in_page / kPage * kPage + kPage) touch(in_page);
 }
 
 }  // namespace
@@ -105,8 +97,16 @@ InOrder::~InOrder() {
 }
 
 void touch_to_read(const void* at, std::size_t bytes) noexcept {
-    touch(const_cast<void*>(at), bytes, copiers::Access::Read);
+    for_pages(at, bytes, [](std::uintptr_t in_page) {
+        static_cast<void>(*reinterpret_cast<const volatile unsigned char*>(in_page));
+    });
 }
-void touch_to_write(void* at, std::size_t bytes) noexcept { touch(at, bytes, copiers::Access::Write); }
+
+void touch_to_write(void* at, std::size_t bytes) noexcept {
+    for_pages(at, bytes, [](std::uintptr_t in_page) {
+        // Atomic: other threads may be writing there.
+        __atomic_fetch_or(reinterpret_cast<unsigned char*>(in_page), 0, __ATOMIC_RELAXED);
+    });
+}
 
 }  // namespace hpe::bulk

@@ -24,8 +24,6 @@ namespace hpe::copiers {
 
 namespace {
 
-constexpr std::size_t kPage = 4096;
-
 // State of a job in one word: the low half of its number, how many parts it has, and which part is begun next.
 struct Open {
     static constexpr std::uint64_t kMost = 1u << 15;  // parts; as many threads may count past the last one at once
@@ -50,9 +48,8 @@ struct Work {
     Task task = Task::Copy;
     Rows rows{};
     Reader reader = Reader::Processor;
-    Access access = Access::Read;
     File file{};
-    std::atomic<bool>* failed = nullptr;  // set by a part that could not be mapped or read
+    std::atomic<bool>* incomplete = nullptr;  // set by a part that could not be read
 
     // Rows where there are several, else bytes.
     std::size_t size() const noexcept { return rows.count > 1 ? rows.count : rows.width; }
@@ -142,10 +139,9 @@ void pause() noexcept {
 #endif
 }
 
-// Whole pages.
-bool map(void* at, std::size_t bytes, Access access) noexcept {
-    return kernel::madvise(at, bytes, access == Access::Read ? MADV_POPULATE_READ : MADV_POPULATE_WRITE) == 0;
-}
+// Populating for reading maps many existing pages at once, for writing it traps for each page; pages of shared memory
+// are writable after either, if the mapping is (256 MiB: 31 against 180 ms).
+void map(void* at, std::size_t bytes) noexcept { kernel::madvise(at, bytes, MADV_POPULATE_READ); }
 
 void copy(const Rows& rows, Reader reader) noexcept {
     for (std::size_t i = 0; i < rows.count; ++i) {
@@ -168,6 +164,7 @@ bool read_part(const File& file, std::byte* to, std::size_t bytes) noexcept {
 Place* Queue::add(const Work& work, std::size_t part) noexcept {
     const auto& rows = work.rows;
     if (rows.width == 0 || rows.count == 0) return nullptr;
+    constexpr std::size_t kPage = 4096;
     const bool in_rows = rows.count > 1;
     const auto all = work.size();
     const auto least = (all + Open::kMost - 1) / Open::kMost;
@@ -262,13 +259,11 @@ void Work::carry_out(std::size_t begin, std::size_t size, trace::Share& share) c
             copy(rows.count > 1 ? rows.part(begin, size) : Rows{to, rows.from + begin, size}, reader);
             share.add(rows.count > 1 ? rows.width * size : size);
             break;
-        case Task::Map:
-            if (!map(to, size, access)) failed->store(true, std::memory_order_relaxed);
-            break;
+        case Task::Map: map(to, size); break;
         case Task::Read:
-            if (failed->load(std::memory_order_relaxed)) break;
+            if (incomplete->load(std::memory_order_relaxed)) break;
             if (!read_part(file.from(file.offset + static_cast<std::int64_t>(begin)), to, size)) {
-                failed->store(true, std::memory_order_relaxed);
+                incomplete->store(true, std::memory_order_relaxed);
             }
             share.add(size);
             break;
@@ -312,16 +307,14 @@ void Job::begin(const Rows& rows, std::size_t part, Reader reader, Crew crew) no
     hand_over({.rows = rows, .reader = reader}, part, crew);
 }
 
-void Job::begin_mapping(void* at, std::size_t bytes, std::size_t part, Access access,
-                        std::atomic<bool>& absent) noexcept {
-    hand_over(
-        {.task = Task::Map, .rows = {static_cast<std::byte*>(at), nullptr, bytes}, .access = access, .failed = &absent},
-        part, Crew::All);
+void Job::begin_mapping(void* at, std::size_t bytes, std::size_t part) noexcept {
+    hand_over({.task = Task::Map, .rows = {static_cast<std::byte*>(at), nullptr, bytes}}, part, Crew::All);
 }
 
 void Job::begin_reading(std::byte* to, const File& from, std::size_t bytes, std::size_t part,
                         std::atomic<bool>& incomplete) noexcept {
-    hand_over({.task = Task::Read, .rows = {to, nullptr, bytes}, .file = from, .failed = &incomplete}, part, Crew::All);
+    hand_over({.task = Task::Read, .rows = {to, nullptr, bytes}, .file = from, .incomplete = &incomplete}, part,
+              Crew::All);
 }
 
 void Job::hand_over(const Work& work, std::size_t part, Crew crew) noexcept {
@@ -369,28 +362,15 @@ bool read_together(std::byte* to, const File& from, std::size_t bytes) noexcept 
     return !incomplete.load(std::memory_order_relaxed);
 }
 
-bool populate_together(void* at, std::size_t bytes, Access access) noexcept {
+void map_pages(void* at, std::size_t bytes, bool made) noexcept {
+    // For pages that exist already, waking helpers costs more than mapping. Besides, every later change of the mapping
+    // interrupts each processor that took part (H200's host: 46 against 53 ms for arrays of 32 MiB).
+    if (!made || running() == 0) return map(at, bytes);
     // A helper holds the kernel's lock on the address space as long as it maps a part.
     constexpr std::size_t kPart = std::size_t{256} << 10;
-    const auto begin = reinterpret_cast<std::uintptr_t>(at) / kPage * kPage;
-    const auto end = (reinterpret_cast<std::uintptr_t>(at) + bytes + kPage - 1) / kPage * kPage;
-    std::atomic<bool> absent{false};
     Job job;
-    job.begin_mapping(reinterpret_cast<void*>(begin), end - begin, kPart, access, absent);
+    job.begin_mapping(at, bytes, kPart);
     job.finish();
-    return !absent.load(std::memory_order_relaxed);
-}
-
-void map_pages(void* at, std::size_t bytes, bool made) noexcept {
-    // Populating for reading maps many existing pages at once, for writing it traps for each page; pages of shared
-    // memory are writable after either, if the mapping is (256 MiB: 31 against 180 ms). For pages that exist already,
-    // waking helpers costs more than mapping. Besides, every later change of the mapping interrupts each processor that
-    // took part (H200's host: 46 against 53 ms for arrays of 32 MiB).
-    if (made && running() != 0) {
-        populate_together(at, bytes, Access::Read);
-    } else {
-        map(at, bytes, Access::Read);
-    }
 }
 
 }  // namespace hpe::copiers

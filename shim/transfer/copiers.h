@@ -60,8 +60,6 @@ struct File {
     File from(std::int64_t first) const noexcept { return {descriptor, flags, first}; }
 };
 
-enum class Access : std::uint8_t { Read, Write };
-
 struct Place;
 struct Work;
 
@@ -71,10 +69,8 @@ public:
     // Hands the copy over in parts of about so many bytes, whole rows where there are several. If every place is taken,
     // or there are no helpers, copies it here and now.
     void begin(const Rows& rows, std::size_t part, Reader reader, Crew crew = Crew::All) noexcept;
-    // Has pages mapped instead, so that first accesses to them do not trap one by one. `absent` is set where there is
-    // no memory to access, or the kernel cannot tell (before Linux 5.14).
-    void begin_mapping(void* at, std::size_t bytes, std::size_t part, Access access,
-                       std::atomic<bool>& absent) noexcept;
+    // Has pages mapped instead, so that first accesses to them do not trap one by one.
+    void begin_mapping(void* at, std::size_t bytes, std::size_t part) noexcept;
     // Reads a file instead. `incomplete` is set where bytes are not at hand (not in the page cache), or missing.
     void begin_reading(std::byte* to, const File& from, std::size_t bytes, std::size_t part,
                        std::atomic<bool>& incomplete) noexcept;
@@ -97,9 +93,6 @@ void move_together(void* to, const void* from, std::size_t bytes, Reader reader)
 // Reads a regular file's bytes, with helpers. False: not all were at hand, or there; the memory's content is undefined
 // then.
 bool read_together(std::byte* to, const File& from, std::size_t bytes) noexcept;
-
-// Has all pages mapped, with helpers. False: an access may find no memory.
-bool populate_together(void* at, std::size_t bytes, Access access) noexcept;
 
 // Maps the pages of [at, at + bytes), whole pages of shared memory; with helpers if the pages must be `made`. With
 // kernels before Linux 5.14 the accesses map them.
