@@ -194,7 +194,11 @@ void borrow(CUcontext context) {
         DO(cuStreamSynchronize(nullptr));  // a memset returns before it is done
         object.model[i] = value;
     };
-    const auto release = [&] { object.fill(99, 1, 0, nullptr, true); };
+    // A host function comes after what it needs: what it borrows is fetched without waiting, whole blocks at once.
+    const auto release = [&] {
+        object.fill(99, 1, 0, nullptr, true);
+        DO(cuStreamSynchronize(nullptr));
+    };
 
     // Who comes second does not trap; all the same the device has what it wrote when it ends.
     release();
