@@ -5,6 +5,8 @@
 
 #include <memory>
 
+#include "shim/copies/own_work.h"
+#include "shim/copies/packing.h"
 #include "shim/doors/cuda_copy.h"
 #include "shim/driver/by_context.h"
 #include "shim/driver/loaded_kernels.h"
@@ -138,6 +140,8 @@ CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
         loaded_kernels::forget();
         peers.forget(context);
         peer_staging::forget(context);
+        packing::forget(context);
+        OwnWork::forget(context);
         kernel_times::forget(context);
         Arena::forget_pins(context);
         context_places.give_back(context);

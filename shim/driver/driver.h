@@ -62,6 +62,9 @@ struct Driver {
     F(cuMemcpy2DAsync_v2_ptsz)           \
     F(cuMemHostRegister_v2)              \
     F(cuMemHostUnregister)               \
+    F(cuModuleLoadData)                  \
+    F(cuModuleGetFunction)               \
+    F(cuLaunchKernel)                    \
     F(cuFuncGetParamInfo)                \
     F(cuKernelGetParamInfo)              \
     F(cuFuncIsLoaded)                    \

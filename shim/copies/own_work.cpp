@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+// Streams of our own, and copies in them.
+#include "shim/copies/own_work.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+
+#include "shim/base/spin_lock.h"
+#include "shim/coherence/coherence.h"
+#include "shim/coherence/lease.h"
+#include "shim/copies/pageable.h"
+#include "shim/driver/by_context.h"
+#include "shim/driver/driver.h"
+
+namespace hpe {
+
+namespace {
+
+struct Own {
+    std::atomic<CUcontext> context{nullptr};
+    SpinLock lock;
+    CUstream stream = nullptr;
+};
+constinit ByContext<Own> owns;
+
+// The context is current.
+CUstream stream_in(CUcontext context) noexcept {
+    auto* const own = owns.of(context);
+    if (own == nullptr) return nullptr;
+    const std::scoped_lock lock(own->lock);
+    if (own->stream == nullptr) {
+        const Inside inside;
+        if (with_retry([&] { return driver.cuStreamCreateWithPriority(&own->stream, CU_STREAM_NON_BLOCKING, 0); }) !=
+            CUDA_SUCCESS) {
+            own->stream = nullptr;
+        }
+    }
+    return own->stream;
+}
+
+std::uintptr_t address(const void* pointer) noexcept { return reinterpret_cast<std::uintptr_t>(pointer); }
+
+}  // namespace
+
+bool mostly_on_device(std::uintptr_t begin, std::size_t bytes) noexcept {
+    Object* const object = coherence().object_of(begin);
+    if (object == nullptr || bytes == 0 || bytes > object->base + object->size - begin) return false;
+    if (object->host_valid_blocks.load(std::memory_order_acquire) == 0) return true;
+    std::size_t on_host = 0;
+    const auto end = begin + bytes;
+    for (auto at = begin; at < end;) {
+        const auto index = object->block_at(at);
+        const auto next = std::min(end, object->base + object->offset_of(index) + object->bytes_of(index));
+        if (valid_on_host(object->block(index).peek().state)) on_host += next - at;
+        at = next;
+    }
+    return on_host < bytes / 2;
+}
+
+OwnWork::OwnWork(void* context) noexcept : in_order_(context) {
+    if (in_order_) stream_ = stream_in(static_cast<CUcontext>(context));
+}
+
+CUresult OwnWork::to_host(std::byte* to, CUdeviceptr from, std::size_t bytes) noexcept {
+    return pageable::copy(
+        {pageable::Copy::Direction::ToHost, from, to, {bytes}, stream_, Flavour::Legacy, pageable::Return::Done}, [&] {
+            const auto made = with_retry([&] { return driver.cuMemcpyDtoHAsync_v2(to, from, bytes, stream_); });
+            return made == CUDA_SUCCESS ? wait() : made;
+        });
+}
+
+CUresult OwnWork::to_device(CUdeviceptr to, const std::byte* from, std::size_t bytes) noexcept {
+    return pageable::copy({pageable::Copy::Direction::ToDevice,
+                           to,
+                           const_cast<std::byte*>(from),
+                           {bytes},
+                           stream_,
+                           Flavour::Legacy,
+                           pageable::Return::Done},
+                          [&] {
+                              const auto made =
+                                  with_retry([&] { return driver.cuMemcpyHtoDAsync_v2(to, from, bytes, stream_); });
+                              return made == CUDA_SUCCESS ? wait() : made;
+                          });
+}
+
+CUresult OwnWork::wait() noexcept {
+    return with_retry([&] { return driver.cuStreamSynchronize(stream_); });
+}
+
+void OwnWork::brought(std::uintptr_t from, std::size_t bytes) noexcept {
+    Object* const object = coherence().object_of(from);
+    if (object == nullptr) return;
+    object->traffic.to_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    object->traffic.to_host_transfers.fetch_add(1, std::memory_order_relaxed);
+}
+
+void OwnWork::sent(std::uintptr_t to, std::size_t bytes) noexcept {
+    Object* const object = coherence().object_of(to);
+    if (object == nullptr) return;
+    object->traffic.to_device_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    object->traffic.to_device_transfers.fetch_add(1, std::memory_order_relaxed);
+}
+
+void OwnWork::end_what_interrupted() noexcept {
+    if (!this_thread.touched_inside || this_thread.inside != 0) return;
+    this_thread.touched_inside = false;
+    coherence().end_loans();
+}
+
+void OwnWork::forget(CUcontext context) noexcept {
+    auto* const own = owns.known(context);
+    if (own == nullptr) return;
+    const std::scoped_lock lock(own->lock);
+    own->stream = nullptr;
+}
+
+std::size_t load_by_device(std::byte* to, const void* from, std::size_t bytes, const void* caller) noexcept {
+    std::size_t done = 0;
+    while (done < bytes) {
+        const auto at = address(from) + done;
+        const auto stretch = bulk::next(address(to) + done, at, bytes - done);
+        if (stretch.context != nullptr) {
+            OwnWork work(stretch.context);
+            const auto copy = [&] { return work.to_host(to + done, at, stretch.bytes); };
+            if (work && work.run({at, stretch.bytes}, {}, copy) == CUDA_SUCCESS) {
+                OwnWork::brought(at, stretch.bytes);
+                done += stretch.bytes;
+                continue;
+            }
+        }
+        const auto loaded = lease::load(to + done, reinterpret_cast<const void*>(at), stretch.bytes, caller);
+        done += loaded;
+        if (loaded != stretch.bytes) break;
+    }
+    return done;
+}
+
+std::size_t store_by_device(void* to, const std::byte* from, std::size_t bytes, const void* caller) noexcept {
+    std::size_t done = 0;
+    while (done < bytes) {
+        const auto at = address(to) + done;
+        const auto stretch = bulk::next(at, address(from) + done, bytes - done);
+        if (stretch.context != nullptr) {
+            OwnWork work(stretch.context);
+            const auto copy = [&] { return work.to_device(at, from + done, stretch.bytes); };
+            if (work && work.run({}, {at, stretch.bytes}, copy) == CUDA_SUCCESS) {
+                OwnWork::sent(at, stretch.bytes);
+                done += stretch.bytes;
+                continue;
+            }
+        }
+        const auto stored = lease::store(reinterpret_cast<void*>(at), from + done, stretch.bytes, caller);
+        done += stored;
+        if (stored != stretch.bytes) break;
+    }
+    return done;
+}
+
+}  // namespace hpe

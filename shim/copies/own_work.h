@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+// Device work of libhpe's own, in place of CPU accesses to objects that a call of the program would make: copies of
+// stretches, packing. It begins when the device work before it has ended, as a CPU access would (bulk::InOrder), has a
+// stream of its own that waits for nothing of the program's, and has ended on return.
+//
+// Source: ADSM/GMAC paper section 4.4 (interposed bulk memory calls).
+//
+// Bytes; memory is the caller's, streams belong to a context and die with it. Threads: any, outside the fault path and
+// the gate. Errors: the driver's; what was to be written is then undefined, or as it was.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/base/thread.h"
+#include "shim/copies/bulk.h"
+#include "shim/copies/reservations.h"
+
+namespace hpe {
+
+// Whether the range lies in one object, and most of it is not valid on the host: then the device is the one to work
+// with it.
+bool mostly_on_device(std::uintptr_t begin, std::size_t bytes) noexcept;
+
+class OwnWork {
+public:
+    // `context`: of the objects that are used.
+    explicit OwnWork(void* context) noexcept;
+    // False: not on this thread, not now, or the device cannot.
+    explicit operator bool() const noexcept { return stream_ != nullptr; }
+    CUstream stream() const noexcept { return stream_; }
+
+    // Calls work() inside the gate, as a launch, with the objects' blocks ready; it returns the driver's answer.
+    template <class Work>
+    CUresult run(DeviceRange reads, DeviceRange writes, Work&& work) noexcept {
+        auto result = CUDA_SUCCESS;
+        {
+            auto& state = coherence();
+            const Touched touched{writes, reads};
+            const LaunchInGate in_gate(state.launch_gate(), stream_);
+            if (state.launch_gate().reserved()) reservations::give_way(stream_, &touched);
+            result = state.before_device_reads(reads, &stream_);
+            if (result == CUDA_SUCCESS) result = state.before_device_writes(writes, &stream_);
+            if (result == CUDA_SUCCESS) {
+                const Inside inside;
+                result = work();
+                const auto waited = wait();
+                if (result == CUDA_SUCCESS) result = waited;
+            }
+        }
+        end_what_interrupted();
+        return result;
+    }
+
+    // Within work(): between the device and memory of ours, done on return.
+    CUresult to_host(std::byte* to, CUdeviceptr from, std::size_t bytes) noexcept;
+    CUresult to_device(CUdeviceptr to, const std::byte* from, std::size_t bytes) noexcept;
+
+    // For the report: so many bytes of the object there were moved.
+    static void brought(std::uintptr_t from, std::size_t bytes) noexcept;
+    static void sent(std::uintptr_t to, std::size_t bytes) noexcept;
+
+    // The context's streams died with it.
+    static void forget(CUcontext context) noexcept;
+
+private:
+    CUresult wait() noexcept;
+    static void end_what_interrupted() noexcept;
+
+    const bulk::InOrder in_order_;
+    CUstream stream_ = nullptr;
+};
+
+// As the CPU would, but by the device where the range lies on it alone and is long: to memory of ours, and from there.
+// Return how many bytes were copied, as lease::load() and store() do.
+std::size_t load_by_device(std::byte* to, const void* from, std::size_t bytes, const void* caller) noexcept;
+std::size_t store_by_device(void* to, const std::byte* from, std::size_t bytes, const void* caller) noexcept;
+
+}  // namespace hpe

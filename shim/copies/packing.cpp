@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT
+// The kernel of a context, memory on the device, and launches piece by piece.
+#include "shim/copies/packing.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <climits>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "shim/coherence/coherence.h"
+#include "shim/copies/own_work.h"
+#include "shim/driver/by_context.h"
+#include "shim/driver/driver.h"
+#include "shim/driver/inflight.h"
+
+namespace hpe::packing {
+
+namespace {
+
+constexpr char kKernel[] =
+#include "shim/copies/pack_kernel.inc"
+    ;
+
+constexpr std::size_t kSmallestBlock = std::size_t{64} << 10;
+// A longer message is packed in parts of so many bytes.
+constexpr std::size_t kPart = std::size_t{8} << 20;
+// Of a context, with the lists of all datatypes. Nothing of it is freed before the context ends, since freeing waits
+// for the device; what is given back is used again.
+constexpr std::size_t kMostOnDevice = std::size_t{64} << 20;
+
+// Blocks of powers of two.
+struct Tools {
+    std::atomic<CUcontext> context{nullptr};
+    std::mutex mutex;
+    CUfunction kernel = nullptr;
+    bool refused = false;
+    std::uint64_t ended = 0;  // how many contexts had this place before
+    std::size_t taken = 0;
+    std::array<std::vector<CUdeviceptr>, 64> idle;  // by the exponent of their size
+};
+ByContext<Tools>& all_tools() noexcept {
+    static auto* const tools = new ByContext<Tools>;  // never destroyed: types may be freed at the very end
+    return *tools;
+}
+
+// One block, from when it is taken until it is destroyed.
+class Block {
+public:
+    // Making memory waits for the device, which may be waiting for this thread.
+    Block(Tools& tools, CUcontext context, std::size_t bytes) noexcept try : tools_(tools), context_(context) {
+        exponent_ = static_cast<unsigned>(std::bit_width(std::max(bytes, kSmallestBlock) - 1));
+        const std::scoped_lock lock(tools_.mutex);
+        ended_ = tools_.ended;
+        auto& idle = tools_.idle[exponent_];
+        if (!idle.empty()) {
+            at_ = idle.back();
+            idle.pop_back();
+            return;
+        }
+        if (this->bytes() > kMostOnDevice - tools_.taken || !in_flight.idle()) return;
+        idle.reserve(idle.capacity() + 1);  // so that giving back needs no memory
+        const Inside inside;
+        if (with_retry([&] { return driver.cuMemAlloc_v2(&at_, this->bytes()); }) != CUDA_SUCCESS) {
+            at_ = 0;
+        } else {
+            tools_.taken += this->bytes();
+        }
+    } catch (const std::bad_alloc&) {
+    }
+    ~Block() {
+        if (at_ == 0) return;
+        const std::scoped_lock lock(tools_.mutex);
+        if (is_of(context_)) tools_.idle[exponent_].push_back(at_);
+    }
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+    CUdeviceptr at() const noexcept { return at_; }
+    std::size_t bytes() const noexcept { return std::size_t{1} << exponent_; }
+    // Whether that context lives and has it.
+    bool is_of(CUcontext context) const noexcept { return context_ == context && ended_ == tools_.ended; }
+
+private:
+    Tools& tools_;
+    const CUcontext context_;
+    unsigned exponent_ = 0;
+    std::uint64_t ended_ = 0;
+    CUdeviceptr at_ = 0;
+};
+
+// The context is current.
+CUfunction kernel_of(Tools& tools) noexcept {
+    const std::scoped_lock lock(tools.mutex);
+    if (tools.kernel != nullptr || tools.refused || !in_flight.idle()) return tools.kernel;
+    const Inside inside;
+    CUmodule module = nullptr;
+    if (driver.cuModuleLoadData(&module, kKernel) != CUDA_SUCCESS ||
+        driver.cuModuleGetFunction(&tools.kernel, module, "hpe_pack") != CUDA_SUCCESS) {
+        // Compiling takes long: it is not tried for each message.
+        tools.kernel = nullptr;
+        tools.refused = true;
+    }
+    return tools.kernel;
+}
+
+// The pieces of a layout, kept on the device for the next message of that datatype.
+class Pieces {
+public:
+    Pieces(const Layout::List* list, Tools& tools, OwnWork& work, CUcontext context) noexcept {
+        if (list == nullptr) return;
+        count_ = static_cast<unsigned>(list->pieces.size());
+        const std::scoped_lock lock(mutex);
+        block_ = std::static_pointer_cast<Block>(list->on_device);
+        if (block_ != nullptr && of_living(*block_, tools, context)) return;
+        block_ = send(*list, tools, work, context);
+        list->on_device = block_;
+    }
+    bool ok() const noexcept { return count_ == 0 || block_ != nullptr; }
+    unsigned count() const noexcept { return count_; }
+    CUdeviceptr at() const noexcept { return block_ != nullptr ? block_->at() : 0; }
+
+private:
+    static constinit std::mutex mutex;  // of all lists: which block each has
+
+    static bool of_living(const Block& block, Tools& tools, CUcontext context) noexcept {
+        const std::scoped_lock lock(tools.mutex);
+        return block.is_of(context);
+    }
+    static std::shared_ptr<Block> send(const Layout::List& list, Tools& tools, OwnWork& work,
+                                       CUcontext context) noexcept try {
+        const auto bytes = list.pieces.size() * sizeof list.pieces[0];
+        auto block = std::make_shared<Block>(tools, context, bytes);
+        const Inside inside;
+        if (block->at() == 0 || work.to_device(block->at(), reinterpret_cast<const std::byte*>(list.pieces.data()),
+                                               bytes) != CUDA_SUCCESS) {
+            return nullptr;
+        }
+        return block;
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+
+    unsigned count_ = 0;
+    std::shared_ptr<Block> block_;
+};
+constinit std::mutex Pieces::mutex;
+
+enum class Direction : unsigned { Pack = 0, Unpack = 1 };
+
+unsigned clamped(std::uint64_t n) noexcept { return static_cast<unsigned>(std::min<std::uint64_t>(n, UINT_MAX)); }
+
+// One call: what all its launches have in common.
+struct Launch {
+    CUfunction kernel;
+    CUstream stream;
+    CUdeviceptr memory, pieces;
+    unsigned count, width;
+    Direction direction;
+    unsigned turn;
+    std::array<unsigned, Layout::kMostLoops> counts;
+    std::array<std::int64_t, Layout::kMostLoops> strides;
+
+    Launch(const Layout& layout, std::uintptr_t at, unsigned unit) noexcept
+        : memory(at + static_cast<std::uintptr_t>(layout.offset())), width(unit) {
+        turn = clamped(layout.turn_bytes() / unit);
+        counts.fill(1);
+        strides.fill(0);
+        auto place = Layout::kMostLoops - layout.loops().size();
+        for (const auto& loop : layout.loops()) {
+            counts[place] = clamped(loop.count);
+            strides[place++] = loop.stride;
+        }
+    }
+    // Bytes [begin, end) of the packed ones, the first of which lie at `packed`.
+    CUresult operator()(CUdeviceptr packed, std::size_t begin, std::size_t end) noexcept {
+        constexpr unsigned kThreads = 256, kMostBlocks = 2048;
+        auto first = static_cast<unsigned>(begin / width), last = static_cast<unsigned>(end / width);
+        auto unpack = static_cast<unsigned>(direction);
+        void* parameters[] = {&packed,     &memory,     &pieces,     &count,     &width,     &unpack,
+                              &first,      &last,       &turn,       &counts[1], &counts[2], &counts[3],
+                              &strides[0], &strides[1], &strides[2], &strides[3]};
+        const auto blocks = std::min((last - first + kThreads - 1) / kThreads, kMostBlocks);
+        return with_retry([&] {
+            return driver.cuLaunchKernel(kernel, blocks, 1, 1, kThreads, 1, 1, 0, stream, parameters, nullptr);
+        });
+    }
+};
+
+bool move(Direction direction, const Layout& layout, std::uintptr_t at, std::byte* packed, std::size_t bytes) noexcept {
+    const auto begin = at + static_cast<std::uintptr_t>(layout.begin());
+    const auto span = static_cast<std::size_t>(layout.end() - layout.begin());
+    const Object* const object = coherence().object_of(begin);
+    if (object == nullptr || span > object->base + object->size - begin || bytes == 0 || bytes > INT_MAX) return false;
+    const auto packed_at = reinterpret_cast<std::uintptr_t>(packed);
+    const Object* const there = coherence().object_of(packed_at);
+    if (there != nullptr && (there->context != object->context || bytes > there->base + there->size - packed_at)) {
+        return false;
+    }
+    auto* const context = static_cast<CUcontext>(object->context);
+    OwnWork work(context);
+    Tools* const tools = work ? all_tools().of(context) : nullptr;
+    if (tools == nullptr) return false;
+    auto odd = layout.unit(at) | bytes;
+    if (there != nullptr) odd |= packed_at;
+    Launch launch(layout, at, static_cast<unsigned>(odd & (~odd + 1)));
+    const Pieces pieces(layout.list(), *tools, work, context);
+    launch.kernel = kernel_of(*tools);
+    launch.stream = work.stream();
+    launch.pieces = pieces.at();
+    launch.count = pieces.count();
+    launch.direction = direction;
+    if (launch.kernel == nullptr || !pieces.ok()) return false;
+
+    const bool packs = direction == Direction::Pack;
+    const DeviceRange unpacked{begin, span};
+    if (there != nullptr) {
+        const DeviceRange all{packed_at, bytes};
+        return work.run(packs ? unpacked : all, packs ? all : unpacked, [&] { return launch(packed_at, 0, bytes); }) ==
+               CUDA_SUCCESS;
+    }
+    const Block part(*tools, context, std::min(bytes, kPart));
+    if (part.at() == 0) return false;
+    for (std::size_t done = 0; done < bytes;) {
+        const auto end = std::min(bytes, done + part.bytes());
+        const auto result = work.run(packs ? unpacked : DeviceRange{}, packs ? DeviceRange{} : unpacked, [&] {
+            if (packs) {
+                const auto launched = launch(part.at(), done, end);
+                return launched == CUDA_SUCCESS ? work.to_host(packed + done, part.at(), end - done) : launched;
+            }
+            const auto sent = work.to_device(part.at(), packed + done, end - done);
+            return sent == CUDA_SUCCESS ? launch(part.at(), done, end) : sent;
+        });
+        if (result != CUDA_SUCCESS) return false;
+        packs ? OwnWork::brought(begin, end - done) : OwnWork::sent(begin, end - done);
+        done = end;
+    }
+    return true;
+}
+
+}  // namespace
+
+bool worth_it(const Layout& layout, std::uintptr_t at) noexcept {
+    const auto span = static_cast<std::size_t>(layout.end() - layout.begin());
+    return !layout.is_dense() && span >= kSmallestSpan && layout.bytes() <= INT_MAX &&
+           mostly_on_device(at + static_cast<std::uintptr_t>(layout.begin()), span);
+}
+
+bool pack(const Layout& layout, std::uintptr_t at, std::byte* packed, std::size_t bytes) noexcept {
+    return move(Direction::Pack, layout, at, packed, bytes);
+}
+
+bool unpack(const Layout& layout, std::uintptr_t at, const std::byte* packed, std::size_t bytes) noexcept {
+    return move(Direction::Unpack, layout, at, const_cast<std::byte*>(packed), bytes);
+}
+
+void forget(CUcontext context) noexcept {
+    auto* const tools = all_tools().known(context);
+    if (tools == nullptr) return;
+    const std::scoped_lock lock(tools->mutex);
+    tools->kernel = nullptr;
+    tools->refused = false;
+    ++tools->ended;
+    tools->taken = 0;
+    for (auto& idle : tools->idle) idle.clear();
+}
+
+}  // namespace hpe::packing
