@@ -146,7 +146,7 @@ void adopt(Mpi& mpi, const dl_phdr_info& info, const LoadedLibrary& library) noe
         *symbol.place = symbol.function
                             ? library.function(symbol.name)
                             : first_definition(mpi, [&](const LoadedLibrary& in) { return in.variable(symbol.name); });
-        if (*symbol.place != nullptr) continue;
+        if (*symbol.place != nullptr || symbol.optional) continue;
         log::warn("the {} library has no {}: its calls with device memory are passed on as they are", mpi.name,
                   symbol.name);
         return;

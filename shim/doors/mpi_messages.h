@@ -12,36 +12,36 @@ namespace hpe::doors::HPE_MPI_ABI {
 using namespace hpe::mpi::HPE_MPI_ABI;
 
 template <class Pointer, class Count, class... Rest>
-void send(Staging& staging, Pointer& at, Count count, MPI_Datatype type, Rest&...) noexcept {
-    staging.reads(at, count, type);
+void send(Staging& staging, Pointer& at, Count& count, MPI_Datatype& type, Rest&...) noexcept {
+    staging.sends(at, count, type);
 }
 
 // A receive from nobody completes at once and writes nothing; such requests may all be one.
 template <class Count, class... Rest>
-void receive(Staging& staging, void*& at, Count count, MPI_Datatype type, int source, Rest&...) noexcept {
-    if (source != MPI_PROC_NULL) staging.writes(at, count, type);
+void receive(Staging& staging, void*& at, Count& count, MPI_Datatype& type, int source, Rest&...) noexcept {
+    if (source != MPI_PROC_NULL) staging.receives(at, count, type);
 }
 template <class Count, class... Rest>
-void receive_matched(Staging& staging, void*& at, Count count, MPI_Datatype type, Rest&...) noexcept {
-    staging.writes(at, count, type);
+void receive_matched(Staging& staging, void*& at, Count& count, MPI_Datatype& type, Rest&...) noexcept {
+    staging.receives(at, count, type);
 }
 
 template <class Pointer, class Count, class... Rest>
-void exchange(Staging& staging, Pointer& from, Count count, MPI_Datatype type, int, int, void*& to, Count room,
-              MPI_Datatype to_type, Rest&...) noexcept {
-    staging.reads(from, count, type);
-    staging.writes(to, room, to_type);
+void exchange(Staging& staging, Pointer& from, Count& count, MPI_Datatype& type, int, int, void*& to, Count& room,
+              MPI_Datatype& to_type, Rest&...) noexcept {
+    staging.sends(from, count, type);
+    staging.receives(to, room, to_type);
 }
 // MPICH does not say how much came: what did not come must come back as it was.
 template <class Pointer, class Count, class... Rest>
-void exchange_later(Staging& staging, Pointer& from, Count count, MPI_Datatype type, int, int, void*& to, Count room,
-                    MPI_Datatype to_type, Rest&...) noexcept {
-    staging.reads(from, count, type);
-    staging.updates(to, room, to_type);
+void exchange_later(Staging& staging, Pointer& from, Count& count, MPI_Datatype& type, int, int, void*& to, Count& room,
+                    MPI_Datatype& to_type, Rest&...) noexcept {
+    staging.sends(from, count, type);
+    staging.exchanges(to, room, to_type);
 }
 template <class Count, class... Rest>
-void replace(Staging& staging, void*& at, Count count, MPI_Datatype type, Rest&...) noexcept {
-    staging.updates(at, count, type);
+void replace(Staging& staging, void*& at, Count& count, MPI_Datatype& type, Rest&...) noexcept {
+    staging.exchanges(at, count, type);
 }
 
 }  // namespace hpe::doors::HPE_MPI_ABI

@@ -27,6 +27,7 @@ std::span<const Symbol> symbols() noexcept {
 #define HPE_SYMBOL(name) {"P" #name, place_of(functions.name), true},
         HPE_MPI_FUNCTIONS(HPE_SYMBOL)
 #undef HPE_SYMBOL
+            {"PMPI_Type_get_envelope_c", place_of(functions.MPI_Type_get_envelope_c), true, true},
 #ifdef OPEN_MPI
         // A program may hold a copy of such a variable, which is then everybody's.
         {"ompi_mpi_byte", place_of(handles.byte), false},

@@ -20,6 +20,8 @@
 
 // Of Open MPI's extensions, and of MPICH since 4.0.
 extern "C" int MPIX_Query_cuda_support(void);
+// Of MPI 4.
+extern "C" int MPI_Type_get_envelope_c(MPI_Datatype, MPI_Count*, MPI_Count*, MPI_Count*, MPI_Count*, int*);
 
 // Open MPI 4 has the persistent collectives of MPI 4 by other names; Open MPI 5, which has the same binary interface,
 // by MPI's, too. The functions are named here whatever mpi.h is used.
@@ -73,6 +75,11 @@ struct Functions {
     F(MPI_Type_commit)                \
     F(MPI_Type_dup)                   \
     F(MPI_Type_free)                  \
+    F(MPI_Type_get_envelope)          \
+    F(MPI_Type_get_contents)          \
+    F(MPI_Type_create_keyval)         \
+    F(MPI_Type_get_attr)              \
+    F(MPI_Type_set_attr)              \
     F(MPI_Pack)                       \
     F(MPI_Unpack)                     \
     F(MPI_Get_elements_x)             \
@@ -94,6 +101,8 @@ struct Functions {
 #define HPE_MEMBER(name) decltype(&::name) name = nullptr;
     HPE_MPI_FUNCTIONS(HPE_MEMBER)
 #undef HPE_MEMBER
+    // Only where types have large counts: nullptr elsewhere.
+    decltype(&::MPI_Type_get_envelope_c) MPI_Type_get_envelope_c = nullptr;
 };
 extern constinit Functions functions;
 

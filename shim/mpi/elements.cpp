@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Elements without gaps are copied as they lie, others by way of MPI's own packing: it runs on the CPU, and its
-// accesses to objects trap as the program's do.
+// accesses to objects trap as the program's do; or packed on the device.
 #include "shim/mpi/elements.h"
 
 #include <algorithm>
 #include <climits>
 #include <cstring>
+#include <optional>
 
 #include "shim/base/log.h"
 #include "shim/coherence/lease.h"
+#include "shim/copies/packing.h"
 #include "shim/mpi/host_memory.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
@@ -78,19 +80,31 @@ bool copy_packed(std::uintptr_t from, std::uintptr_t to, MPI_Count count, const 
     return true;
 }
 
-// The rest of the element keeps what the program has there.
+// The rest of the element keeps what the program has there. `came`: the beginning of it, packed.
+bool store_part(const Elements& elements, MPI_Count index, const std::byte* came, MPI_Count bytes) noexcept {
+    const auto whole = elements.shape.bytes();
+    if (whole > INT_MAX) return false;
+    const HostMemory there(nullptr, static_cast<std::size_t>(whole));
+    const auto at = elements.at + static_cast<std::uintptr_t>(index * elements.shape.extent());
+    if (there.at() == nullptr || pack(at, 1, elements.type, there.at(), whole) != whole) return false;
+    std::memcpy(there.at(), came, static_cast<std::size_t>(bytes));
+    return unpack(there.at(), static_cast<int>(whole), at, 1, elements.type);
+}
+// `shift`: from where it came in its places.
 bool store_part(const Elements& elements, MPI_Count index, std::uintptr_t shift, MPI_Count bytes) noexcept {
     const auto whole = elements.shape.bytes();
     if (whole > INT_MAX) return false;
-    const HostMemory memory(nullptr, 2 * static_cast<std::size_t>(whole));
-    if (memory.at() == nullptr) return false;
-    auto* const came = memory.at();
-    auto* const there = came + whole;
-    const auto at = elements.at + static_cast<std::uintptr_t>(index * elements.shape.extent());
-    if (pack(at + shift, 1, elements.type, came, whole) != whole) return false;
-    if (pack(at, 1, elements.type, there, whole) != whole) return false;
-    std::memcpy(there, came, static_cast<std::size_t>(bytes));
-    return unpack(there, static_cast<int>(whole), at, 1, elements.type);
+    const HostMemory came(nullptr, static_cast<std::size_t>(whole));
+    const auto at = elements.at + shift + static_cast<std::uintptr_t>(index * elements.shape.extent());
+    return came.at() != nullptr && pack(at, 1, elements.type, came.at(), whole) == whole &&
+           store_part(elements, index, came.at(), bytes);
+}
+
+// Of so many elements, if the device is to work with them.
+std::optional<Layout> for_device(const Elements& elements, const Layout& layout, MPI_Count count) noexcept {
+    auto all = Layout::repeated(layout, static_cast<std::uint64_t>(count), elements.shape.extent());
+    if (all && !packing::worth_it(*all, elements.at)) all.reset();
+    return all;
 }
 
 }  // namespace
@@ -139,6 +153,28 @@ bool store(const Elements& elements, std::uintptr_t shift, MPI_Count bytes, cons
     }
     const auto rest = whole.count < elements.count ? bytes - whole.count * one : 0;
     return rest <= 0 || store_part(elements, whole.count, shift, rest);
+}
+
+bool load_packed_by_device(const Elements& elements, const Layout& layout, std::byte* to) noexcept {
+    const auto all = for_device(elements, layout, elements.count);
+    return all && packing::pack(*all, elements.at, to, static_cast<std::size_t>(all->bytes()));
+}
+
+bool load_packed(const Elements& elements, const Layout& layout, std::byte* to) noexcept {
+    const auto bytes = elements.count * elements.shape.bytes();
+    return load_packed_by_device(elements, layout, to) ||
+           pack(elements.at, elements.count, elements.type, to, bytes) == bytes;
+}
+
+bool store_packed(const Elements& elements, const Layout& layout, const std::byte* from, MPI_Count bytes) noexcept {
+    const auto one = elements.shape.bytes();
+    bytes = std::min(bytes, elements.count * one);
+    if (bytes <= 0) return true;
+    const auto whole = bytes / one, rest = bytes % one;
+    const auto came = for_device(elements, layout, whole + (rest != 0));
+    if (came && packing::unpack(*came, elements.at, from, static_cast<std::size_t>(bytes))) return true;
+    if (whole != 0 && !unpack(from, static_cast<int>(whole * one), elements.at, whole, elements.type)) return false;
+    return rest == 0 || store_part(elements, whole, from + whole * one, rest);
 }
 
 }  // namespace hpe::mpi::HPE_MPI_ABI

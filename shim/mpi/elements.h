@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Elements of an MPI datatype in memory: where their bytes lie, and copying exactly those that the type names.
+// Elements of an MPI datatype in memory: where their bytes lie, and copying exactly those that the type names, in their
+// places or packed. The device does that where the bytes lie on it alone, the CPU elsewhere.
 //
 // Source: MPI 4.1, sections 5.1 (type maps, lower bound, extent, true extent) and 5.1.11 (an element that came in part
 // is the beginning of its type map).
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shim/copies/layout.h"
 #include "shim/mpi/abi.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
@@ -60,5 +62,11 @@ struct Elements {
 bool load(const Elements& elements, std::uintptr_t shift, const void* caller) noexcept;
 // The other way: the first `bytes` of their type maps.
 bool store(const Elements& elements, std::uintptr_t shift, MPI_Count bytes, const void* caller) noexcept;
+
+// All of them, packed, and the first `bytes` of packed ones. `layout`: of the type.
+bool load_packed(const Elements& elements, const Layout& layout, std::byte* to) noexcept;
+// False where the CPU is to do it.
+bool load_packed_by_device(const Elements& elements, const Layout& layout, std::byte* to) noexcept;
+bool store_packed(const Elements& elements, const Layout& layout, const std::byte* from, MPI_Count bytes) noexcept;
 
 }  // namespace hpe::mpi::HPE_MPI_ABI

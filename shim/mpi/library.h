@@ -25,6 +25,7 @@ struct Symbol {
     const char* name;
     void** place;
     bool function;
+    bool optional = false;
 };
 
 struct Library {

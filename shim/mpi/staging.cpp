@@ -2,6 +2,7 @@
 // Buffers in objects, replaced.
 #include "shim/mpi/staging.h"
 
+#include <climits>
 #include <limits>
 #include <memory>
 #include <new>
@@ -9,7 +10,10 @@
 
 #include "shim/base/log.h"
 #include "shim/coherence/lease.h"
+#include "shim/copies/own_work.h"
+#include "shim/copies/packing.h"
 #include "shim/mpi/host_memory.h"
+#include "shim/mpi/type_layout.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
 
@@ -68,7 +72,7 @@ bool Staging::concerns(Span span) const noexcept {
 
 std::uintptr_t Staging::replace(Parts&& parts, Use use) noexcept {
     const auto span = parts.span();
-    auto& buffer = *new (begin() + count_++) Buffer{use, std::move(parts), nullptr, 0, false};
+    auto& buffer = *new (begin() + count_++) Buffer{use, std::move(parts), nullptr, 0, false, {}};
     if (use == Use::Read && !lasting_) {
         if (const auto view = to_view(span)) {
             // Also brings the gaps.
@@ -88,9 +92,33 @@ std::uintptr_t Staging::replace(Parts&& parts, Use use) noexcept {
     return buffer.shift;
 }
 
+std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
+    const auto span = elements.span();
+    const auto bytes = elements.count * elements.shape.bytes();
+    if (span.bytes() < packing::kSmallestSpan || bytes > INT_MAX || elements.shape.dense(elements.count) ||
+        !lease::in_one_object(pointer(span.begin), span.bytes())) {
+        return nullptr;
+    }
+    const bool now = use == Use::Read && !lasting_;
+    if (now && !mostly_on_device(span.begin, span.bytes())) return nullptr;
+    const auto layout = layout_of(elements.type);
+    if (!layout) return nullptr;
+    std::unique_ptr<HostMemory> memory(new (std::nothrow) HostMemory(nullptr, static_cast<std::size_t>(bytes)));
+    if (memory == nullptr || memory->at() == nullptr) return nullptr;
+    std::byte* const packed = memory->at();
+    if (now && !load_packed_by_device(elements, *layout, packed)) return nullptr;
+    Parts parts;
+    parts.add(elements.at, elements.count, elements.type, elements.shape);
+    auto& buffer = *new (begin() + count_++) Buffer{use, std::move(parts), std::move(memory), 0, false, layout};
+    if (use == Use::Update && !lasting_ && !load(buffer)) failed_ = true;
+    return packed;
+}
+
 bool Staging::load(const Buffer& buffer) noexcept {
     for (const auto& elements : buffer.parts) {
-        if (HPE_MPI_ABI::load(elements, buffer.shift, caller_)) continue;
+        if (buffer.layout ? load_packed(elements, *buffer.layout, buffer.memory->at())
+                          : HPE_MPI_ABI::load(elements, buffer.shift, caller_))
+            continue;
         log::warn("the bytes at {:#x} for an MPI call cannot be had", elements.at);
         return false;
     }
@@ -123,7 +151,9 @@ void Staging::store(const Buffer& buffer, MPI_Count bytes) noexcept {
         // The program may have freed it meanwhile.
         if (!concerns(elements.span())) continue;
         const auto all = elements.count * elements.shape.bytes();
-        if (HPE_MPI_ABI::store(elements, buffer.shift, bytes < all ? bytes : all, caller_)) continue;
+        if (buffer.layout ? store_packed(elements, *buffer.layout, buffer.memory->at(), bytes)
+                          : HPE_MPI_ABI::store(elements, buffer.shift, bytes < all ? bytes : all, caller_))
+            continue;
         log::warn("the bytes of an MPI call cannot be stored at {:#x}", elements.at);
     }
 }

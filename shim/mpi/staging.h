@@ -4,6 +4,10 @@
 // becomes bounce memory of the same layout, which is stored as the CPU would store it when MPI has finished: exactly
 // the bytes that the datatypes name.
 //
+// The buffers of messages may become packed bytes instead: what MPI itself would make of elements with gaps, made on
+// the device where the elements lie there (copies/packing.h). MPI is given MPI_BYTE then. On the wire that is the same
+// message, and a status counts bytes whatever the type was.
+//
 // Nothing of an object is held meanwhile. Source: thesis section 5.3.
 //
 // Threads: each for one at a time. Buffers, types and arrays are the program's. Errors: failed() is true where there is
@@ -13,10 +17,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "shim/base/active.h"
 #include "shim/coherence/coherence.h"
+#include "shim/copies/layout.h"
 #include "shim/mpi/elements.h"
 #include "shim/mpi/host_memory.h"
 
@@ -77,6 +83,20 @@ public:
     void writes(void*& at, Parts&& parts) noexcept { take(at, std::move(parts), Use::Write); }
     void updates(void*& at, Parts&& parts) noexcept { take(at, std::move(parts), Use::Update); }
 
+    // The same for messages, of which count and type may change, too.
+    template <class Pointer, class Count>
+    void sends(Pointer& at, Count& count, MPI_Datatype& type) noexcept {
+        take_message(at, count, type, Use::Read);
+    }
+    template <class Count>
+    void receives(void*& at, Count& count, MPI_Datatype& type) noexcept {
+        take_message(at, count, type, Use::Write);
+    }
+    template <class Count>
+    void exchanges(void*& at, Count& count, MPI_Datatype& type) noexcept {
+        take_message(at, count, type, Use::Update);
+    }
+
     // Of a one-sided call: where the other side is.
     void between(int rank) noexcept { other_rank_ = rank; }
     int other_rank() const noexcept { return other_rank_; }
@@ -103,6 +123,8 @@ private:
         std::unique_ptr<HostMemory> memory;
         std::uintptr_t shift = 0;
         bool types_kept = false;
+        // Of one element; then `memory` holds packed bytes.
+        std::optional<Layout> layout{};
     };
     bool concerns(Span span) const noexcept;
     template <class Pointer>
@@ -120,6 +142,24 @@ private:
         if (failed_ || !concerns(parts.span())) return;
         at = reinterpret_cast<Pointer>(reinterpret_cast<std::uintptr_t>(at) + replace(std::move(parts), use));
     }
+    template <class Pointer, class Count>
+    void take_message(Pointer& at, Count& count, MPI_Datatype& type, Use use) noexcept {
+        if (count <= 0) return;
+        const Shape shape(type);
+        if (!concerns(shape.span(reinterpret_cast<std::uintptr_t>(at), count))) return;
+        Parts parts;
+        parts.add(reinterpret_cast<std::uintptr_t>(at), count, type, shape);
+        if (failed_) return;
+        if (std::byte* const packed = replace_packed(*parts.begin(), use); packed != nullptr) {
+            at = packed;
+            count = static_cast<Count>(count * shape.bytes());
+            type = handles.byte;
+        } else if (!failed_) {
+            take(at, std::move(parts), use);
+        }
+    }
+    // Returns the memory of packed bytes in their place; nullptr where they are replaced in the usual way.
+    std::byte* replace_packed(const Elements& elements, Use use) noexcept;
     // Returns how far the memory in its place lies from the program's.
     std::uintptr_t replace(Parts&& parts, Use use) noexcept;
     bool load(const Buffer& buffer) noexcept;

@@ -5,6 +5,8 @@
 Device memory in MPI calls, by LD_PRELOAD=libhpe.so alone. The programs built for an MPI carry its name in front: openmpi_
 or mpich_.
 """
+import glob
+import json
 import os
 import shutil
 import sys
@@ -67,6 +69,27 @@ def one_mpi(mpi, scratch):
         program = [random, str(seed), str(rounds)]
         check(mpi, [(n, hpe, program) if n > 0 else (-n, "", ["env", "WITHOUT_DEVICE=1", *program]) for n in parts],
               f"random {seed}", **variables)
+
+
+    # Datatypes with gaps, packed on the device.
+    for seed, (parts, rounds, variables) in enumerate((
+            ([2], 60, {}), ([3], 40, {"HPE_BLOCK_SIZE": "16K"}), ([2], 40, {"HPE_PROTOCOL": "lazy"}),
+            ([1, -1], 60, {"HPE_PROTOCOL": "batch"}), ([1, -1], 60, {}))):
+        program = [programs[f"{mpi}_types"], str(seed), str(rounds)]
+        check(mpi, [(n, hpe, program) if n > 0 else (-n, "", ["env", "WITHOUT_DEVICE=1", *program]) for n in parts],
+              f"types {seed}", **variables)
+    what_moves(mpi, scratch)
+
+
+def what_moves(mpi, scratch):
+    """Of what lies on the device, only the bytes of a message cross over."""
+    for case in ("column",):
+        check(mpi, [(2, soft.LIBRARY, [programs[f"{mpi}_types"], case, "2000000"])], case,
+              HPE_REPORT=f"{scratch}/{mpi}-{case}-%p.json")
+        moved = [json.load(open(path))["total"] for path in glob.glob(f"{scratch}/{mpi}-{case}-*.json")]
+        moved = sorted((total["bytes_to_host"], total["bytes_to_device"]) for total in moved)
+        if moved != [(0, 2000000), (2000000, 0)]:
+            problems.append(f"{mpi}, {case}: to the host and to the device went {moved}")
 
 
 if not programs:
