@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "shim/coherence/coherence.h"
+#include "shim/coherence/lease.h"
 #include "shim/copies/own_work.h"
 #include "shim/driver/by_context.h"
 #include "shim/driver/driver.h"
@@ -198,6 +199,7 @@ bool move(Direction direction, const Layout& layout, std::uintptr_t at, std::byt
     if (object == nullptr || span > object->base + object->size - begin || bytes == 0 || bytes > INT_MAX) return false;
     const auto packed_at = reinterpret_cast<std::uintptr_t>(packed);
     const Object* const there = coherence().object_of(packed_at);
+    if (there == nullptr && lease::concerns(packed, bytes)) return false;
     if (there != nullptr && (there->context != object->context || bytes > there->base + there->size - packed_at)) {
         return false;
     }

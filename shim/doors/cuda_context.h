@@ -11,6 +11,7 @@
 #include "shim/driver/by_context.h"
 #include "shim/driver/loaded_kernels.h"
 #include "shim/memory/arena.h"
+#include "shim/mpi/host_memory.h"
 #include "shim/observe/kernel_times.h"
 #include "shim/transfer/engine.h"
 #include "shim/transfer/peers.h"
@@ -142,6 +143,7 @@ CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
         peer_staging::forget(context);
         packing::forget(context);
         OwnWork::forget(context);
+        mpi::HostMemory::forget(context);
         kernel_times::forget(context);
         Arena::forget_pins(context);
         context_places.give_back(context);

@@ -10,6 +10,7 @@
 
 #include "shim/base/log.h"
 #include "shim/coherence/lease.h"
+#include "shim/copies/own_work.h"
 #include "shim/copies/packing.h"
 #include "shim/mpi/host_memory.h"
 
@@ -134,7 +135,7 @@ bool load(const Elements& elements, std::uintptr_t shift, const void* caller) no
         return copy_packed(elements.at, elements.at + shift, elements.count, elements);
     }
     auto* const to = static_cast<std::byte*>(pointer(span.begin + shift));
-    return lease::load(to, pointer(span.begin), span.bytes(), caller) == span.bytes();
+    return load_by_device(to, pointer(span.begin), span.bytes(), caller) == span.bytes();
 }
 
 bool store(const Elements& elements, std::uintptr_t shift, MPI_Count bytes, const void* caller) noexcept {
@@ -146,13 +147,19 @@ bool store(const Elements& elements, std::uintptr_t shift, MPI_Count bytes, cons
     if (!span.empty()) {
         if (whole.shape.dense(whole.count)) {
             const auto* const from = static_cast<const std::byte*>(pointer(span.begin + shift));
-            if (lease::store(pointer(span.begin), from, span.bytes(), caller) != span.bytes()) return false;
+            if (store_by_device(pointer(span.begin), from, span.bytes(), caller) != span.bytes()) return false;
         } else if (!copy_packed(elements.at + shift, elements.at, whole.count, elements)) {
             return false;
         }
     }
     const auto rest = whole.count < elements.count ? bytes - whole.count * one : 0;
     return rest <= 0 || store_part(elements, whole.count, shift, rest);
+}
+
+bool may_be_packed_by_device(const Elements& elements) noexcept {
+    const auto span = elements.span();
+    return span.bytes() >= packing::kSmallestSpan && elements.count * elements.shape.bytes() <= INT_MAX &&
+           !elements.shape.dense(elements.count) && lease::in_one_object(pointer(span.begin), span.bytes());
 }
 
 bool load_packed_by_device(const Elements& elements, const Layout& layout, std::byte* to) noexcept {
@@ -166,13 +173,18 @@ bool load_packed(const Elements& elements, const Layout& layout, std::byte* to) 
            pack(elements.at, elements.count, elements.type, to, bytes) == bytes;
 }
 
+bool store_packed_by_device(const Elements& elements, const Layout& layout, const std::byte* from,
+                            MPI_Count bytes) noexcept {
+    const auto one = elements.shape.bytes();
+    const auto came = for_device(elements, layout, (bytes + one - 1) / one);
+    return came && packing::unpack(*came, elements.at, from, static_cast<std::size_t>(bytes));
+}
+
 bool store_packed(const Elements& elements, const Layout& layout, const std::byte* from, MPI_Count bytes) noexcept {
     const auto one = elements.shape.bytes();
     bytes = std::min(bytes, elements.count * one);
-    if (bytes <= 0) return true;
+    if (bytes <= 0 || store_packed_by_device(elements, layout, from, bytes)) return true;
     const auto whole = bytes / one, rest = bytes % one;
-    const auto came = for_device(elements, layout, whole + (rest != 0));
-    if (came && packing::unpack(*came, elements.at, from, static_cast<std::size_t>(bytes))) return true;
     if (whole != 0 && !unpack(from, static_cast<int>(whole * one), elements.at, whole, elements.type)) return false;
     return rest == 0 || store_part(elements, whole, from + whole * one, rest);
 }

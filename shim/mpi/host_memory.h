@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Bounce memory (coherence/lease.h) that MPI may register with a network card.
+// Bounce memory (coherence/lease.h) that MPI may register with a network card. That of large messages is kept for the
+// next ones, and pinned when it is used again: the device then copies straight to and from it, and no page of it has to
+// be made anew.
 //
 // Bytes; the memory is the owner's until it is destroyed. Threads: each for one at a time. Errors: without memory, at()
 // is nullptr.
 #pragma once
+
+#include <cuda.h>
 
 #include <atomic>
 #include <cstddef>
@@ -23,10 +27,20 @@ public:
     ~HostMemory();
     HostMemory(const HostMemory&) = delete;
     HostMemory& operator=(const HostMemory&) = delete;
-    std::byte* at() const noexcept { return bounce_.memory(); }
+    std::byte* at() const noexcept { return at_; }
+    // Before copies between it and an object of the context. Waits for the device, as these do.
+    void pin(void* context) const noexcept;
+
+    // What was pinned in the context is no more.
+    static void forget(CUcontext context) noexcept;
 
 private:
+    struct Kept;
+    static Kept* take(std::size_t bytes) noexcept;
+
+    Kept* kept_ = nullptr;
     lease::Bounce bounce_;
+    std::byte* at_ = nullptr;
     const std::size_t bytes_;
 };
 

@@ -2,7 +2,7 @@
 // Buffers in objects, replaced.
 #include "shim/mpi/staging.h"
 
-#include <climits>
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <new>
@@ -11,7 +11,6 @@
 #include "shim/base/log.h"
 #include "shim/coherence/lease.h"
 #include "shim/copies/own_work.h"
-#include "shim/copies/packing.h"
 #include "shim/mpi/host_memory.h"
 #include "shim/mpi/type_layout.h"
 
@@ -28,6 +27,24 @@ std::optional<std::uintptr_t> to_view(Span span) noexcept {
     const Object* const object = coherence().object_of(span.begin);
     if (object == nullptr || span.end > object->base + object->size) return std::nullopt;
     return reinterpret_cast<std::uintptr_t>(object->view) - object->base;
+}
+
+// Whether what is read is to be copied from the device, which leaves its blocks there. Elements with gaps are not,
+// since the CPU packs what is not packed on the device.
+bool for_device(const Parts& parts) noexcept {
+    const auto span = parts.span();
+    return span.bytes() >= bulk::kSmallest && mostly_on_device(span.begin, span.bytes()) &&
+           std::all_of(parts.begin(), parts.end(),
+                       [](const Elements& elements) { return elements.shape.dense(elements.count); });
+}
+
+// Memory and the objects that it stands for are about to be copied.
+void pin(const HostMemory& memory, const Elements& elements) noexcept {
+    const auto span = elements.span();
+    const Object* const object = coherence().object_of(span.begin);
+    if (object != nullptr && span.bytes() >= bulk::kSmallest && mostly_on_device(span.begin, span.bytes())) {
+        memory.pin(object->context);
+    }
 }
 
 }  // namespace
@@ -73,7 +90,7 @@ bool Staging::concerns(Span span) const noexcept {
 std::uintptr_t Staging::replace(Parts&& parts, Use use) noexcept {
     const auto span = parts.span();
     auto& buffer = *new (begin() + count_++) Buffer{use, std::move(parts), nullptr, 0, false, {}};
-    if (use == Use::Read && !lasting_) {
+    if (use == Use::Read && !lasting_ && !for_device(buffer.parts)) {
         if (const auto view = to_view(span)) {
             // Also brings the gaps.
             const lease::ToRead ready(pointer(span.begin), span.bytes(), caller_);
@@ -95,10 +112,7 @@ std::uintptr_t Staging::replace(Parts&& parts, Use use) noexcept {
 std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
     const auto span = elements.span();
     const auto bytes = elements.count * elements.shape.bytes();
-    if (span.bytes() < packing::kSmallestSpan || bytes > INT_MAX || elements.shape.dense(elements.count) ||
-        !lease::in_one_object(pointer(span.begin), span.bytes())) {
-        return nullptr;
-    }
+    if (!may_be_packed_by_device(elements)) return nullptr;
     const bool now = use == Use::Read && !lasting_;
     if (now && !mostly_on_device(span.begin, span.bytes())) return nullptr;
     const auto layout = layout_of(elements.type);
@@ -106,6 +120,7 @@ std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
     std::unique_ptr<HostMemory> memory(new (std::nothrow) HostMemory(nullptr, static_cast<std::size_t>(bytes)));
     if (memory == nullptr || memory->at() == nullptr) return nullptr;
     std::byte* const packed = memory->at();
+    if (now) pin(*memory, elements);
     if (now && !load_packed_by_device(elements, *layout, packed)) return nullptr;
     Parts parts;
     parts.add(elements.at, elements.count, elements.type, elements.shape);
@@ -116,6 +131,7 @@ std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
 
 bool Staging::load(const Buffer& buffer) noexcept {
     for (const auto& elements : buffer.parts) {
+        pin(*buffer.memory, elements);
         if (buffer.layout ? load_packed(elements, *buffer.layout, buffer.memory->at())
                           : HPE_MPI_ABI::load(elements, buffer.shift, caller_))
             continue;
@@ -151,6 +167,7 @@ void Staging::store(const Buffer& buffer, MPI_Count bytes) noexcept {
         // The program may have freed it meanwhile.
         if (!concerns(elements.span())) continue;
         const auto all = elements.count * elements.shape.bytes();
+        pin(*buffer.memory, elements);
         if (buffer.layout ? store_packed(elements, *buffer.layout, buffer.memory->at(), bytes)
                           : HPE_MPI_ABI::store(elements, buffer.shift, bytes < all ? bytes : all, caller_))
             continue;
