@@ -83,12 +83,13 @@ def one_mpi(mpi, scratch):
 
 def what_moves(mpi, scratch):
     """Of what lies on the device, only the bytes of a message cross over."""
-    for case in ("column",):
+    crossed = [(0, 2000000), (2000000, 0)]
+    for case, expected in (("column", crossed), ("row", crossed), ("packed", [(0, 0)] * 2)):
         check(mpi, [(2, soft.LIBRARY, [programs[f"{mpi}_types"], case, "2000000"])], case,
               HPE_REPORT=f"{scratch}/{mpi}-{case}-%p.json")
         moved = [json.load(open(path))["total"] for path in glob.glob(f"{scratch}/{mpi}-{case}-*.json")]
         moved = sorted((total["bytes_to_host"], total["bytes_to_device"]) for total in moved)
-        if moved != [(0, 2000000), (2000000, 0)]:
+        if moved != expected:
             problems.append(f"{mpi}, {case}: to the host and to the device went {moved}")
 
 

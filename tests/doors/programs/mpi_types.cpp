@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Random nested datatypes with gaps, large enough to be packed on the device, in messages and in MPI_Pack and
 // MPI_Unpack, with host and device buffers (mpi_twins.h): every byte of both, gaps included.
-// usage: mpi_types SEED ROUNDS; or mpi_types column|row BYTES, which sends every other double, or a row of them.
+// usage: mpi_types SEED ROUNDS; or mpi_types column|row BYTES, which sends every other double, or a row of them; or
+// mpi_types packed BYTES, which packs and unpacks every other double.
 #include <algorithm>
 #include <numeric>
 
@@ -288,13 +289,42 @@ int send_part(const std::string& which, std::size_t bytes) {
     return wrong != 0;
 }
 
+// From device memory to device memory.
+int pack_part(std::size_t bytes) {
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    void *from, *packed, *to;
+    for (void** memory : {&from, &packed, &to}) {
+        if (cudaMalloc(memory, 2 * bytes) != cudaSuccess || cudaMemset(*memory, memory == &from ? 1 : 2, 2 * bytes) != cudaSuccess) return 1;
+    }
+    MPI_Datatype type;
+    MPI_Type_vector(static_cast<int>(bytes / 8), 1, 2, MPI_DOUBLE, &type);
+    MPI_Type_commit(&type);
+    int at = 0, back = 0;
+    MPI_Pack(from, 1, type, packed, static_cast<int>(2 * bytes), &at, MPI_COMM_WORLD);
+    MPI_Unpack(packed, at, &back, to, 1, type, MPI_COMM_WORLD);
+    MPI_Type_free(&type);
+    std::vector<char> now(2 * bytes);
+    cudaMemcpy(now.data(), packed, now.size(), cudaMemcpyDeviceToHost);
+    long wrong = (at != static_cast<int>(bytes)) + (back != at);
+    for (std::size_t i = 0; i < now.size(); ++i) wrong += now[i] != (i < bytes ? 1 : 2);
+    cudaMemcpy(now.data(), to, now.size(), cudaMemcpyDeviceToHost);
+    for (std::size_t i = 0; i < now.size(); ++i) wrong += now[i] != (i / 8 % 2 == 0 ? 1 : 2);
+    for (void* memory : {from, packed, to}) cudaFree(memory);
+    std::printf("rank %d: packed, %ld wrong\n", rank, wrong);
+    return wrong != 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
     int wrong = 0;
-    if (std::string(argv[1]) == "column" || std::string(argv[1]) == "row") {
-        wrong = send_part(argv[1], std::strtoull(argv[2], nullptr, 10));
+    const std::string first = argv[1];
+    if (first == "packed") {
+        wrong = pack_part(std::strtoull(argv[2], nullptr, 10));
+    } else if (first == "column" || first == "row") {
+        wrong = send_part(first, std::strtoull(argv[2], nullptr, 10));
     } else {
         Twins w(static_cast<unsigned>(std::atoi(argv[1])));
         for (int i = 0, rounds = std::atoi(argv[2]); i < rounds; ++i) w.pick(4) == 0 ? pack(w) : message(w);
