@@ -89,20 +89,6 @@ CUresult OwnWork::wait() noexcept {
     return with_retry([&] { return driver.cuStreamSynchronize(stream_); });
 }
 
-void OwnWork::brought(std::uintptr_t from, std::size_t bytes) noexcept {
-    Object* const object = coherence().object_of(from);
-    if (object == nullptr) return;
-    object->traffic.to_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
-    object->traffic.to_host_transfers.fetch_add(1, std::memory_order_relaxed);
-}
-
-void OwnWork::sent(std::uintptr_t to, std::size_t bytes) noexcept {
-    Object* const object = coherence().object_of(to);
-    if (object == nullptr) return;
-    object->traffic.to_device_bytes.fetch_add(bytes, std::memory_order_relaxed);
-    object->traffic.to_device_transfers.fetch_add(1, std::memory_order_relaxed);
-}
-
 void OwnWork::end_what_interrupted() noexcept {
     if (!this_thread.touched_inside || this_thread.inside != 0) return;
     this_thread.touched_inside = false;
@@ -116,6 +102,22 @@ void OwnWork::forget(CUcontext context) noexcept {
     own->stream = nullptr;
 }
 
+OwnTransfer::OwnTransfer(To to, const char* name, std::uintptr_t at, std::size_t bytes) noexcept
+    : to_(to),
+      bytes_(bytes),
+      object_(coherence().object_of(at)),
+      traced_(to == To::Host ? trace::Kind::Fetch : trace::Kind::Flush, name, bytes,
+              object_ != nullptr ? object_->report_id : 0) {}
+
+void OwnTransfer::done() noexcept {
+    traced_.done();
+    if (object_ == nullptr) return;
+    auto& traffic = object_->traffic;
+    const bool to_host = to_ == To::Host;
+    (to_host ? traffic.to_host_bytes : traffic.to_device_bytes).fetch_add(bytes_, std::memory_order_relaxed);
+    (to_host ? traffic.to_host_transfers : traffic.to_device_transfers).fetch_add(1, std::memory_order_relaxed);
+}
+
 std::size_t load_by_device(std::byte* to, const void* from, std::size_t bytes, const void* caller) noexcept {
     std::size_t done = 0;
     while (done < bytes) {
@@ -123,9 +125,10 @@ std::size_t load_by_device(std::byte* to, const void* from, std::size_t bytes, c
         const auto stretch = bulk::next(address(to) + done, at, bytes - done);
         if (stretch.context != nullptr) {
             OwnWork work(stretch.context);
+            OwnTransfer transfer(OwnTransfer::To::Host, "copy", at, stretch.bytes);
             const auto copy = [&] { return work.to_host(to + done, at, stretch.bytes); };
             if (work && work.run({at, stretch.bytes}, {}, copy) == CUDA_SUCCESS) {
-                OwnWork::brought(at, stretch.bytes);
+                transfer.done();
                 done += stretch.bytes;
                 continue;
             }
@@ -144,9 +147,10 @@ std::size_t store_by_device(void* to, const std::byte* from, std::size_t bytes, 
         const auto stretch = bulk::next(at, address(from) + done, bytes - done);
         if (stretch.context != nullptr) {
             OwnWork work(stretch.context);
+            OwnTransfer transfer(OwnTransfer::To::Device, "copy", at, stretch.bytes);
             const auto copy = [&] { return work.to_device(at, from + done, stretch.bytes); };
             if (work && work.run({}, {at, stretch.bytes}, copy) == CUDA_SUCCESS) {
-                OwnWork::sent(at, stretch.bytes);
+                transfer.done();
                 done += stretch.bytes;
                 continue;
             }

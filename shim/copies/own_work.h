@@ -17,6 +17,7 @@
 #include "shim/base/thread.h"
 #include "shim/copies/bulk.h"
 #include "shim/copies/reservations.h"
+#include "shim/observe/trace.h"
 
 namespace hpe {
 
@@ -58,10 +59,6 @@ public:
     CUresult to_host(std::byte* to, CUdeviceptr from, std::size_t bytes) noexcept;
     CUresult to_device(CUdeviceptr to, const std::byte* from, std::size_t bytes) noexcept;
 
-    // For the report: so many bytes of the object there were moved.
-    static void brought(std::uintptr_t from, std::size_t bytes) noexcept;
-    static void sent(std::uintptr_t to, std::size_t bytes) noexcept;
-
     // The context's streams died with it.
     static void forget(CUcontext context) noexcept;
 
@@ -71,6 +68,21 @@ private:
 
     const bulk::InOrder in_order_;
     CUstream stream_ = nullptr;
+};
+
+// A transfer between an object, some byte of which lies at `at`, and memory of ours, for the report and the timeline.
+// The bytes count as moved if done() is called.
+class OwnTransfer {
+public:
+    enum class To { Host, Device };
+    OwnTransfer(To to, const char* name, std::uintptr_t at, std::size_t bytes) noexcept;
+    void done() noexcept;
+
+private:
+    const To to_;
+    const std::size_t bytes_;
+    Object* const object_;
+    trace::Transfer traced_;
 };
 
 // As the CPU would, but by the device where the range lies on it alone and is long: to memory of ours, and from there.

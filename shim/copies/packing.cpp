@@ -229,6 +229,8 @@ bool move(Direction direction, const Layout& layout, std::uintptr_t at, std::byt
     if (part.at() == 0) return false;
     for (std::size_t done = 0; done < bytes;) {
         const auto end = std::min(bytes, done + part.bytes());
+        OwnTransfer transfer(packs ? OwnTransfer::To::Host : OwnTransfer::To::Device, packs ? "pack" : "unpack", begin,
+                             end - done);
         const auto result = work.run(packs ? unpacked : DeviceRange{}, packs ? DeviceRange{} : unpacked, [&] {
             if (packs) {
                 const auto launched = launch(part.at(), done, end);
@@ -238,7 +240,7 @@ bool move(Direction direction, const Layout& layout, std::uintptr_t at, std::byt
             return sent == CUDA_SUCCESS ? launch(part.at(), done, end) : sent;
         });
         if (result != CUDA_SUCCESS) return false;
-        packs ? OwnWork::brought(begin, end - done) : OwnWork::sent(begin, end - done);
+        transfer.done();
         done = end;
     }
     return true;
