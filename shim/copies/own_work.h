@@ -17,6 +17,7 @@
 #include "shim/base/thread.h"
 #include "shim/copies/bulk.h"
 #include "shim/copies/reservations.h"
+#include "shim/driver/inflight.h"
 #include "shim/observe/trace.h"
 
 namespace hpe {
@@ -47,7 +48,11 @@ public:
             if (result == CUDA_SUCCESS) {
                 const Inside inside;
                 result = work();
+                // What was prefetched before is old now, and a new object has data.
+                if (writes.bytes != 0) in_flight.enqueued(stream_, Flavour::Legacy, this_thread.slot);
+                const auto mark = in_flight.mark(stream_, Flavour::Legacy);
                 const auto waited = wait();
+                if (waited == CUDA_SUCCESS) in_flight.finished(mark);
                 if (result == CUDA_SUCCESS) result = waited;
             }
         }

@@ -78,6 +78,8 @@ def one_mpi(mpi, scratch):
         program = [programs[f"{mpi}_types"], str(seed), str(rounds)]
         check(mpi, [(n, hpe, program) if n > 0 else (-n, "", ["env", "WITHOUT_DEVICE=1", *program]) for n in parts],
               f"types {seed}", **variables)
+    for case, size in (("first", "auto"), ("first", "1M"), ("ahead", "64K")):
+        check(mpi, [(2, hpe, [programs[f"{mpi}_types"], case, "8000000"])], case, HPE_BLOCK_SIZE=size)
     # Without a kernel, a launch or memory the CPU packs.
     for call in ("cuModuleLoadData:*:2", "cuLaunchKernel:*:2", "cuLaunchKernel:5:719", "cuStreamCreateWithPriority:*:2"):
         check(mpi, [(2, hpe, [programs[f"{mpi}_types"], "5", "20"])], "types", HPE_SOFT_FAIL=call)

@@ -2,7 +2,8 @@
 // Random nested datatypes with gaps, large enough to be packed on the device, in messages and in MPI_Pack and
 // MPI_Unpack, with host and device buffers (mpi_twins.h): every byte of both, gaps included.
 // usage: mpi_types SEED ROUNDS; or mpi_types column|row BYTES, which sends every other double, or a row of them; or
-// mpi_types packed BYTES, which packs and unpacks every other double.
+// mpi_types packed BYTES, which packs and unpacks every other double; or mpi_types first|ahead BYTES, which receives bytes
+// that the CPU is about to write to or to read.
 #include <algorithm>
 #include <numeric>
 
@@ -289,6 +290,32 @@ int send_part(const std::string& which, std::size_t bytes) {
     return wrong != 0;
 }
 
+// What a receive puts on the device is there for the CPU: in memory that nothing was written to before, where the CPU
+// writes a byte here and there, and in memory that a sweep of CPU reads is about to come to.
+int use_received(const std::string& how, std::size_t bytes) {
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    std::vector<char> sent(bytes, 7);
+    long wrong = 0;
+    if (rank == 0) MPI_Send(sent.data(), static_cast<int>(bytes), MPI_CHAR, 1, 0, MPI_COMM_WORLD);
+    if (rank == 1) {
+        void* memory;
+        if (cudaMalloc(&memory, 2 * bytes) != cudaSuccess) return 1;
+        const volatile char* const all = static_cast<char*>(memory);
+        if (how == "ahead") {
+            if (cudaMemset(memory, 3, 2 * bytes) != cudaSuccess) return 1;
+            for (std::size_t at = 0; at < bytes; ++at) wrong += all[at] != 3;
+        }
+        char* const to = static_cast<char*>(memory) + bytes;
+        MPI_Recv(to, static_cast<int>(bytes), MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        for (std::size_t at = 0; at < bytes && how == "first"; at += 4096) to[at] = 9;
+        for (std::size_t at = 0; at < bytes; ++at) wrong += all[bytes + at] != (how == "first" && at % 4096 == 0 ? 9 : 7);
+        cudaFree(memory);
+    }
+    std::printf("rank %d: %s, %ld wrong\n", rank, how.c_str(), wrong);
+    return wrong != 0;
+}
+
 // From device memory to device memory.
 int pack_part(std::size_t bytes) {
     int rank;
@@ -323,6 +350,8 @@ int main(int argc, char** argv) {
     const std::string first = argv[1];
     if (first == "packed") {
         wrong = pack_part(std::strtoull(argv[2], nullptr, 10));
+    } else if (first == "first" || first == "ahead") {
+        wrong = use_received(first, std::strtoull(argv[2], nullptr, 10));
     } else if (first == "column" || first == "row") {
         wrong = send_part(first, std::strtoull(argv[2], nullptr, 10));
     } else {
