@@ -84,6 +84,14 @@ def one_mpi(mpi, scratch):
     for call in ("cuModuleLoadData:*:2", "cuLaunchKernel:*:2", "cuLaunchKernel:5:719", "cuStreamCreateWithPriority:*:2"):
         check(mpi, [(2, hpe, [programs[f"{mpi}_types"], "5", "20"])], "types", HPE_SOFT_FAIL=call)
     what_moves(mpi, scratch)
+    # Memory of large messages is used again, and pinned then: once for the send and once for the receive, on each device's
+    # context, of which the second comes after a reset.
+    with tempfile.NamedTemporaryFile("r") as file:
+        check(mpi, [(1, hpe, [programs[f"{mpi}_types"], "again", "2000000"])], "again", HPE_SOFT_DEVICES=2,
+              HPE_SOFT_COUNT=file.name)
+        calls = dict(line.split() for line in file if line[0] != "#")
+        if calls.get("cuMemHostRegister") != "4":
+            problems.append(f"{mpi}: memory of messages was pinned {calls.get('cuMemHostRegister')} times")
 
 
 def what_moves(mpi, scratch):

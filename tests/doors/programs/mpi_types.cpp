@@ -3,7 +3,8 @@
 // MPI_Unpack, with host and device buffers (mpi_twins.h): every byte of both, gaps included.
 // usage: mpi_types SEED ROUNDS; or mpi_types column|row BYTES, which sends every other double, or a row of them; or
 // mpi_types packed BYTES, which packs and unpacks every other double; or mpi_types first|ahead BYTES, which receives bytes
-// that the CPU is about to write to or to read.
+// that the CPU is about to write to or to read; or mpi_types again BYTES, which sends to itself, from device to device,
+// again and again, and once more after the devices were reset.
 #include <algorithm>
 #include <numeric>
 
@@ -316,6 +317,42 @@ int use_received(const std::string& how, std::size_t bytes) {
     return wrong != 0;
 }
 
+int send_again(std::size_t bytes) {
+    const std::size_t n = bytes / 8;
+    std::vector<MPI_Aint> places(n);
+    for (std::size_t i = 0; i < n; ++i) places[i] = static_cast<MPI_Aint>(i * 24 + i % 3 / 2 * 8);
+    MPI_Datatype type;
+    MPI_Type_create_hindexed_block(static_cast<int>(n), 1, places.data(), MPI_DOUBLE, &type);
+    MPI_Type_commit(&type);
+    long wrong = 0;
+    int devices = 0;
+    cudaGetDeviceCount(&devices);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+        void *from, *to;
+        std::vector<char> first(24 * n + 16), now(first.size()), expected(first.size(), 2);
+        for (std::size_t i = 0; i < first.size(); ++i) first[i] = static_cast<char>(i * 13 + i / 255);
+        for (auto place : places) std::memcpy(&expected[static_cast<std::size_t>(place)], &first[static_cast<std::size_t>(place)], 8);
+        if (cudaMalloc(&from, first.size()) != cudaSuccess) return 1;
+        cudaMemcpy(from, first.data(), first.size(), cudaMemcpyHostToDevice);
+        cudaSetDevice(devices - 1);
+        if (cudaMalloc(&to, first.size()) != cudaSuccess) return 1;
+        cudaSetDevice(0);
+        for (int round = 0; round < 3; ++round) {
+            cudaMemset(to, 2, now.size());
+            MPI_Sendrecv(from, 1, type, 0, 0, to, 1, type, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+            cudaMemcpy(now.data(), to, now.size(), cudaMemcpyDeviceToHost);
+            wrong += now != expected;
+        }
+        for (int device = devices - 1; device >= 0; --device) {
+            cudaSetDevice(device);
+            cudaDeviceReset();
+        }
+    }
+    MPI_Type_free(&type);
+    std::printf("rank 0: again, %ld wrong\n", wrong);
+    return wrong != 0;
+}
+
 // From device memory to device memory.
 int pack_part(std::size_t bytes) {
     int rank;
@@ -350,6 +387,8 @@ int main(int argc, char** argv) {
     const std::string first = argv[1];
     if (first == "packed") {
         wrong = pack_part(std::strtoull(argv[2], nullptr, 10));
+    } else if (first == "again") {
+        wrong = send_again(std::strtoull(argv[2], nullptr, 10));
     } else if (first == "first" || first == "ahead") {
         wrong = use_received(first, std::strtoull(argv[2], nullptr, 10));
     } else if (first == "column" || first == "row") {
