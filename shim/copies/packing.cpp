@@ -33,7 +33,7 @@ constexpr std::size_t kSmallestBlock = std::size_t{64} << 10;
 constexpr std::size_t kPart = std::size_t{8} << 20;
 // Of a context, with the lists of all datatypes. Nothing of it is freed before the context ends, since freeing waits
 // for the device; what is given back is used again.
-constexpr std::size_t kMostOnDevice = std::size_t{64} << 20;
+constexpr std::size_t kMostOnDevice = std::size_t{64} << 20, kMostOfLists = kMostOnDevice / 2;
 
 // Blocks of powers of two.
 struct Tools {
@@ -53,32 +53,28 @@ ByContext<Tools>& all_tools() noexcept {
 // One block, from when it is taken until it is destroyed.
 class Block {
 public:
-    // Making memory waits for the device, which may be waiting for this thread.
-    Block(Tools& tools, CUcontext context, std::size_t bytes) noexcept try : tools_(tools), context_(context) {
-        exponent_ = static_cast<unsigned>(std::bit_width(std::max(bytes, kSmallestBlock) - 1));
+    Block(Tools& tools, CUcontext context, std::size_t bytes, std::size_t most) noexcept
+        : tools_(tools),
+          context_(context),
+          exponent_(static_cast<unsigned>(std::bit_width(std::max(bytes, kSmallestBlock) - 1))) {
         const std::scoped_lock lock(tools_.mutex);
         ended_ = tools_.ended;
         auto& idle = tools_.idle[exponent_];
         if (!idle.empty()) {
             at_ = idle.back();
             idle.pop_back();
-            return;
+        } else if (tools_.taken + this->bytes() <= most) {
+            at_ = make(idle);
+            if (at_ != 0) tools_.taken += this->bytes();
         }
-        if (this->bytes() > kMostOnDevice - tools_.taken || !in_flight.idle()) return;
-        idle.reserve(idle.capacity() + 1);  // so that giving back needs no memory
-        const Inside inside;
-        if (with_retry([&] { return driver.cuMemAlloc_v2(&at_, this->bytes()); }) != CUDA_SUCCESS) {
-            at_ = 0;
-        } else {
-            tools_.taken += this->bytes();
-        }
-    } catch (const std::bad_alloc&) {
     }
     ~Block() {
         if (at_ == 0) return;
         const std::scoped_lock lock(tools_.mutex);
         if (is_of(context_)) tools_.idle[exponent_].push_back(at_);
     }
+    // A transfer from or to it failed, and its end cannot be told: it is never used again.
+    void abandon() noexcept { at_ = 0; }
     Block(const Block&) = delete;
     Block& operator=(const Block&) = delete;
     CUdeviceptr at() const noexcept { return at_; }
@@ -87,9 +83,20 @@ public:
     bool is_of(CUcontext context) const noexcept { return context_ == context && ended_ == tools_.ended; }
 
 private:
+    // Waits for the device, which may be waiting for this thread: so only if it is idle.
+    CUdeviceptr make(std::vector<CUdeviceptr>& idle) noexcept try {
+        if (!in_flight.idle()) return 0;
+        idle.reserve(idle.capacity() + 1);  // so that giving back needs no memory
+        const Inside inside;
+        CUdeviceptr at = 0;
+        return with_retry([&] { return driver.cuMemAlloc_v2(&at, bytes()); }) == CUDA_SUCCESS ? at : 0;
+    } catch (const std::bad_alloc&) {
+        return 0;
+    }
+
     Tools& tools_;
     const CUcontext context_;
-    unsigned exponent_ = 0;
+    const unsigned exponent_;
     std::uint64_t ended_ = 0;
     CUdeviceptr at_ = 0;
 };
@@ -135,13 +142,12 @@ private:
     static std::shared_ptr<Block> send(const Layout::List& list, Tools& tools, OwnWork& work,
                                        CUcontext context) noexcept try {
         const auto bytes = list.pieces.size() * sizeof list.pieces[0];
-        auto block = std::make_shared<Block>(tools, context, bytes);
-        const Inside inside;
-        if (block->at() == 0 || work.to_device(block->at(), reinterpret_cast<const std::byte*>(list.pieces.data()),
-                                               bytes) != CUDA_SUCCESS) {
-            return nullptr;
-        }
-        return block;
+        auto block = std::make_shared<Block>(tools, context, bytes, kMostOfLists);
+        if (block->at() == 0) return nullptr;
+        const auto* const from = reinterpret_cast<const std::byte*>(list.pieces.data());
+        if (work.run({}, {}, [&] { return work.to_device(block->at(), from, bytes); }) == CUDA_SUCCESS) return block;
+        block->abandon();
+        return nullptr;
     } catch (const std::bad_alloc&) {
         return nullptr;
     }
@@ -225,7 +231,7 @@ bool move(Direction direction, const Layout& layout, std::uintptr_t at, std::byt
         return work.run(packs ? unpacked : all, packs ? all : unpacked, [&] { return launch(packed_at, 0, bytes); }) ==
                CUDA_SUCCESS;
     }
-    const Block part(*tools, context, std::min(bytes, kPart));
+    Block part(*tools, context, std::min(bytes, kPart), kMostOnDevice);
     if (part.at() == 0) return false;
     for (std::size_t done = 0; done < bytes;) {
         const auto end = std::min(bytes, done + part.bytes());
@@ -239,7 +245,10 @@ bool move(Direction direction, const Layout& layout, std::uintptr_t at, std::byt
             const auto sent = work.to_device(part.at(), packed + done, end - done);
             return sent == CUDA_SUCCESS ? launch(part.at(), done, end) : sent;
         });
-        if (result != CUDA_SUCCESS) return false;
+        if (result != CUDA_SUCCESS) {
+            part.abandon();
+            return false;
+        }
         transfer.done();
         done = end;
     }
