@@ -167,10 +167,15 @@ bool load_packed_by_device(const Elements& elements, const Layout& layout, std::
     return all && packing::pack(*all, elements.at, to, static_cast<std::size_t>(all->bytes()));
 }
 
-bool load_packed(const Elements& elements, const Layout& layout, std::byte* to) noexcept {
+bool load_packed(const Elements& elements, const Layout& layout, std::byte* to, const void* caller) noexcept {
+    if (load_packed_by_device(elements, layout, to)) return true;
+    // The view does not trap where the device cannot give the bytes.
+    const auto span = elements.span();
+    const lease::ToRead ready(pointer(span.begin), span.bytes(), caller);
+    if (ready.memory() == nullptr) return false;
+    const auto to_view = reinterpret_cast<std::uintptr_t>(ready.memory()) - span.begin;
     const auto bytes = elements.count * elements.shape.bytes();
-    return load_packed_by_device(elements, layout, to) ||
-           pack(elements.at, elements.count, elements.type, to, bytes) == bytes;
+    return pack(elements.at + to_view, elements.count, elements.type, to, bytes) == bytes;
 }
 
 bool store_packed_by_device(const Elements& elements, const Layout& layout, const std::byte* from,

@@ -66,7 +66,7 @@ bool store(const Elements& elements, std::uintptr_t shift, MPI_Count bytes, cons
 // Whether packing by the device is worth asking for: elements of one object, with gaps, far enough apart.
 bool may_be_packed_by_device(const Elements& elements) noexcept;
 // All of them, packed, and the first `bytes` of packed ones. `layout`: of the type.
-bool load_packed(const Elements& elements, const Layout& layout, std::byte* to) noexcept;
+bool load_packed(const Elements& elements, const Layout& layout, std::byte* to, const void* caller) noexcept;
 bool store_packed(const Elements& elements, const Layout& layout, const std::byte* from, MPI_Count bytes) noexcept;
 // The same; false where the CPU is to do it. The packed bytes may lie in an object, too.
 bool load_packed_by_device(const Elements& elements, const Layout& layout, std::byte* to) noexcept;

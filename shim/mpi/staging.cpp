@@ -132,7 +132,7 @@ std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
 bool Staging::load(const Buffer& buffer) noexcept {
     for (const auto& elements : buffer.parts) {
         pin(*buffer.memory, elements);
-        if (buffer.layout ? load_packed(elements, *buffer.layout, buffer.memory->at())
+        if (buffer.layout ? load_packed(elements, *buffer.layout, buffer.memory->at(), caller_)
                           : HPE_MPI_ABI::load(elements, buffer.shift, caller_))
             continue;
         log::warn("the bytes at {:#x} for an MPI call cannot be had", elements.at);
