@@ -4,7 +4,7 @@
 //
 // Doors stand where calls enter the MPI library (mpi_imports.h): a tool in front of it sees the program's own pointers,
 // and what the library calls itself is not seen here. Threads: any that may call MPI. Errors: MPI's; MPI_ERR_OTHER on
-// MPI_COMM_SELF where a buffer cannot be replaced.
+// MPI_COMM_SELF where a buffer cannot be replaced, or what came cannot be stored.
 #pragma once
 
 #include <cstddef>
@@ -71,8 +71,7 @@ inline bool ignored(const MPI_Status* status) noexcept { return status == MPI_ST
 template <class Real, class... A>
 int whole(const Real& real, Staging& staging, A... arguments) {
     const int result = real(arguments...);
-    if (result == MPI_SUCCESS) staging.store();
-    return result;
+    return result == MPI_SUCCESS && !staging.store() ? cannot() : result;
 }
 
 template <class Real, class... A>
@@ -82,8 +81,9 @@ int receives(const Real& real, Staging& staging, A... arguments) {
     if (ignored(status)) status = &own;
     const int result = real(arguments...);
     MPI_Count bytes = 0;
-    if (result == MPI_SUCCESS && functions.MPI_Get_elements_x(status, handles.byte, &bytes) == MPI_SUCCESS) {
-        staging.store(bytes);
+    if (result == MPI_SUCCESS && functions.MPI_Get_elements_x(status, handles.byte, &bytes) == MPI_SUCCESS &&
+        !staging.store(bytes)) {
+        return cannot();
     }
     return result;
 }
@@ -97,8 +97,10 @@ int begins(const Real& real, Staging&& staging, A... arguments) {
         if (pending == nullptr) return cannot();
     }
     const int result = real(arguments...);
-    if (result == MPI_SUCCESS && pending != nullptr) pending::add(std::move(pending), *last(arguments...));
-    return result;
+    if (result != MPI_SUCCESS || pending == nullptr || pending::add(std::move(pending), *last(arguments...)))
+        return result;
+    functions.MPI_Request_free(last(arguments...));
+    return cannot();
 }
 
 template <class Real, class... A>

@@ -46,11 +46,13 @@ public:
 
     bool any() const noexcept { return count_ != 0; }
     bool failed() const noexcept { return failed_; }
+    // What the call returns: an error of ours only where MPI has none.
+    int result(int of_mpi) const noexcept { return of_mpi == MPI_SUCCESS && !stored_ ? cannot() : of_mpi; }
     // In place of those that the program does not want.
     MPI_Status* statuses(MPI_Status* programs) const noexcept { return statuses_ ? statuses_.get() : programs; }
     void complete(int index, const MPI_Status& status) noexcept {
         if (auto& one = all_[static_cast<std::size_t>(index)]; one != nullptr)
-            pending::complete(std::move(one), status);
+            stored_ = pending::complete(std::move(one), status) && stored_;
     }
     void fail(int index) noexcept {
         if (auto& one = all_[static_cast<std::size_t>(index)]; one != nullptr) pending::fail(std::move(one));
@@ -67,7 +69,7 @@ private:
     std::unique_ptr<PendingPointer[]> all_;
     std::unique_ptr<MPI_Status[]> statuses_;
     std::size_t count_ = 0;
-    bool failed_ = false;
+    bool failed_ = false, stored_ = true;
 };
 
 bool all_ignored(const MPI_Status* statuses) noexcept { return statuses == MPI_STATUSES_IGNORE; }
@@ -92,7 +94,7 @@ int for_one(MPI_Request* request, MPI_Status* status, Call&& call) {
         bool done = false;
         result = call(status, done);
         if (result == MPI_SUCCESS && done) {
-            pending::complete(std::move(one), *status);
+            if (!pending::complete(std::move(one), *status)) result = cannot();
         } else if (result != MPI_SUCCESS && *request != one->request) {
             pending::fail(std::move(one));  // MPI has ended it
         } else {
@@ -125,7 +127,7 @@ int for_all(int count, MPI_Request* requests, MPI_Status* statuses, Call&& call)
         }
     }
     pending::completed();
-    return result;
+    return taken.result(result);
 }
 
 // Of waitany and testany.
@@ -142,7 +144,7 @@ int for_any(int count, MPI_Request* requests, int* index, MPI_Status* status, Ca
         if (result != MPI_SUCCESS) taken.fail(*index);
     }
     pending::completed();
-    return result;
+    return taken.result(result);
 }
 
 // Of waitsome and testsome: the statuses stand in the order of the indices.
@@ -161,27 +163,40 @@ int for_some(int count, MPI_Request* requests, int* completed, int* indices, MPI
         }
     }
     pending::completed();
-    return result;
+    return taken.result(result);
 }
 
-void load_for_start(MPI_Request request) noexcept {
+// False: what is sent cannot be had.
+bool load_for_start(MPI_Request request) noexcept {
+    auto one = pending::take(request);
+    if (one == nullptr) return true;
+    one->started = one->staging.load();
+    const bool loaded = one->started;
+    pending::give_back(std::move(one));
+    return loaded;
+}
+void not_started(MPI_Request request) noexcept {
     auto one = pending::take(request);
     if (one == nullptr) return;
-    one->staging.load();
-    one->started = true;
+    one->started = false;
     pending::give_back(std::move(one));
 }
 
 }  // namespace
 
 int start(MPI_Request* request) {
-    if (pending::any() && request != nullptr) load_for_start(*request);
+    if (pending::any() && request != nullptr && !load_for_start(*request)) return cannot();
     return own<decltype(MPI_Start)>(row_MPI_Start)(request);
 }
 
+// All, or none where one cannot be.
 int start_all(int count, MPI_Request* requests) {
     if (pending::any() && requests != nullptr) {
-        for (int i = 0; i < count; ++i) load_for_start(requests[i]);
+        for (int i = 0; i < count; ++i) {
+            if (load_for_start(requests[i])) continue;
+            while (--i >= 0) not_started(requests[i]);
+            return cannot();
+        }
     }
     return own<decltype(MPI_Startall)>(row_MPI_Startall)(count, requests);
 }
@@ -265,10 +280,10 @@ int get_status(MPI_Request request, int* flag, MPI_Status* status) {
     MPI_Status mine{};
     if (ignored(status)) status = &mine;
     const int result = real(request, flag, status);
-    if (result == MPI_SUCCESS && *flag != 0) pending::settle(*one, *status);
+    const bool stored = result != MPI_SUCCESS || *flag == 0 || pending::settle(*one, *status);
     pending::give_back(std::move(one));
     pending::completed();
-    return result;
+    return stored ? result : cannot();
 }
 
 int free_request(MPI_Request* request) {

@@ -56,13 +56,14 @@ template <std::size_t row>
 struct Synchronises<row, int(MPI_Win)> {
     static int door(MPI_Win window) {
         const int result = own<int(MPI_Win)>(row)(window);
-        store_held(window, Held::kAll);
-        return result;
+        return store_held(window, Held::kAll) ? result : cannot();
     }
-    static void store_held(MPI_Win window, int rank) noexcept {
+    static bool store_held(MPI_Win window, int rank) noexcept {
+        bool all_stored = true;
         for (auto call = of_windows.take(number(window), rank); call != nullptr; call = std::move(call->next)) {
-            call->staging.store();
+            all_stored = call->staging.store() && all_stored;
         }
+        return all_stored;
     }
 };
 template <std::size_t row>
@@ -70,8 +71,8 @@ struct Synchronises<row, int(int, MPI_Win)> {
     static int door(int rank, MPI_Win window) {
         const int result = own<int(int, MPI_Win)>(row)(rank, window);
         // Of a fence it is no rank.
-        Synchronises<row, int(MPI_Win)>::store_held(window, row == row_MPI_Win_fence ? Held::kAll : rank);
-        return result;
+        const int whose = row == row_MPI_Win_fence ? Held::kAll : rank;
+        return Synchronises<row, int(MPI_Win)>::store_held(window, whose) ? result : cannot();
     }
 };
 

@@ -132,7 +132,14 @@ bool load(const Elements& elements, std::uintptr_t shift, const void* caller) no
     const auto span = elements.span();
     if (span.empty()) return true;
     if (!elements.shape.dense(elements.count)) {
-        return copy_packed(elements.at, elements.at + shift, elements.count, elements);
+        if (!lease::in_one_object(pointer(span.begin), span.bytes())) {
+            return copy_packed(elements.at, elements.at + shift, elements.count, elements);
+        }
+        // The view does not trap; its gaps are brought, too.
+        const lease::ToRead ready(pointer(span.begin), span.bytes(), caller);
+        const auto to_view = reinterpret_cast<std::uintptr_t>(ready.memory()) - span.begin;
+        return ready.memory() != nullptr &&
+               copy_packed(elements.at + to_view, elements.at + shift, elements.count, elements);
     }
     auto* const to = static_cast<std::byte*>(pointer(span.begin + shift));
     return load_by_device(to, pointer(span.begin), span.bytes(), caller) == span.bytes();

@@ -6,7 +6,8 @@
 // is the beginning of its type map).
 //
 // Offsets and sizes in bytes; types and memory are the caller's. Threads: any. Errors: a copy returns whether it was
-// made; an object's bytes may be gone.
+// made; an object's bytes may be gone. Where gaps are left out of a store, or of a load from more than one object, an
+// access that the device cannot serve ends as one of the program's.
 #pragma once
 
 #include <cstddef>

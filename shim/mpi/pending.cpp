@@ -26,21 +26,17 @@ void push(Pending*& list, PendingPointer pending) noexcept {
     list = pending.release();
 }
 
-void store(Pending& pending, const MPI_Status& status) noexcept {
-    if (pending.arrives == Arrives::All) {
-        pending.staging.store();
-        return;
-    }
+bool store(Pending& pending, const MPI_Status& status) noexcept {
+    if (pending.arrives == Arrives::All) return pending.staging.store();
     // After a cancelled receive MPICH counts anything; of reads of a file Open MPI says anything of cancelling.
     int cancelled = 0;
     if (pending.arrives == Arrives::Message && functions.MPI_Test_cancelled(&status, &cancelled) == MPI_SUCCESS &&
         cancelled != 0) {
-        return;
+        return true;
     }
     MPI_Count bytes = 0;
-    if (functions.MPI_Get_elements_x(&status, handles.byte, &bytes) == MPI_SUCCESS && bytes > 0) {
-        pending.staging.store(bytes);
-    }
+    return functions.MPI_Get_elements_x(&status, handles.byte, &bytes) != MPI_SUCCESS || bytes <= 0 ||
+           pending.staging.store(bytes);
 }
 
 }  // namespace
@@ -49,18 +45,18 @@ namespace pending {
 
 constinit std::atomic<std::size_t> count{0}, freed{0};
 
-void add(PendingPointer pending, MPI_Request request) noexcept {
+bool add(PendingPointer pending, MPI_Request request) noexcept {
     pending->request = request;
     if (!pending->persistent) {
         int done = 0;
         MPI_Status status{};
         if (functions.MPI_Request_get_status(request, &done, &status) == MPI_SUCCESS && done != 0) {
-            store(*pending, status);
-            return;
+            return store(*pending, status);
         }
         pending->staging.keep_types();
     }
     give_back(std::move(pending));
+    return true;
 }
 
 PendingPointer take(MPI_Request request) noexcept {
@@ -81,14 +77,14 @@ void give_back(PendingPointer pending) noexcept {
     push(list, std::move(pending));
 }
 
-void settle(Pending& pending, const MPI_Status& status) noexcept {
-    if (pending.started) store(pending, status);
-    pending.started = false;
+bool settle(Pending& pending, const MPI_Status& status) noexcept {
+    return !std::exchange(pending.started, false) || store(pending, status);
 }
 
-void complete(PendingPointer pending, const MPI_Status& status) noexcept {
-    settle(*pending, status);
+bool complete(PendingPointer pending, const MPI_Status& status) noexcept {
+    const bool stored = settle(*pending, status);
     fail(std::move(pending));
+    return stored;
 }
 
 void fail(PendingPointer pending) noexcept {

@@ -6,7 +6,7 @@
 // asks MPI, and gives it back if the request has not completed. MPI forbids two threads to complete one request.
 //
 // Handles are MPI's; a Pending is the table's until it is taken. Threads: any. Errors: without memory the request is
-// waited for at once.
+// waited for at once. What came and cannot be stored makes the functions that store it return false.
 #pragma once
 
 #include <atomic>
@@ -41,15 +41,15 @@ inline bool any() noexcept { return count.load(std::memory_order_relaxed) != 0; 
 
 // The request has just been made. If MPI has completed it already, everything is done at once: such requests may share
 // one handle.
-void add(PendingPointer pending, MPI_Request request) noexcept;
+bool add(PendingPointer pending, MPI_Request request) noexcept;
 // Of a handle that is not known: nothing.
 PendingPointer take(MPI_Request request) noexcept;
 void give_back(PendingPointer pending) noexcept;
 
 // MPI has completed it. A persistent one stays; the table gets it back.
-void complete(PendingPointer pending, const MPI_Status& status) noexcept;
+bool complete(PendingPointer pending, const MPI_Status& status) noexcept;
 // The same, but the program keeps the request, and completes it later.
-void settle(Pending& pending, const MPI_Status& status) noexcept;
+bool settle(Pending& pending, const MPI_Status& status) noexcept;
 // It ended with an error: nothing is stored.
 void fail(PendingPointer pending) noexcept;
 

@@ -141,10 +141,8 @@ bool Staging::load(const Buffer& buffer) noexcept {
     return true;
 }
 
-void Staging::load() noexcept {
-    for (auto& buffer : *this) {
-        if (buffer.use != Use::Write) load(buffer);
-    }
+bool Staging::load() noexcept {
+    return std::all_of(begin(), end(), [&](auto& buffer) { return buffer.use == Use::Write || load(buffer); });
 }
 
 bool Staging::pends() noexcept {
@@ -162,7 +160,8 @@ void Staging::keep_types() noexcept {
     }
 }
 
-void Staging::store(const Buffer& buffer, MPI_Count bytes) noexcept {
+bool Staging::store(const Buffer& buffer, MPI_Count bytes) noexcept {
+    bool all_stored = true;
     for (const auto& elements : buffer.parts) {
         // The program may have freed it meanwhile.
         if (!concerns(elements.span())) continue;
@@ -172,15 +171,19 @@ void Staging::store(const Buffer& buffer, MPI_Count bytes) noexcept {
                           : HPE_MPI_ABI::store(elements, buffer.shift, bytes < all ? bytes : all, caller_))
             continue;
         log::warn("the bytes of an MPI call cannot be stored at {:#x}", elements.at);
+        all_stored = false;
     }
+    return all_stored;
 }
 
-void Staging::store() noexcept { store(kAll); }
+bool Staging::store() noexcept { return store(kAll); }
 
-void Staging::store(MPI_Count bytes) noexcept {
+bool Staging::store(MPI_Count bytes) noexcept {
+    bool all_stored = true;
     for (auto& buffer : *this) {
-        if (buffer.use != Use::Read) store(buffer, bytes);
+        if (buffer.use != Use::Read) all_stored = store(buffer, bytes) && all_stored;
     }
+    return all_stored;
 }
 
 }  // namespace hpe::mpi::HPE_MPI_ABI

@@ -11,7 +11,8 @@
 // Nothing of an object is held meanwhile. Source: thesis section 5.3.
 //
 // Threads: each for one at a time. Buffers, types and arrays are the program's. Errors: failed() is true where there is
-// no memory, or the device cannot give its bytes; the call is not to be made then.
+// no memory, or the device cannot give its bytes; the call is not to be made then. What came and cannot be stored is an
+// error of the call that ends the transfer. Each says so in one line.
 #pragma once
 
 #include <cstddef>
@@ -108,12 +109,12 @@ public:
     bool pends() noexcept;
     // The program may end its types before MPI has finished.
     void keep_types() noexcept;
-    // A persistent request is started: what is read is brought anew.
-    void load() noexcept;
+    // A persistent request is started: what is read is brought anew. False: it is not to be started.
+    bool load() noexcept;
 
-    // MPI has finished: all bytes came, or so many of the one buffer that is written.
-    void store() noexcept;
-    void store(MPI_Count bytes) noexcept;
+    // MPI has finished: all bytes came, or so many of the one buffer that is written. False: not all could be stored.
+    bool store() noexcept;
+    bool store(MPI_Count bytes) noexcept;
 
 private:
     enum class Use { Read, Write, Update };
@@ -163,7 +164,7 @@ private:
     // Returns how far the memory in its place lies from the program's.
     std::uintptr_t replace(Parts&& parts, Use use) noexcept;
     bool load(const Buffer& buffer) noexcept;
-    void store(const Buffer& buffer, MPI_Count bytes) noexcept;
+    bool store(const Buffer& buffer, MPI_Count bytes) noexcept;
 
     Buffer* begin() noexcept { return reinterpret_cast<Buffer*>(room_); }
     Buffer* end() noexcept { return begin() + count_; }

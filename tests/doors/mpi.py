@@ -8,31 +8,14 @@ or mpich_.
 import glob
 import json
 import os
-import shutil
 import sys
 import tempfile
 
 import soft
+from mpi_ranks import ranks
 
 problems, runs = [], 0
 programs = {os.path.basename(path): os.path.abspath(path) for path in sys.argv[1:]}
-
-
-for setting in [k for k in os.environ if k.startswith(("OMPI_", "UCX_", "MPICH_"))]:
-    del os.environ[setting]
-
-
-def ranks(mpi, parts, timeout=120, **variables):
-    """Runs (how many, preloaded, command) beside each other. Returns (status, lines of the ranks, what else was said)."""
-    command = [shutil.which(f"mpirun.{mpi}")]
-    if mpi == "openmpi":
-        command += ["--oversubscribe", "--allow-run-as-root", "--mca", "rmaps_base_oversubscribe", "1"]
-    for n, (count, preload, program) in enumerate(parts):
-        command += [":"] * (n != 0) + ["-np", str(count), "env", *(f"{k}={v}" for k, v in variables.items())]
-        command += [f"LD_PRELOAD={preload}", f"LD_LIBRARY_PATH={soft.SEARCH}", *program]
-    status, out, said = soft.run(command, preload=False, timeout=timeout)
-    lines = out.decode(errors="replace").splitlines()
-    return status, sorted(line for line in lines if line.startswith("rank")), out + said
 
 
 def check(mpi, parts, what, **variables):
@@ -114,6 +97,12 @@ with tempfile.TemporaryDirectory() as scratch:
         if f"{mpi}_calls" not in programs:
             continue
         one_mpi(mpi, scratch)
+        # Without doors the MPI has the device pointers: its CPU can use them, another process cannot read them.
+        program, alone = programs[f"{mpi}_random"], {"OMPI_MCA_btl_vader_single_copy_mechanism": "none", "UCX_TLS": "^cma"}
+        check(mpi, [(2, soft.LIBRARY, [program, "7", "60"])], "random", HPE_MPI="off", **alone)
+        asked = ranks(mpi, [(2, soft.LIBRARY, [programs[f"{mpi}_exchange"], "asked"])], HPE_MPI="off", **alone)
+        if asked[1] != [f"rank {rank}: 2 wrong" for rank in range(2)]:
+            problems.append(f"{mpi}, asked with HPE_MPI=off: {asked}")
         window = [(1, soft.LIBRARY, [programs[f"{mpi}_calls"], scratch, "window_of_object"])]
         for switch, lines in (("on", 1), ("off", 0)):
             said = ranks(mpi, window, HPE_MPI=switch)[2]

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""usage: mpi_errors.py PROGRAM...
+
+MPI calls whose device refuses libhpe's copies, and a rank that is killed while it exchanges device memory. The programs
+carry their MPI's name in front: openmpi_ or mpich_.
+"""
+import os
+import re
+import sys
+
+import soft
+from mpi_ranks import ranks
+
+problems, runs = [], 0
+programs = {os.path.basename(path): os.path.abspath(path) for path in sys.argv[1:]}
+REFUSED = b"hpe: cannot fetch [0-9]+ bytes of object 0x[0-9a-f]+ from the device: CUDA_ERROR_"
+FAIL = {"HPE_SOFT_FAIL": "cuMemcpyDtoHAsync:*:1"}
+
+
+def one_rank(mpi, program, cases, **variables):
+    global runs
+    runs += 1
+    return ranks(mpi, [(1, soft.LIBRARY, [program, *cases])], **variables)
+
+
+def one_mpi(mpi):
+    program, killed = programs[f"{mpi}_failing"], programs[f"{mpi}_killed"]
+    cases = soft.run([program], preload=False)[1].decode().split()
+    ended = [case for case in cases if case.startswith("trap_")]
+    returned = [case for case in cases if case not in ended]
+    # The call returns an error.
+    status, lines, said = one_rank(mpi, program, returned, **FAIL)
+    if status != 0 or len(lines) != len(returned) or len(re.findall(REFUSED, said)) < len(returned):
+        problems.append(f"{mpi}, every copy refused: {status}\n{said.decode(errors='replace')}")
+    # Nobody wanted the error: MPI ends the program, after a line.
+    for case in ("send", "start", "receive", "wait"):
+        status, lines, said = one_rank(mpi, program, ["fatal", case], **FAIL)
+        if status in (0, "timeout") or lines or not re.search(REFUSED, said):
+            problems.append(f"{mpi}, {case} that is fatal: {status} {said.decode(errors='replace')}")
+    for case in ended:
+        status, lines, said = one_rank(mpi, program, [case], **FAIL)
+        if status in (0, "timeout") or lines or not re.search(REFUSED, said):
+            problems.append(f"{mpi}, {case}: {status} {said.decode(errors='replace')}")
+    # A copy that is refused once is made again, so that no call fails: the program takes that for wrong.
+    once = ",".join(f"cuMemcpyDtoHAsync:{n}:1" for n in range(1, 200, 2))
+    status, lines, said = one_rank(mpi, program, ["exchange", "receive", "wait"], HPE_SOFT_FAIL=once)
+    if len(lines) != 3 or any("class 0 " not in line for line in lines) or b"hpe:" in said:
+        problems.append(f"{mpi}, copies refused once: {status}\n{said.decode(errors='replace')}")
+    # The others end as their MPI lets them end, and at once.
+    for where, library in (("host", ""), ("device", soft.LIBRARY)):
+        status, lines, said = ranks(mpi, [(3, library, [killed, where])])
+        if status in (0, "timeout") or "rank 2 is killed" not in lines or b"hpe:" in said:
+            problems.append(f"{mpi}, a rank killed, {where} memory: {status} {said[-3000:].decode(errors='replace')}")
+
+
+if not programs:
+    print("no MPI is installed")
+    sys.exit(77)
+for mpi in ("openmpi", "mpich"):
+    if f"{mpi}_failing" in programs:
+        one_mpi(mpi)
+print("\n".join(problems) or f"{runs} runs")
+sys.exit(1 if problems else 0)
