@@ -2,38 +2,113 @@
 // Windows over memory of the program's.
 #include "shim/doors/mpi_windows.h"
 
+#include <memory>
+#include <new>
+#include <utility>
+
 #include "shim/base/log.h"
 #include "shim/coherence/lease.h"
 
 namespace hpe::doors::HPE_MPI_ABI {
 
+constinit hpe::mpi::WindowCopies window_copies;
+
 namespace {
 
-bool refused(const void* base, MPI_Aint bytes) noexcept {
+bool is_object(const void* base, MPI_Aint bytes) noexcept {
     if (bytes <= 0 || !any_objects() || !lease::concerns(base, static_cast<std::size_t>(bytes))) return false;
     // An MPI that knows CUDA asks the driver to whom the memory belongs, and makes CUDA calls on it.
     const auto knows_cuda = own<decltype(MPIX_Query_cuda_support)>(row_MPIX_Query_cuda_support);
-    if (knows_cuda != nullptr && knows_cuda() == 1) return false;
-    log::error("an MPI window over device memory is not supported: use MPI_Win_allocate, or host memory");
-    return true;
+    return knows_cuda == nullptr || knows_cuda() != 1;
+}
+
+template <class Unit, class Real>
+int make(Real* real, void* base, MPI_Aint bytes, Unit unit, MPI_Info info, MPI_Comm comm, MPI_Win* window,
+         const void* caller) {
+    if (!is_object(base, bytes)) return real(base, bytes, unit, info, comm, window);
+    std::unique_ptr<hpe::mpi::WindowCopy> copy(new (std::nothrow)
+                                                   hpe::mpi::WindowCopy(base, static_cast<std::size_t>(bytes), caller));
+    if (copy == nullptr || !copy->ok()) {
+        log::error("no copy in host memory for an MPI window of {} bytes over device memory", bytes);
+        functions.MPI_Comm_call_errhandler(comm, MPI_ERR_OTHER);
+        return MPI_ERR_OTHER;
+    }
+    const int result = real(copy->memory(), bytes, unit, info, comm, window);
+    if (result == MPI_SUCCESS) window_copies.add(std::move(copy), number(*window));
+    return result;
 }
 
 }  // namespace
 
 int make_window(void* base, MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, MPI_Win* window) {
-    if (refused(base, bytes)) {
-        functions.MPI_Comm_call_errhandler(comm, MPI_ERR_OTHER);
-        return MPI_ERR_OTHER;
-    }
-    return own<decltype(MPI_Win_create)>(row_MPI_Win_create)(base, bytes, unit, info, comm, window);
+    return make(own<decltype(MPI_Win_create)>(row_MPI_Win_create), base, bytes, unit, info, comm, window,
+                __builtin_return_address(0));
 }
+#if MPI_VERSION >= 4
+int make_window_c(void* base, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win* window) {
+    return make(own<decltype(MPI_Win_create_c)>(row_MPI_Win_create_c), base, bytes, unit, info, comm, window,
+                __builtin_return_address(0));
+}
+#endif
 
+// Other ranks name addresses of this one, and theirs cannot be replaced here.
 int attach_to_window(MPI_Win window, void* base, MPI_Aint bytes) {
-    if (refused(base, bytes)) {
+    if (is_object(base, bytes)) {
+        log::error("device memory cannot be attached to an MPI window: use MPI_Win_create, or host memory");
         functions.MPI_Win_call_errhandler(window, MPI_ERR_OTHER);
         return MPI_ERR_OTHER;
     }
     return own<decltype(MPI_Win_attach)>(row_MPI_Win_attach)(window, base, bytes);
+}
+
+int free_window(MPI_Win* window) {
+    const auto real = own<decltype(MPI_Win_free)>(row_MPI_Win_free);
+    const auto handle = window == nullptr ? 0 : number(*window);
+    if (window_copies.find(handle) == nullptr) return real(window);
+    // The handle is anybody's again at once.
+    auto copy = window_copies.take(handle);
+    const int result = real(window);
+    if (result != MPI_SUCCESS) {
+        window_copies.add(std::move(copy), handle);
+        return result;
+    }
+    return copy->bring() ? result : cannot();
+}
+
+int window_attribute(MPI_Win window, int key, void* value, int* there) {
+    static constinit int separate = MPI_WIN_SEPARATE;
+    const int result = own<decltype(MPI_Win_get_attr)>(row_MPI_Win_get_attr)(window, key, value, there);
+    if (result != MPI_SUCCESS || *there == 0 || (key != MPI_WIN_BASE && key != MPI_WIN_MODEL)) return result;
+    const auto* const copy = window_copies.find(number(window));
+    if (copy == nullptr) return result;
+    if (key == MPI_WIN_BASE)
+        *static_cast<void**>(value) = copy->base();
+    else
+        *static_cast<int**>(value) = &separate;
+    return result;
+}
+
+int test_window(MPI_Win window, int* done) {
+    const int result = own<decltype(MPI_Win_test)>(row_MPI_Win_test)(window, done);
+    return result != MPI_SUCCESS || *done == 0 || bring(window) ? result : cannot();
+}
+
+bool publish(MPI_Win window) noexcept {
+    auto* const copy = window_copies.find(number(window));
+    return copy == nullptr || copy->publish();
+}
+
+bool bring(MPI_Win window) noexcept {
+    auto* const copy = window_copies.find(number(window));
+    return copy == nullptr || copy->bring();
+}
+
+bool store_held(MPI_Win window, int rank) noexcept {
+    bool all_stored = true;
+    for (auto call = of_windows.take(number(window), rank); call != nullptr; call = std::move(call->next)) {
+        all_stored = call->staging.store() && all_stored;
+    }
+    return all_stored;
 }
 
 }  // namespace hpe::doors::HPE_MPI_ABI

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 // One-sided calls: which arguments are buffers of this rank, named to the Staging, which changes them; what came is
-// stored when the window is synchronised. The window itself lies in host memory: an object as a window, which other
-// ranks read and write unseen, is refused.
+// stored when the window is synchronised. A window over an object is a copy of it in host memory (mpi/window_copies.h),
+// which meets the object in the calls that synchronise the window; one that knows addresses only (MPI_Win_attach) is
+// refused.
 //
 // Source: MPI 4.1, chapter 12. Threads, ownership and errors: mpi/staging.h.
 #pragma once
 
 #include "shim/doors/mpi_door.h"
 #include "shim/mpi/held.h"
+#include "shim/mpi/window_copies.h"
 
 namespace hpe::doors::HPE_MPI_ABI {
 
@@ -46,33 +48,56 @@ void compare_and_swap(Staging& staging, Pointer& from, Pointer& compare, void*& 
     staging.writes(to, 1, type);
 }
 
-int make_window(void* base, MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, MPI_Win* window);
 int attach_to_window(MPI_Win window, void* base, MPI_Aint bytes);
+int make_window(void* base, MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, MPI_Win* window);
+#if MPI_VERSION >= 4
+int make_window_c(void* base, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win* window);
+#endif
+int free_window(MPI_Win* window);
+// Of base and memory model the program sees what it would see of its own memory.
+int window_attribute(MPI_Win window, int key, void* value, int* there);
+int test_window(MPI_Win window, int* done);
 
-// Synchronisations of a window, with all ranks or with one.
+extern constinit hpe::mpi::WindowCopies window_copies;
+bool publish(MPI_Win window) noexcept;
+bool bring(MPI_Win window) noexcept;
+// What came to this rank's buffers from one rank, or all.
+bool store_held(MPI_Win window, int rank) noexcept;
+
+// What a synchronisation does.
+constexpr bool publishes(std::size_t row) noexcept {
+    return row == row_MPI_Win_fence || row == row_MPI_Win_post || row == row_MPI_Win_unlock ||
+           row == row_MPI_Win_unlock_all || row == row_MPI_Win_sync;
+}
+constexpr bool brings(std::size_t row) noexcept {
+    return row == row_MPI_Win_fence || row == row_MPI_Win_wait || row == row_MPI_Win_lock ||
+           row == row_MPI_Win_lock_all || row == row_MPI_Win_unlock || row == row_MPI_Win_unlock_all ||
+           row == row_MPI_Win_sync;
+}
+constexpr bool ends_calls_of_one(std::size_t row) noexcept {
+    return row == row_MPI_Win_unlock || row == row_MPI_Win_flush || row == row_MPI_Win_flush_local;
+}
+constexpr bool ends_calls(std::size_t row) noexcept {
+    return ends_calls_of_one(row) || row == row_MPI_Win_fence || row == row_MPI_Win_complete ||
+           row == row_MPI_Win_unlock_all || row == row_MPI_Win_flush_all || row == row_MPI_Win_flush_local_all;
+}
+
+// MPI's own call is made in any case: other ranks may wait in it.
 template <std::size_t row, class Function>
 struct Synchronises;
-template <std::size_t row>
-struct Synchronises<row, int(MPI_Win)> {
-    static int door(MPI_Win window) {
-        const int result = own<int(MPI_Win)>(row)(window);
-        return store_held(window, Held::kAll) ? result : cannot();
-    }
-    static bool store_held(MPI_Win window, int rank) noexcept {
-        bool all_stored = true;
-        for (auto call = of_windows.take(number(window), rank); call != nullptr; call = std::move(call->next)) {
-            all_stored = call->staging.store() && all_stored;
+template <std::size_t row, class... A>
+struct Synchronises<row, int(A...)> {
+    static int door(A... arguments) {
+        const MPI_Win window = last(arguments...);
+        bool good = !publishes(row) || publish(window);
+        const int result = own<int(A...)>(row)(arguments...);
+        if (ends_calls(row)) {
+            int rank = Held::kAll;
+            if constexpr (ends_calls_of_one(row)) rank = std::get<0>(std::tie(arguments...));
+            good = store_held(window, rank) && good;
         }
-        return all_stored;
-    }
-};
-template <std::size_t row>
-struct Synchronises<row, int(int, MPI_Win)> {
-    static int door(int rank, MPI_Win window) {
-        const int result = own<int(int, MPI_Win)>(row)(rank, window);
-        // Of a fence it is no rank.
-        const int whose = row == row_MPI_Win_fence ? Held::kAll : rank;
-        return Synchronises<row, int(MPI_Win)>::store_held(window, whose) ? result : cannot();
+        if (brings(row) && result == MPI_SUCCESS) good = bring(window) && good;
+        return good || result != MPI_SUCCESS ? result : cannot();
     }
 };
 

@@ -141,6 +141,11 @@ const std::map<std::string, std::function<int(const Object&)>> cases = {
          return started(request);
      }},
     {"start_all", [](const Object& o) { return started_all(o); }},
+    {"window",
+     [](const Object& o) {
+         MPI_Win window;
+         return MPI_Win_create(o.at, kBytes, 4, MPI_INFO_NULL, self, &window);
+     }},
     {"put", [](const Object& o) { return window_call(o, true); }},
     {"get", [](const Object& o) { return window_call(o, false); }},
     {"receive",
