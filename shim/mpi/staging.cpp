@@ -105,7 +105,8 @@ std::uintptr_t Staging::replace(Parts&& parts, Use use) noexcept {
         return 0;
     }
     buffer.shift = reinterpret_cast<std::uintptr_t>(buffer.memory->at()) - span.begin;
-    if (use != Use::Write && !lasting_ && !load(buffer)) failed_ = true;
+    // Lasting ones, too: MPICH 4.0 copies some buffers of persistent collectives when their request is made.
+    if (use != Use::Write && !load(buffer)) failed_ = true;
     return buffer.shift;
 }
 

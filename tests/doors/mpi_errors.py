@@ -42,6 +42,12 @@ def one_mpi(mpi):
         status, lines, said = one_rank(mpi, program, [case], **FAIL)
         if status in (0, "timeout") or lines or not re.search(REFUSED, said):
             problems.append(f"{mpi}, {case}: {status} {said.decode(errors='replace')}")
+    # The copies after the first are refused.
+    later = ",".join(f"cuMemcpyDtoHAsync:{n}:1" for n in range(2, 100))
+    for case in ("start", "start_gaps", "start_all"):
+        status, lines, said = one_rank(mpi, program, [case], HPE_SOFT_FAIL=later)
+        if status != 0 or len(lines) != 1 or not re.search(REFUSED, said):
+            problems.append(f"{mpi}, {case}, copies refused later: {status}\n{said.decode(errors='replace')}")
     # A copy that is refused once is made again, so that no call fails: the program takes that for wrong.
     once = ",".join(f"cuMemcpyDtoHAsync:{n}:1" for n in range(1, 200, 2))
     status, lines, said = one_rank(mpi, program, ["exchange", "receive", "wait"], HPE_SOFT_FAIL=once)

@@ -43,8 +43,13 @@ int to_self(MPI_Request* request, int ints) {
     return MPI_Isend(data.data(), ints, MPI_INT, 0, 1, self, request);
 }
 
-// Starts a request that reads device memory. What MPI says of its end is of no interest.
-int started(MPI_Request request) {
+// A request that reads device memory is refused when it is made, or when it is started: the device writes its bytes
+// anew between the two. What MPI says of its end is of no interest.
+int started(const Object& object, int count, MPI_Datatype type) {
+    MPI_Request request;
+    const int made = MPI_Send_init(object.at, count, type, 0, 1, self, &request);
+    if (made != MPI_SUCCESS) return made;
+    cudaMemcpy(object.at, object.host.data(), kBytes, cudaMemcpyHostToDevice);
     const int result = MPI_Start(&request);
     MPI_Request_free(&request);
     return result;
@@ -53,8 +58,10 @@ int started(MPI_Request request) {
 int started_all(const Object& object) {
     std::vector<int> data(10);
     MPI_Request both[2];
-    MPI_Recv_init(data.data(), 10, MPI_INT, 0, 1, self, &both[0]);
-    MPI_Send_init(object.at, 10, MPI_INT, 0, 1, self, &both[1]);
+    const int made = MPI_Send_init(object.at, 10, MPI_INT, 0, 1, self, &both[1]);
+    if (made != MPI_SUCCESS) return made;
+    MPI_Send_init(data.data(), 10, MPI_INT, 0, 1, self, &both[0]);
+    cudaMemcpy(object.at, object.host.data(), kBytes, cudaMemcpyHostToDevice);
     const int result = MPI_Startall(2, both);
     for (auto& request : both) MPI_Request_free(&request);
     return result;
@@ -128,18 +135,8 @@ const std::map<std::string, std::function<int(const Object&)>> cases = {
      }},
     {"broadcast", [](const Object& o) { return MPI_Bcast(o.at, 10, MPI_INT, 0, self); }},
     {"reduce", [](const Object& o) { return MPI_Allreduce(MPI_IN_PLACE, o.at, 10, MPI_INT, MPI_SUM, self); }},
-    {"start",
-     [](const Object& o) {
-         MPI_Request request;
-         MPI_Send_init(o.at, 10, MPI_INT, 0, 1, self, &request);
-         return started(request);
-     }},
-    {"start_gaps",
-     [](const Object& o) {
-         MPI_Request request;
-         MPI_Send_init(o.at, 1, gaps, 0, 1, self, &request);
-         return started(request);
-     }},
+    {"start", [](const Object& o) { return started(o, 10, MPI_INT); }},
+    {"start_gaps", [](const Object& o) { return started(o, 1, gaps); }},
     {"start_all", [](const Object& o) { return started_all(o); }},
     {"window",
      [](const Object& o) {
