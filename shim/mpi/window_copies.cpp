@@ -39,7 +39,7 @@ WindowCopy::WindowCopy(void* base, std::size_t bytes, const void* caller) noexce
 }
 
 bool WindowCopy::publish() noexcept {
-    const std::scoped_lock held(lock_);
+    const std::scoped_lock held(mutex_);
     if (!lease::concerns(base_, bytes_)) return true;  // the program has freed it
     for (std::size_t at = 0; at < bytes_; at += kPiece) {
         const auto piece = std::min(kPiece, bytes_ - at);
@@ -59,7 +59,7 @@ bool WindowCopy::publish() noexcept {
 }
 
 bool WindowCopy::bring() noexcept {
-    const std::scoped_lock held(lock_);
+    const std::scoped_lock held(mutex_);
     if (!lease::concerns(base_, bytes_)) return true;
     bool all_stored = true;
     for (std::size_t at = 0; at < bytes_; at += kPiece) {

@@ -26,6 +26,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "shim/base/spin_lock.h"
 #include "shim/mpi/host_memory.h"
@@ -49,7 +50,7 @@ private:
     const std::size_t bytes_;
     const void* const caller_;
     const HostMemory public_, twin_;
-    SpinLock lock_;  // two threads may synchronise one window
+    std::mutex mutex_;  // two threads may synchronise one window
     bool ok_ = false;
     std::uintptr_t handle_ = 0;
     WindowCopy* next_ = nullptr;

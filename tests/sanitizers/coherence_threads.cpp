@@ -127,6 +127,7 @@ void interrupt_launch(unsigned thread, CUstream stream) {
     other.fill(0, 3000, 1, stream, true);
     for (unsigned round = 0; round < 3; ++round) {
         other.fill(0, 2000, round, stream, true);
+        DO(cuStreamSynchronize(stream));  // a handler cannot wait
         {
             const hpe::LaunchInGate in_gate(hpe::coherence().launch_gate());
             other.read(0, 3000, 100);
@@ -277,6 +278,7 @@ void borrow(CUcontext context) {
         large.write(1, large.model.size(), 5000, 9);
         Swept freed(5000);
         freed.fill(0, 5000, 1, nullptr, true);
+        DO(cuStreamSynchronize(nullptr));
         freed.write(0, 5000, 7, 3);
     });
     wrong += hpe::loans::any();
