@@ -35,6 +35,11 @@ def one_mpi(mpi, scratch):
     cases = soft.run([calls], preload=False)[1].decode().split()
     check(mpi, [(2, hpe, [calls, scratch, *cases])], "calls")
     check(mpi, [(3, hpe, [calls, scratch, *cases])], "calls", HPE_PROTOCOL="lazy")
+    cases = [programs[f"{mpi}_windows"]]
+    cases += soft.run(cases, preload=False)[1].decode().split()
+    check(mpi, [(2, hpe, cases)], "windows")
+    check(mpi, [(3, hpe, cases)], "windows", HPE_PROTOCOL="lazy", HPE_BLOCK_SIZE="4K")
+    check(mpi, [(1, hpe, cases), (2, "", ["env", "WITHOUT_DEVICE=1", *cases])], "windows", HPE_PROTOCOL="batch")
     # Programs and libraries find MPI in many ways, and tools stand before or behind libhpe.
     for way in ("linked", "table", "searched", "next", "asked"):
         check(mpi, [(2, hpe, [exchange, way])], way)
@@ -103,7 +108,7 @@ with tempfile.TemporaryDirectory() as scratch:
         asked = ranks(mpi, [(2, soft.LIBRARY, [programs[f"{mpi}_exchange"], "asked"])], HPE_MPI="off", **alone)
         if asked[1] != [f"rank {rank}: 2 wrong" for rank in range(2)]:
             problems.append(f"{mpi}, asked with HPE_MPI=off: {asked}")
-        window = [(2, soft.LIBRARY, [programs[f"{mpi}_calls"], scratch, "attached_object"])]
+        window = [(2, soft.LIBRARY, [programs[f"{mpi}_windows"], "attached_object"])]
         for switch, lines in (("on", 2), ("off", 0)):
             said = ranks(mpi, window, HPE_MPI=switch)[2]
             if said.count(b"hpe: device memory cannot be attached to an MPI window") != lines:

@@ -302,192 +302,6 @@ void files(Twins& w) {
     MPI_Type_free(&gaps);
 }
 
-// Windows in host memory; what is put into them and got out of them lies anywhere.
-void windows(Twins& w) {
-    const int n = 5000;
-    MPI_Datatype gaps;
-    MPI_Type_vector(n / 4, 2, 4, MPI_INT, &gaps);
-    MPI_Type_commit(&gaps);
-    Pair send(w, 4u * n), receive(w, 4u * n);
-    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
-        int* shared;
-        MPI_Win window;
-        MPI_Win_allocate(4 * n, 4, MPI_INFO_NULL, comm, &shared, &window);
-        std::memset(shared, w.rank, 4u * n);
-        MPI_Win_fence(0, window);
-        MPI_Put(s, 1, gaps, behind(w), 0, 1, gaps, window);
-        MPI_Win_fence(0, window);
-        MPI_Get(r, 1, gaps, before(w), 0, 1, gaps, window);
-        MPI_Win_fence(0, window);
-        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, behind(w), 0, window);
-        MPI_Accumulate(s + 4000, 500, MPI_INT, behind(w), 100, 500, MPI_INT, MPI_SUM, window);
-        MPI_Win_flush(behind(w), window);
-        MPI_Get(r + 8, 3, MPI_INT, behind(w), 100, 3, MPI_INT, window);
-        MPI_Win_unlock(behind(w), window);
-        MPI_Barrier(comm);
-        MPI_Win_lock_all(0, window);
-        MPI_Fetch_and_op(s, r + 12000, MPI_INT, behind(w), 5, MPI_SUM, window);
-        MPI_Win_flush_all(window);
-        MPI_Compare_and_swap(s + 4, r + 12000, r + 12004, MPI_INT, behind(w), 5, window);
-        MPI_Get_accumulate(s, 10, MPI_INT, r + 12100, 10, MPI_INT, behind(w), 600, 10, MPI_INT, MPI_SUM, window);
-        MPI_Win_unlock_all(window);
-        MPI_Request request;
-        MPI_Win_lock(MPI_LOCK_SHARED, before(w), 0, window);
-        MPI_Rget(r + 16000, 100, MPI_INT, before(w), 1000, 100, MPI_INT, window, &request);
-        MPI_Wait(&request, MPI_STATUS_IGNORE);
-        said.push_back(r[16005]);
-        MPI_Win_unlock(before(w), window);
-        MPI_Barrier(comm);
-        for (int i = 0; i < n; ++i) said.push_back(shared[i]);
-        MPI_Win_free(&window);
-    });
-    MPI_Type_free(&gaps);
-}
-
-// Windows over the buffers themselves: what other ranks put there, and what this one stores there, is where the other
-// looks for it after the calls that MPI 4.1 (12.7) names.
-void windows_over_objects(Twins& w) {
-    const int n = 50000, bytes = 4 * n;
-    MPI_Datatype gaps;
-    MPI_Type_vector(200, 2, 5, MPI_INT, &gaps);
-    MPI_Type_commit(&gaps);
-    Pair send(w, bytes), receive(w, bytes), memory(w, bytes + 64);
-    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
-        const bool on_device = s != send.host() && w.device;
-        // A base that is no multiple of 8 MPICH 4.0 itself does not give back.
-        char* const m = (s == send.host() ? memory.host() : memory.device()) + 48;
-        const auto ints = [](char* at) { return reinterpret_cast<int*>(at); };
-        // By the device, or as it would.
-        const auto fill = [&](int first, int count, int value) {
-            if (on_device)
-                cudaMemset(m + 4 * first, value, 4ul * static_cast<unsigned>(count));
-            else
-                std::memset(m + 4 * first, value, 4ul * static_cast<unsigned>(count));
-        };
-        const auto say_ints = [&](int first, int count) {
-            for (int i = first; i < first + count; ++i) said.push_back(ints(m)[i]);
-        };
-        MPI_Win window;
-        MPI_Win_create(m, bytes, 4, MPI_INFO_NULL, comm, &window);
-        void* attribute = nullptr;
-        int there = 0;
-        MPI_Win_get_attr(window, MPI_WIN_BASE, &attribute, &there);
-        if (!there || attribute != m) w.complain("another base");
-        MPI_Win_get_attr(window, MPI_WIN_SIZE, &attribute, &there);
-        said.push_back(there && *static_cast<MPI_Aint*>(attribute) == bytes);
-        MPI_Win_get_attr(window, MPI_WIN_MODEL, &attribute, &there);
-        if (on_device && *static_cast<int*>(attribute) != MPI_WIN_SEPARATE) w.complain("unified memory");
-
-        // Fences. What was there before, what the CPU and the device store, and what comes.
-        MPI_Win_fence(0, window);
-        MPI_Get(r, 1000, MPI_INT, before(w), 30000, 1000, MPI_INT, window);
-        MPI_Put(s, 1000, MPI_INT, behind(w), 100, 1000, MPI_INT, window);
-        MPI_Put(s + 4000, 1, gaps, behind(w), 2000, 1, gaps, window);
-        MPI_Win_fence(0, window);
-        say_ints(99, 1002);
-        for (int i = 10000; i < 10100; i += 3) ints(m)[i] = i + w.rank;
-        fill(12000, 5000, w.rank + 1);
-        MPI_Win_fence(0, window);
-        MPI_Get(r + 4000, 7100, MPI_INT, before(w), 9990, 7100, MPI_INT, window);
-        MPI_Accumulate(s, 300, MPI_INT, behind(w), 20000, 300, MPI_INT, MPI_SUM, window);
-        MPI_Win_fence(0, window);
-        say_ints(20000, 300);
-
-        // Post and wait, or test.
-        MPI_Group all, from, to;
-        const int before_me = before(w), behind_me = behind(w);
-        MPI_Comm_group(comm, &all);
-        MPI_Group_incl(all, 1, &before_me, &from);
-        MPI_Group_incl(all, 1, &behind_me, &to);
-        for (int round = 0; round < 2; ++round) {
-            ints(m)[21000] = 500 * w.rank + round;
-            MPI_Win_post(from, 0, window);
-            MPI_Win_start(to, 0, window);
-            MPI_Get(r + 40000 + 4 * round, 1, MPI_INT, behind(w), 21000, 1, MPI_INT, window);
-            MPI_Put(s + 4 * round, 50, MPI_INT, behind(w), 21100, 50, MPI_INT, window);
-            MPI_Win_complete(window);
-            int done = round;
-            if (done) MPI_Win_wait(window);
-            while (!done) MPI_Win_test(window, &done);
-            say_ints(21090, 70);
-        }
-        for (MPI_Group* group : {&all, &from, &to}) MPI_Group_free(group);
-
-        // Locks: of others, and of this rank's own window.
-        const auto put_in_turn = [&](int first, int count) {
-            for (int turn = 0; turn < w.ranks; ++turn) {
-                if (turn == w.rank) {
-                    MPI_Win_lock(MPI_LOCK_EXCLUSIVE, behind(w), 0, window);
-                    MPI_Put(s, count, MPI_INT, behind(w), first, count, MPI_INT, window);
-                    MPI_Win_unlock(behind(w), window);
-                }
-                MPI_Barrier(comm);
-            }
-        };
-        put_in_turn(22000, 100);
-        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, w.rank, 0, window);
-        say_ints(21990, 120);
-        for (int i = 23000; i < 23100; ++i) ints(m)[i] = i - w.rank;
-        MPI_Win_unlock(w.rank, window);
-        MPI_Barrier(comm);
-        MPI_Win_lock(MPI_LOCK_SHARED, before(w), 0, window);
-        MPI_Get(r + 60000, 120, MPI_INT, before(w), 22990, 120, MPI_INT, window);
-        MPI_Win_unlock(before(w), window);
-
-        // Of all, with synchronisations between.
-        MPI_Barrier(comm);
-        MPI_Win_lock_all(0, window);
-        MPI_Fetch_and_op(s, r + 70000, MPI_INT, behind(w), 25000, MPI_SUM, window);
-        MPI_Win_flush(behind(w), window);
-        MPI_Barrier(comm);
-        MPI_Win_sync(window);
-        say_ints(24999, 3);
-        ints(m)[26000] = 9 * w.rank;
-        fill(26001, 10, w.rank + 3);
-        MPI_Win_sync(window);
-        MPI_Barrier(comm);
-        MPI_Get(r + 72000, 20, MPI_INT, before(w), 25999, 20, MPI_INT, window);
-        MPI_Win_flush(before(w), window);
-        MPI_Barrier(comm);
-        MPI_Win_unlock_all(window);
-
-        MPI_Barrier(comm);
-        put_in_turn(28000, 10);
-        MPI_Win_lock_all(0, window);
-        say_ints(28000, 10);
-        ints(m)[28100] = 7 + w.rank;
-        MPI_Win_unlock_all(window);
-        MPI_Barrier(comm);
-        MPI_Win_lock(MPI_LOCK_SHARED, before(w), 0, window);
-        MPI_Get(r + 74000, 1, MPI_INT, before(w), 28100, 1, MPI_INT, window);
-        MPI_Win_unlock(before(w), window);
-        MPI_Barrier(comm);
-
-        // What came last is there when the window is gone.
-        put_in_turn(27000, 10);
-        MPI_Win_free(&window);
-        said.push_back(window == MPI_WIN_NULL);
-    });
-    memory.check("the window");
-    MPI_Type_free(&gaps);
-}
-
-// Refused: the error is returned.
-void attached_object(Twins& w) {
-    void* memory;
-    MPI_Win window = MPI_WIN_NULL;
-    cudaMalloc(&memory, 4096);
-    MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &window);
-    MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
-    if (MPI_Win_attach(window, memory, 4096) == MPI_SUCCESS) {
-        w.complain("attached");
-        MPI_Win_detach(window, memory);
-    }
-    MPI_Win_free(&window);
-    cudaFree(memory);
-    ++w.calls;
-}
-
 // Between two halves of the ranks.
 void intercommunicator(Twins& w) {
     Pair send(w, 4 * kLarge), receive(w, 4 * kLarge);
@@ -655,8 +469,6 @@ const std::map<std::string, std::function<void(Twins&)>> cases = {
     {"buffered", buffered},
     {"packed", packed},
     {"files", files},
-    {"windows", windows},
-    {"windows_over_objects", windows_over_objects},
     {"intercommunicator", intercommunicator},
     {"threads", threads},
     {"gone", gone},
@@ -666,9 +478,6 @@ const std::map<std::string, std::function<void(Twins&)>> cases = {
     {"large_counts", large_counts},
 #endif
 };
-
-// Not among those that all ranks make.
-const std::map<std::string, std::function<void(Twins&)>> alone = {{"attached_object", attached_object}};
 
 }  // namespace
 
@@ -685,7 +494,7 @@ int main(int argc, char** argv) {
         Twins w(7);
         for (int i = 2; i < argc; ++i) {
             w.what = argv[i];
-            (cases.count(argv[i]) != 0 ? cases : alone).at(argv[i])(w);
+            cases.at(argv[i])(w);
         }
         wrong = w.finish();
     }
