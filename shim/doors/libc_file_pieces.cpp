@@ -104,7 +104,6 @@ ssize_t read(int file, void* at, std::size_t bytes, off64_t offset, const void* 
 }
 
 ssize_t write(int file, const void* at, std::size_t bytes, off64_t offset, const void* caller) {
-    pthread_testcancel();  // the copy from the device is no cancellation point
     const auto* const from = static_cast<const std::byte*>(at);
     std::size_t done = 0;
     while (done < bytes) {

@@ -67,6 +67,7 @@ ssize_t read_at_offset(int file, void* at, std::size_t bytes, off64_t offset, co
 // Moves the file's offset over so many bytes at once, makes the call there, and gives back what it did not use.
 template <class Straight, class Call>
 ssize_t in_taken_range(int file, std::size_t wanted, const Straight& straight, const Call& call) {
+    pthread_testcancel();  // before the offset moves
     const auto end = kernel::raw(SYS_lseek, file, kernel::word(wanted), SEEK_CUR);
     if (end < 0) return straight();
     const auto got = call(end - static_cast<off64_t>(wanted));
