@@ -16,10 +16,10 @@
 
 namespace hpe::files {
 
-// Both for a stretch at `at` that the device is to do (bulk::next): reads what is at hand of the file, in the page
-// cache, to the device;
+// `stretch` is one for the device, and lies at `at` (bulk::next). Reads to the device what is at hand of the file, in
+// the page cache.
 std::size_t read(std::uintptr_t at, const bulk::Stretch& stretch, const copiers::File& file) noexcept;
-// brings the bytes from the device.
+// The device brings the stretch's bytes, and the sink takes them.
 std::size_t write(std::uintptr_t at, const bulk::Stretch& stretch, staging::Sink& sink) noexcept;
 
 }  // namespace hpe::files
