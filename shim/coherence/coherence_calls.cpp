@@ -42,9 +42,22 @@ private:
 // As serve_fault() finds out: who may not wait for the device may not give it work.
 bool may_wait() noexcept { return this_thread.in_callback == 0 && this_thread.inside == 0 && !this_thread.in_gate; }
 
+template <class Wanted>
+bool all_blocks(Object& object, std::uintptr_t begin, std::size_t bytes, Wanted&& wanted) noexcept {
+    const auto serial = object.serial();
+    for (auto at = begin; at < begin + bytes;) {
+        const auto index = object.block_at(at);
+        if (!wanted(object.block(index).peek().state)) return false;
+        at = object.base + object.offset_of(index) + object.bytes_of(index);
+    }
+    return object.alive(serial);
+}
+
 }  // namespace
 
+// A call that finds its blocks ready needs no system call.
 bool Coherence::ready_to_read(Object& object, std::uintptr_t begin, std::size_t bytes, const void* caller) noexcept {
+    if (all_blocks(object, begin, bytes, [](State s) { return valid_on_host(s); })) return true;
     const AsInHandler scope;
     const auto serial = object.serial();
     for (auto at = begin; at < begin + bytes;) {
@@ -60,6 +73,7 @@ bool Coherence::ready_to_read(Object& object, std::uintptr_t begin, std::size_t 
 }
 
 bool Coherence::ready_to_write(Object& object, std::uintptr_t begin, std::size_t bytes, const void* caller) noexcept {
+    if (all_blocks(object, begin, bytes, [](State s) { return s == State::Dirty; })) return true;
     const AsInHandler scope;
     const auto serial = object.serial();
     for (auto at = begin; at < begin + bytes;) {

@@ -10,9 +10,11 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <utility>
@@ -60,17 +62,28 @@ bool concerns(const void* at, std::size_t size, std::size_t count) noexcept {
     return !__builtin_mul_overflow(size, count, &bytes) && lease::concerns(at, bytes);
 }
 
+// Whether the file system's reads are copies. The last disk that was asked for is remembered, since the question takes
+// as long as reading 3 KiB; a number of a device that is no disk may be another file system's the next time.
+bool copies(int file, dev_t device) noexcept {
+    static constinit std::atomic<dev_t> known{0};
+    if (major(device) != 0 && known.load(std::memory_order_relaxed) == device) return true;
+    struct statfs system {};
+    if (kernel::raw(SYS_fstatfs, file, kernel::word(&system)) != 0 || system.f_type == FUSE_SUPER_MAGIC ||
+        system.f_type == V9FS_MAGIC) {
+        return false;
+    }
+    known.store(device, std::memory_order_relaxed);
+    return true;
+}
+
 // Whether the kernel copies what is read of this stream, as it does out of the page cache. It pins the memory for
 // O_DIRECT, and in some file systems of user programs.
 bool is_copied(FILE* stream) noexcept {
     const hpe::ErrnoKept kept;
     const int file = fileno_unlocked(stream);
     struct stat status {};
-    struct statfs system {};
     return file >= 0 && kernel::raw(SYS_fstat, file, kernel::word(&status)) == 0 && S_ISREG(status.st_mode) &&
-           (kernel::raw(SYS_fcntl, file, F_GETFL) & O_DIRECT) == 0 &&
-           kernel::raw(SYS_fstatfs, file, kernel::word(&system)) == 0 && system.f_type != FUSE_SUPER_MAGIC &&
-           system.f_type != V9FS_MAGIC;
+           (kernel::raw(SYS_fcntl, file, F_GETFL) & O_DIRECT) == 0 && copies(file, status.st_dev);
 }
 
 // Straight into an object, if that is as good as the CPU's own writes there. Returns bytes; fewer than it was asked for
