@@ -271,9 +271,9 @@ TEST_CASE("adaptive blocks are small, but not too many; a fault opens a part of 
         {64 * kKiB, 64 * kKiB, 64 * kKiB},
         {300 * kKiB, 64 * kKiB, 320 * kKiB},
         {32 * kMiB, 64 * kKiB, 2 * kMiB},
-        {256 * kMiB, 64 * kKiB, 4 * kMiB},
-        {kGiB, 64 * kKiB, 16 * kMiB},
-        {2 * kGiB, 128 * kKiB, 32 * kMiB},
+        {512 * kMiB, 64 * kKiB, 2 * kMiB},
+        {kGiB, 64 * kKiB, 4 * kMiB},
+        {2 * kGiB, 128 * kKiB, 8 * kMiB},
         {64 * kGiB, 4 * kMiB, 32 * kMiB},
         {8192 * kGiB, 32 * kMiB, 32 * kMiB},
     };
