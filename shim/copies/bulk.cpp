@@ -79,15 +79,16 @@ Stretch next(std::uintptr_t to, std::uintptr_t from, std::size_t bytes) noexcept
     return {same, device && same >= kSmallest ? (a != nullptr ? a : b)->context : nullptr};
 }
 
-InOrder::InOrder(void* context) noexcept {
+InOrder::InOrder(void* context, Order order) noexcept {
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation_);
     const auto& thread = this_thread;
     const bool may_wait = thread.in_callback == 0 && thread.inside == 0 && !thread.in_gate && !thread.in_fault;
-    if (!may_wait || on_alternate_stack() || in_flight.capturing_anywhere()) return;
+    const bool captured = order == Order::AfterAll && in_flight.capturing_anywhere();
+    if (!may_wait || on_alternate_stack() || captured) return;
     const Inside inside;
     current_.emplace(context);
     relaxed_.emplace();
-    ready_ = current_->result() == CUDA_SUCCESS && in_flight.wait() == CUDA_SUCCESS;
+    ready_ = current_->result() == CUDA_SUCCESS && (order == Order::AtOnce || in_flight.wait() == CUDA_SUCCESS);
 }
 
 InOrder::~InOrder() {

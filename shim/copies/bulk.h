@@ -32,10 +32,11 @@ Stretch next(std::uintptr_t to, std::uintptr_t from, std::size_t bytes) noexcept
 
 // Scope in which the calling thread gives the device work in place of its own accesses to objects: the work that the
 // device was given before has ended, as for a CPU access, and the context is current. Nothing of it shows to the
-// program.
+// program. At once: the caller knows that no earlier work uses the bytes.
+enum class Order { AfterAll, AtOnce };
 class InOrder {
 public:
-    explicit InOrder(void* context) noexcept;
+    explicit InOrder(void* context, Order order = Order::AfterAll) noexcept;
     ~InOrder();
     InOrder(const InOrder&) = delete;
     InOrder& operator=(const InOrder&) = delete;

@@ -58,7 +58,7 @@ bool mostly_on_device(std::uintptr_t begin, std::size_t bytes) noexcept {
     return on_host < bytes / 2;
 }
 
-OwnWork::OwnWork(void* context) noexcept : in_order_(context) {
+OwnWork::OwnWork(void* context, bulk::Order order) noexcept : in_order_(context, order) {
     if (in_order_) stream_ = stream_in(static_cast<CUcontext>(context));
 }
 

@@ -29,7 +29,7 @@ bool mostly_on_device(std::uintptr_t begin, std::size_t bytes) noexcept;
 class OwnWork {
 public:
     // `context`: of the objects that are used.
-    explicit OwnWork(void* context) noexcept;
+    explicit OwnWork(void* context, bulk::Order order = bulk::Order::AfterAll) noexcept;
     // False: not on this thread, not now, or the device cannot.
     explicit operator bool() const noexcept { return stream_ != nullptr; }
     CUstream stream() const noexcept { return stream_; }

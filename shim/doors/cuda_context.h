@@ -10,6 +10,8 @@
 #include "shim/doors/cuda_copy.h"
 #include "shim/driver/by_context.h"
 #include "shim/driver/loaded_kernels.h"
+#include "shim/ipc/exports.h"
+#include "shim/ipc/remote_read.h"
 #include "shim/memory/arena.h"
 #include "shim/mpi/host_memory.h"
 #include "shim/observe/kernel_times.h"
@@ -144,6 +146,8 @@ CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
         packing::forget(context);
         OwnWork::forget(context);
         mpi::HostMemory::forget(context);
+        ipc::exports_forget(context);
+        ipc::imports_forget(context);
         kernel_times::forget(context);
         Arena::forget_pins(context);
         context_places.give_back(context);

@@ -11,6 +11,7 @@
 #include "shim/doors/door.h"
 #include "shim/doors/fault.h"
 #include "shim/doors/mpi_imports.h"
+#include "shim/ipc/exports.h"
 #include "shim/transfer/peers.h"
 
 namespace hpe::doors {
@@ -88,6 +89,7 @@ CUresult free_object(CUdeviceptr pointer, Free&& true_free) {
     auto& state = coherence();
     if (Object* object = state.object_at(address(pointer))) {
         state.about_to_free(*object);
+        ipc::ended(*object);
         LaunchInGate in_gate(state.launch_gate());
         const CUresult begun = state.begin_free(*object);
         if (begun == CUDA_ERROR_OUT_OF_MEMORY) return begun;

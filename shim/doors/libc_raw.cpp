@@ -26,6 +26,7 @@
 #include "shim/coherence/lease.h"
 #include "shim/doors/libc_door.h"
 #include "shim/doors/libc_transfers.h"
+#include "shim/ipc/remote_read.h"
 
 using hpe::doors::concerns;
 using hpe::doors::into_vector;
@@ -49,6 +50,9 @@ extern "C" {
 
 HPE_DOOR ssize_t process_vm_readv(pid_t process, const iovec* own, unsigned long count, const iovec* other,
                                   unsigned long other_count, unsigned long flags) noexcept {
+    if (hpe::ipc::may_read_device()) {
+        if (const auto got = hpe::ipc::remote_read(process, {own, count}, {other, other_count})) return *got;
+    }
     if (!concerns(own, count)) return next_process_vm_readv(process, own, count, other, other_count, flags);
     return into_vector(own, count, CALLER, [&](const iovec* p, int n) {
         return next_process_vm_readv(process, p, static_cast<unsigned long>(n), other, other_count, flags);
@@ -73,6 +77,11 @@ HPE_DOOR ssize_t vmsplice(int pipe, const iovec* parts, std::size_t count, unsig
 // Declared with all that it may be given, so that it is handed on by a jump; its own name has another form in a header.
 HPE_DOOR long door_syscall(long number, long a, long b, long c, long d, long e, long f) noexcept __asm__("syscall");
 long door_syscall(long number, long a, long b, long c, long d, long e, long f) noexcept {
+    if (number == SYS_process_vm_readv && hpe::ipc::may_read_device()) {
+        const std::span own(reinterpret_cast<const iovec*>(b), static_cast<std::size_t>(c));
+        const std::span other(reinterpret_cast<const iovec*>(d), static_cast<std::size_t>(e));
+        if (const auto got = hpe::ipc::remote_read(static_cast<pid_t>(a), own, other)) return *got;
+    }
     if (!hpe::doors::any_objects()) return next_syscall(number, a, b, c, d, e, f);
     const long result = next_syscall(number, a, b, c, d, e, f);
     if (result == -1 && errno == EFAULT) lease::explain_refusal(number, std::array{a, b, c, d, e, f});

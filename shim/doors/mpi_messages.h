@@ -12,8 +12,9 @@ namespace hpe::doors::HPE_MPI_ABI {
 using namespace hpe::mpi::HPE_MPI_ABI;
 
 template <class Pointer, class Count, class... Rest>
-void send(Staging& staging, Pointer& at, Count& count, MPI_Datatype& type, Rest&...) noexcept {
-    staging.sends(at, count, type);
+void send(Staging& staging, Pointer& at, Count& count, MPI_Datatype& type, int to, int, MPI_Comm comm,
+          Rest&...) noexcept {
+    staging.sends(at, count, type, to, comm);
 }
 
 // A receive from nobody completes at once and writes nothing; such requests may all be one.
@@ -27,16 +28,16 @@ void receive_matched(Staging& staging, void*& at, Count& count, MPI_Datatype& ty
 }
 
 template <class Pointer, class Count, class... Rest>
-void exchange(Staging& staging, Pointer& from, Count& count, MPI_Datatype& type, int, int, void*& to, Count& room,
-              MPI_Datatype& to_type, Rest&...) noexcept {
-    staging.sends(from, count, type);
+void exchange(Staging& staging, Pointer& from, Count& count, MPI_Datatype& type, int receiver, int, void*& to,
+              Count& room, MPI_Datatype& to_type, int, int, MPI_Comm comm, Rest&...) noexcept {
+    staging.sends(from, count, type, receiver, comm);
     staging.receives(to, room, to_type);
 }
 // MPICH does not say how much came: what did not come must come back as it was.
 template <class Pointer, class Count, class... Rest>
-void exchange_later(Staging& staging, Pointer& from, Count& count, MPI_Datatype& type, int, int, void*& to, Count& room,
-                    MPI_Datatype& to_type, Rest&...) noexcept {
-    staging.sends(from, count, type);
+void exchange_later(Staging& staging, Pointer& from, Count& count, MPI_Datatype& type, int receiver, int, void*& to,
+                    Count& room, MPI_Datatype& to_type, int, int, MPI_Comm comm, Rest&...) noexcept {
+    staging.sends(from, count, type, receiver, comm);
     staging.exchanges(to, room, to_type);
 }
 template <class Count, class... Rest>

@@ -51,6 +51,7 @@ struct Driver {
     F(cuMemcpyDtoH_v2)                   \
     F(cuMemcpyHtoDAsync_v2)              \
     F(cuMemcpyDtoHAsync_v2)              \
+    F(cuMemcpyDtoDAsync_v2)              \
     F(cuMemcpy)                          \
     F(cuMemsetD8_v2)                     \
     F(cuMemcpy_ptds)                     \
@@ -62,6 +63,9 @@ struct Driver {
     F(cuMemcpy2DAsync_v2_ptsz)           \
     F(cuMemHostRegister_v2)              \
     F(cuMemHostUnregister)               \
+    F(cuIpcGetMemHandle)                 \
+    F(cuIpcOpenMemHandle_v2)             \
+    F(cuIpcCloseMemHandle)               \
     F(cuModuleLoadData)                  \
     F(cuModuleGetFunction)               \
     F(cuLaunchKernel)                    \

@@ -7,7 +7,7 @@ namespace hpe::mpi::HPE_MPI_ABI {
 #ifdef OPEN_MPI
 constinit Handles handles;
 #else
-constinit Handles handles{MPI_BYTE, MPI_DATATYPE_NULL, MPI_REQUEST_NULL, MPI_COMM_SELF};
+constinit Handles handles{MPI_BYTE, MPI_DATATYPE_NULL, MPI_REQUEST_NULL, MPI_COMM_SELF, MPI_COMM_WORLD};
 #endif
 constinit Functions functions;
 
@@ -28,12 +28,14 @@ std::span<const Symbol> symbols() noexcept {
         HPE_MPI_FUNCTIONS(HPE_SYMBOL)
 #undef HPE_SYMBOL
             {"PMPI_Type_get_envelope_c", place_of(functions.MPI_Type_get_envelope_c), true, true},
+        {"MPIX_Query_cuda_support", place_of(functions.MPIX_Query_cuda_support), true, true},
 #ifdef OPEN_MPI
         // A program may hold a copy of such a variable, which is then everybody's.
         {"ompi_mpi_byte", place_of(handles.byte), false},
         {"ompi_mpi_datatype_null", place_of(handles.no_type), false},
         {"ompi_request_null", place_of(handles.no_request), false},
         {"ompi_mpi_comm_self", place_of(handles.self), false},
+        {"ompi_mpi_comm_world", place_of(handles.world), false},
 #endif
     };
     return all;

@@ -87,6 +87,11 @@ struct Functions {
     F(MPI_Error_class)                \
     F(MPI_Comm_rank)                  \
     F(MPI_Comm_size)                  \
+    F(MPI_Comm_group)                 \
+    F(MPI_Comm_remote_group)          \
+    F(MPI_Group_translate_ranks)      \
+    F(MPI_Group_free)                 \
+    F(MPI_Initialized)                \
     F(MPI_Comm_remote_size)           \
     F(MPI_Comm_test_inter)            \
     F(MPI_Comm_call_errhandler)       \
@@ -101,8 +106,9 @@ struct Functions {
 #define HPE_MEMBER(name) decltype(&::name) name = nullptr;
     HPE_MPI_FUNCTIONS(HPE_MEMBER)
 #undef HPE_MEMBER
-    // Only where types have large counts: nullptr elsewhere.
+    // Only where types have large counts, and where CUDA can be asked for: nullptr elsewhere.
     decltype(&::MPI_Type_get_envelope_c) MPI_Type_get_envelope_c = nullptr;
+    decltype(&::MPIX_Query_cuda_support) MPIX_Query_cuda_support = nullptr;
 };
 extern constinit Functions functions;
 
@@ -110,7 +116,7 @@ extern constinit Functions functions;
 struct Handles {
     MPI_Datatype byte{}, no_type{};
     MPI_Request no_request{};
-    MPI_Comm self{};
+    MPI_Comm self{}, world{};
 };
 extern constinit Handles handles;
 

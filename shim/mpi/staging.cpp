@@ -12,6 +12,7 @@
 #include "shim/coherence/lease.h"
 #include "shim/copies/own_work.h"
 #include "shim/mpi/host_memory.h"
+#include "shim/mpi/peers.h"
 #include "shim/mpi/type_layout.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
@@ -31,11 +32,19 @@ std::optional<std::uintptr_t> to_view(Span span) noexcept {
 
 // Whether what is read is to be copied from the device, which leaves its blocks there. Elements with gaps are not,
 // since the CPU packs what is not packed on the device.
+bool dense(const Parts& parts) noexcept {
+    return std::all_of(parts.begin(), parts.end(),
+                       [](const Elements& elements) { return elements.shape.dense(elements.count); });
+}
 bool for_device(const Parts& parts) noexcept {
     const auto span = parts.span();
-    return span.bytes() >= bulk::kSmallest && mostly_on_device(span.begin, span.bytes()) &&
-           std::all_of(parts.begin(), parts.end(),
-                       [](const Elements& elements) { return elements.shape.dense(elements.count); });
+    return span.bytes() >= bulk::kSmallest && mostly_on_device(span.begin, span.bytes()) && dense(parts);
+}
+
+// What was written last is there on return.
+bool bring_to_device(const Object& object, Span span) noexcept {
+    OwnWork work(object.context);
+    return work && work.run({span.begin, span.bytes()}, {}, [] { return CUDA_SUCCESS; }) == CUDA_SUCCESS;
 }
 
 // Memory and the objects that it stands for are about to be copied.
@@ -69,6 +78,7 @@ Staging::Staging(Staging&& other) noexcept
       lasting_(other.lasting_),
       failed_(other.failed_),
       other_rank_(other.other_rank_),
+      receiver_(other.receiver_),
       count_(other.count_) {
     std::uninitialized_move(other.begin(), other.end(), begin());
     for (auto& buffer : other) buffer.types_kept = false;
@@ -76,6 +86,7 @@ Staging::Staging(Staging&& other) noexcept
 
 Staging::~Staging() {
     for (auto& buffer : *this) {
+        if (buffer.message != nullptr) buffer.message->arrived(peer(receiver_.comm, receiver_.rank));
         if (buffer.types_kept) {
             for (auto& elements : buffer.parts) functions.MPI_Type_free(&elements.type);
         }
@@ -89,8 +100,9 @@ bool Staging::concerns(Span span) const noexcept {
 
 std::uintptr_t Staging::replace(Parts&& parts, Use use) noexcept {
     const auto span = parts.span();
-    auto& buffer = *new (begin() + count_++) Buffer{use, std::move(parts), nullptr, 0, false, {}};
-    if (use == Use::Read && !lasting_ && !for_device(buffer.parts)) {
+    if (use == Use::Send && !lasting_ && leave_on_device(parts)) return 0;
+    auto& buffer = *new (begin() + count_++) Buffer{use, std::move(parts), nullptr, 0, false, {}, {}, {}};
+    if (is_read(use) && !lasting_ && !for_device(buffer.parts)) {
         if (const auto view = to_view(span)) {
             // Also brings the gaps.
             const lease::ToRead ready(pointer(span.begin), span.bytes(), caller_);
@@ -106,15 +118,44 @@ std::uintptr_t Staging::replace(Parts&& parts, Use use) noexcept {
     }
     buffer.shift = reinterpret_cast<std::uintptr_t>(buffer.memory->at()) - span.begin;
     // Lasting ones, too: MPICH 4.0 copies some buffers of persistent collectives when their request is made.
-    if (use != Use::Write && !load(buffer)) failed_ = true;
+    if (!is_written(use) && !load(buffer)) failed_ = true;
+    share(buffer);
     return buffer.shift;
+}
+
+// Its receiver will read it there, so nothing is copied: but it is to be there.
+bool Staging::leave_on_device(const Parts& parts) noexcept {
+    const auto span = parts.span();
+    const Object* const object = coherence().object_of(span.begin);
+    if (span.bytes() < ipc::kSmallest || object == nullptr || span.end > object->base + object->size || !dense(parts) ||
+        !mostly_on_device(span.begin, span.bytes()) ||
+        !ipc::reads_from_device(*object, peer(receiver_.comm, receiver_.rank))) {
+        return false;
+    }
+    return bring_to_device(*object, span);
+}
+
+void Staging::share(Buffer& buffer) noexcept {
+    const auto span = buffer.parts.span();
+    if (!ipc::on() || (buffer.use != Use::Send && buffer.use != Use::Receive) || span.bytes() < ipc::kSmallest ||
+        failed_ || !dense(buffer.parts)) {
+        return;
+    }
+    const Object* const object = coherence().object_of(span.begin);
+    if (object == nullptr || span.end > object->base + object->size) return;
+    const auto* const host = static_cast<const std::byte*>(pointer(span.begin + buffer.shift));
+    if (buffer.use == Use::Receive) {
+        buffer.arrival.reset(new (std::nothrow) ipc::Arrival(*object, span.begin, host, span.bytes()));
+    } else if (peer(receiver_.comm, receiver_.rank) >= 0 && bring_to_device(*object, span)) {
+        buffer.message.reset(new (std::nothrow) ipc::Export(*object, span.begin, host, span.bytes()));
+    }
 }
 
 std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
     const auto span = elements.span();
     const auto bytes = elements.count * elements.shape.bytes();
     if (!may_be_packed_by_device(elements)) return nullptr;
-    const bool now = use == Use::Read && !lasting_;
+    const bool now = is_read(use) && !lasting_;
     if (now && !mostly_on_device(span.begin, span.bytes())) return nullptr;
     const auto layout = layout_of(elements.type);
     if (!layout) return nullptr;
@@ -125,7 +166,7 @@ std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
     if (now && !load_packed_by_device(elements, *layout, packed)) return nullptr;
     Parts parts;
     parts.add(elements.at, elements.count, elements.type, elements.shape);
-    auto& buffer = *new (begin() + count_++) Buffer{use, std::move(parts), std::move(memory), 0, false, layout};
+    auto& buffer = *new (begin() + count_++) Buffer{use, std::move(parts), std::move(memory), 0, false, layout, {}, {}};
     if (use == Use::Update && !lasting_ && !load(buffer)) failed_ = true;
     return packed;
 }
@@ -143,7 +184,17 @@ bool Staging::load(const Buffer& buffer) noexcept {
 }
 
 bool Staging::load() noexcept {
-    return std::all_of(begin(), end(), [&](auto& buffer) { return buffer.use == Use::Write || load(buffer); });
+    return std::all_of(begin(), end(), [&](auto& buffer) {
+        if (buffer.arrival != nullptr) buffer.arrival->again();
+        if (buffer.message != nullptr) {
+            const Object* const object = coherence().object_of(buffer.parts.span().begin);
+            if (object == nullptr || !bring_to_device(*object, buffer.parts.span()))
+                buffer.message.reset();
+            else
+                buffer.message->again();
+        }
+        return is_written(buffer.use) || load(buffer);
+    });
 }
 
 bool Staging::pends() noexcept {
@@ -155,7 +206,7 @@ bool Staging::pends() noexcept {
 
 void Staging::keep_types() noexcept {
     for (auto& buffer : *this) {
-        if (buffer.use == Use::Read && !lasting_) continue;
+        if (is_read(buffer.use) && !lasting_) continue;
         for (auto& elements : buffer.parts) functions.MPI_Type_dup(elements.type, &elements.type);
         buffer.types_kept = true;
     }
@@ -163,6 +214,8 @@ void Staging::keep_types() noexcept {
 
 bool Staging::store(const Buffer& buffer, MPI_Count bytes) noexcept {
     bool all_stored = true;
+    const auto on_device = buffer.arrival != nullptr ? buffer.arrival->on_device() : 0;
+    if (on_device != 0) return static_cast<MPI_Count>(on_device) >= bytes || store_rest(buffer, on_device, bytes);
     for (const auto& elements : buffer.parts) {
         // The program may have freed it meanwhile.
         if (!concerns(elements.span())) continue;
@@ -177,12 +230,21 @@ bool Staging::store(const Buffer& buffer, MPI_Count bytes) noexcept {
     return all_stored;
 }
 
+// What came in host memory besides what was written on the device.
+bool Staging::store_rest(const Buffer& buffer, std::size_t on_device, MPI_Count bytes) noexcept {
+    const auto span = buffer.parts.span();
+    const auto rest = std::min(span.bytes(), static_cast<std::size_t>(bytes)) - on_device;
+    const auto at = span.begin + on_device;
+    return rest == 0 || store_by_device(pointer(at), static_cast<const std::byte*>(pointer(at + buffer.shift)), rest,
+                                        caller_) == rest;
+}
+
 bool Staging::store() noexcept { return store(kAll); }
 
 bool Staging::store(MPI_Count bytes) noexcept {
     bool all_stored = true;
     for (auto& buffer : *this) {
-        if (buffer.use != Use::Read) all_stored = store(buffer, bytes) && all_stored;
+        if (!is_read(buffer.use)) all_stored = store(buffer, bytes) && all_stored;
     }
     return all_stored;
 }

@@ -8,6 +8,10 @@
 // the device where the elements lie there (copies/packing.h). MPI is given MPI_BYTE then. On the wire that is the same
 // message, and a status counts bytes whatever the type was.
 //
+// Large messages between processes of one host may go from device to device (ipc/remote_read.h): what is sent is
+// exported while it is under way, and what is received is expected. Once a receiver was seen to read an object from the
+// device, MPI is given the object's own address.
+//
 // Nothing of an object is held meanwhile. Source: thesis section 5.3.
 //
 // Threads: each for one at a time. Buffers, types and arrays are the program's. Errors: failed() is true where there is
@@ -24,6 +28,8 @@
 #include "shim/base/active.h"
 #include "shim/coherence/coherence.h"
 #include "shim/copies/layout.h"
+#include "shim/ipc/exports.h"
+#include "shim/ipc/remote_read.h"
 #include "shim/mpi/elements.h"
 #include "shim/mpi/host_memory.h"
 
@@ -86,12 +92,13 @@ public:
 
     // The same for messages, of which count and type may change, too.
     template <class Pointer, class Count>
-    void sends(Pointer& at, Count& count, MPI_Datatype& type) noexcept {
-        take_message(at, count, type, Use::Read);
+    void sends(Pointer& at, Count& count, MPI_Datatype& type, int to, MPI_Comm comm) noexcept {
+        receiver_ = {to, comm};
+        take_message(at, count, type, Use::Send);
     }
     template <class Count>
     void receives(void*& at, Count& count, MPI_Datatype& type) noexcept {
-        take_message(at, count, type, Use::Write);
+        take_message(at, count, type, Use::Receive);
     }
     template <class Count>
     void exchanges(void*& at, Count& count, MPI_Datatype& type) noexcept {
@@ -117,7 +124,10 @@ public:
     bool store(MPI_Count bytes) noexcept;
 
 private:
-    enum class Use { Read, Write, Update };
+    // Send and Receive: of a message that only these two processes read and write.
+    enum class Use { Read, Write, Update, Send, Receive };
+    static bool is_read(Use use) noexcept { return use == Use::Read || use == Use::Send; }
+    static bool is_written(Use use) noexcept { return use == Use::Write || use == Use::Receive; }
     struct Buffer {
         Use use = Use::Read;
         Parts parts;
@@ -126,6 +136,12 @@ private:
         bool types_kept = false;
         // Of one element; then `memory` holds packed bytes.
         std::optional<Layout> layout{};
+        std::unique_ptr<ipc::Export> message{};
+        std::unique_ptr<ipc::Arrival> arrival{};
+    };
+    struct Receiver {
+        int rank;
+        MPI_Comm comm;
     };
     bool concerns(Span span) const noexcept;
     template <class Pointer>
@@ -165,6 +181,9 @@ private:
     std::uintptr_t replace(Parts&& parts, Use use) noexcept;
     bool load(const Buffer& buffer) noexcept;
     bool store(const Buffer& buffer, MPI_Count bytes) noexcept;
+    bool store_rest(const Buffer& buffer, std::size_t on_device, MPI_Count bytes) noexcept;
+    bool leave_on_device(const Parts& parts) noexcept;
+    void share(Buffer& buffer) noexcept;
 
     Buffer* begin() noexcept { return reinterpret_cast<Buffer*>(room_); }
     Buffer* end() noexcept { return begin() + count_; }
@@ -173,6 +192,7 @@ private:
     const bool lasting_;
     bool failed_ = false;
     int other_rank_ = 0;
+    Receiver receiver_{};
     std::size_t count_ = 0;
     // Most calls have no buffer in an object, and do not pay for any.
     static constexpr std::size_t kMost = 3;

@@ -16,6 +16,7 @@ struct Options {
     std::size_t rolling_size = 0;  // blocks; 0: adaptive
     bool read_ahead = true;
     bool mpi = true;
+    bool mpi_ipc = true;
     std::string report;  // "": none
     std::string trace;   // likewise
     log::Level log = log::Level::Warn;

@@ -16,6 +16,7 @@
 #include "shim/base/waiting.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/live_objects.h"
+#include "shim/ipc/exports.h"
 #include "shim/memory/pinned.h"
 #include "shim/mpi/host_memory.h"
 #include "shim/observe/report.h"
@@ -64,6 +65,7 @@ bool read_options() {
     coherence().configure(make_protocol(options.protocol, options.rolling_size), options.block_size);
     read_ahead::configure(options.read_ahead);
     mpi::configure(options.mpi);
+    ipc::configure(options.mpi_ipc);
     pinned::configure(options.pinned_limit);
     staging::configure(options.staging_threads, options.staging_block);
     report::configure(options.report, options.protocol);

@@ -5,6 +5,7 @@
 Device memory in MPI calls, by LD_PRELOAD=libhpe.so alone. The programs built for an MPI carry its name in front: openmpi_
 or mpich_.
 """
+import ctypes
 import glob
 import json
 import os
@@ -72,6 +73,7 @@ def one_mpi(mpi, scratch):
     for call in ("cuModuleLoadData:*:2", "cuLaunchKernel:*:2", "cuLaunchKernel:5:719", "cuStreamCreateWithPriority:*:2"):
         check(mpi, [(2, hpe, [programs[f"{mpi}_types"], "5", "20"])], "types", HPE_SOFT_FAIL=call)
     what_moves(mpi, scratch)
+    from_device_to_device(mpi, scratch)
     # Memory of large messages is used again, and pinned then: once for the send and once for the receive, on each device's
     # context, of which the second comes after a reset.
     with tempfile.NamedTemporaryFile("r") as file:
@@ -86,12 +88,47 @@ def what_moves(mpi, scratch):
     """Of what lies on the device, only the bytes of a message cross over."""
     crossed = [(0, 2000000), (2000000, 0)]
     for case, expected in (("column", crossed), ("row", crossed), ("packed", [(0, 0)] * 2)):
-        check(mpi, [(2, soft.LIBRARY, [programs[f"{mpi}_types"], case, "2000000"])], case,
+        check(mpi, [(2, soft.LIBRARY, [programs[f"{mpi}_types"], case, "2000000"])], case, HPE_MPI_IPC="off",
               HPE_REPORT=f"{scratch}/{mpi}-{case}-%p.json")
         moved = [json.load(open(path))["total"] for path in glob.glob(f"{scratch}/{mpi}-{case}-*.json")]
         moved = sorted((total["bytes_to_host"], total["bytes_to_device"]) for total in moved)
         if moved != expected:
             problems.append(f"{mpi}, {case}: to the host and to the device went {moved}")
+
+
+def reads_processes():
+    """Whether a process may read another's memory here, as MPIs do for messages of one host."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(read_end, 1)
+        os._exit(0)
+    libc, buffer = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(8)
+    part = (ctypes.c_size_t * 2)(ctypes.addressof(buffer), 8)
+    got = libc.process_vm_readv(child, part, 1, part, 1, 0)
+    os.write(write_end, b"x")
+    os.waitpid(child, 0)
+    return got == 8
+
+
+def from_device_to_device(mpi, scratch):
+    """Large messages between processes of one host."""
+    program = [programs[f"{mpi}_direct"]]
+    cases = soft.run(program, preload=False)[1].decode().split()
+    for n, variables in ((2, {}), (3, {"HPE_PROTOCOL": "lazy"}), (2, {"HPE_PROTOCOL": "batch"}), (2, {"HPE_MPI_IPC": "off"}),
+                         (2, {"OMPI_MCA_btl_vader_single_copy_mechanism": "none", "UCX_TLS": "posix,self"})):
+        check(mpi, [(n, soft.LIBRARY, program + cases)], "from device to device", **variables)
+    for call in ("cuIpcOpenMemHandle:*:2", "cuIpcGetMemHandle:*:2", "cuMemcpyDtoDAsync:*:2", "cuMemcpyDtoDAsync:2:2"):
+        check(mpi, [(2, soft.LIBRARY, program + cases)], "from device to device", HPE_SOFT_FAIL=call)
+    # The host sees only the first message, by which the sender gets to know the receiver.
+    once, always = [(3 << 20, 0)] * 2, [(4 * (3 << 20),) * 2] * 2
+    for switch, expected in (("on", once if reads_processes() else always), ("off", always)):
+        check(mpi, [(2, soft.LIBRARY, [*program, "exchanged"])], "exchanged", HPE_MPI_IPC=switch,
+              HPE_REPORT=f"{scratch}/{mpi}-direct-{switch}-%p.json")
+        moved = [json.load(open(path))["total"] for path in glob.glob(f"{scratch}/{mpi}-direct-{switch}-*.json")]
+        moved = [(total["bytes_to_host"], total["bytes_to_device"]) for total in moved]
+        if moved != expected:
+            problems.append(f"{mpi}, HPE_MPI_IPC={switch}: to the host and to the device went {moved}")
 
 
 if not programs:

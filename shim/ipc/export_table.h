@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// The table in which a process says what of its device memory others may read, and behind which of its own host
+// addresses it lies. It is shared memory (memfd) that other processes of the same user find by its name in /proc, and
+// that ends with the process.
+//
+// Only the owner writes entries; a reader counts what it has copied. Bytes; addresses are the owner's. Threads and
+// processes: any; an entry that was read counts only if its version did not change meanwhile. Errors: none.
+#pragma once
+
+#include <cuda.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace hpe::ipc {
+
+struct ExportEntry {
+    std::atomic<std::uint64_t> version;     // odd while the owner changes the entry
+    std::atomic<std::uint64_t> begin, end;  // host addresses; equal: nothing
+    std::atomic<std::uint64_t> offset;      // of the first byte in its allocation
+    std::atomic<std::uint64_t> id;          // of the allocation (CU_POINTER_ATTRIBUTE_BUFFER_ID)
+    std::array<std::atomic<std::uint64_t>, sizeof(CUipcMemHandle) / 8> handle;  // of the allocation
+    // Whether the same bytes lie in host memory there. Else only the device has them.
+    std::atomic<bool> on_host;
+    std::atomic<std::uint64_t> fetched;  // bytes that the reader copied from the device
+};
+
+struct ExportTable {
+    static constexpr char kName[] = "libhpe-exports-1";  // with the version of this layout
+    static constexpr std::size_t kEntries = 128, kEnded = 64;
+
+    std::array<ExportEntry, kEntries> entries;
+    // Allocations that were exported and have been freed: their number, and the ids of the last ones.
+    std::atomic<std::uint64_t> ended;
+    std::array<std::atomic<std::uint64_t>, kEnded> ended_ids;
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+}  // namespace hpe::ipc

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+// Tables of other processes, and what is open of them.
+#include "shim/ipc/imports.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "shim/base/thread.h"
+#include "shim/driver/driver.h"
+#include "shim/driver/inflight.h"
+
+namespace hpe::ipc::imports {
+
+namespace {
+
+struct Peer {
+    pid_t process = 0;
+    ExportTable* table = nullptr;
+    std::uint64_t ended = 0;  // of its allocations, as far as seen
+    unsigned asked = 0;       // how often a table was wanted, and there was none
+};
+
+struct Import {
+    pid_t process;
+    std::uint64_t id;
+    CUcontext context;
+    CUdeviceptr base;  // 0: the driver refused
+};
+
+constinit std::atomic<bool> any_table{false};
+
+// Never destroyed: messages may come after the process's own exit handlers.
+struct Imports {
+    std::vector<Peer> peers;
+    std::vector<Import> open;
+};
+Imports& imports() noexcept {
+    static Imports& all = *new Imports;
+    return all;
+}
+
+ExportTable* map_table(int file) noexcept {
+    struct stat status {};
+    if (fstat(file, &status) != 0 || status.st_size != sizeof(ExportTable)) return nullptr;
+    void* const memory = ::mmap(nullptr, sizeof(ExportTable), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    return memory == MAP_FAILED ? nullptr : static_cast<ExportTable*>(memory);
+}
+
+ExportTable* open_table(pid_t process) noexcept {
+    char path[64];
+    std::snprintf(path, sizeof path, "/proc/%d/fd", static_cast<int>(process));
+    DIR* const folder = opendir(path);
+    if (folder == nullptr) return nullptr;
+    ExportTable* table = nullptr;
+    while (const dirent* const name = table == nullptr ? readdir(folder) : nullptr) {
+        char target[64];
+        const auto length = readlinkat(dirfd(folder), name->d_name, target, sizeof target);
+        if (length <= 0 || std::string_view(target, static_cast<std::size_t>(length)).find(ExportTable::kName) ==
+                               std::string_view::npos)
+            continue;
+        const int file = openat(dirfd(folder), name->d_name, O_RDWR | O_CLOEXEC);
+        if (file < 0) continue;
+        table = map_table(file);
+        close(file);
+    }
+    closedir(folder);
+    return table;
+}
+
+Peer* peer_of(Imports& all, pid_t process, bool expected) noexcept {
+    auto found = std::find_if(all.peers.begin(), all.peers.end(), [&](const Peer& p) { return p.process == process; });
+    if (found == all.peers.end()) {
+        if (!expected) return nullptr;
+        found = all.peers.insert(all.peers.end(), {process, nullptr, 0, 0});
+    }
+    // One without a table may send host memory only: it is asked ever more seldom.
+    if (found->table == nullptr && expected && std::has_single_bit(++found->asked)) {
+        found->table = open_table(process);
+        if (found->table != nullptr) any_table.store(true, std::memory_order_release);
+    }
+    return found->table != nullptr ? &*found : nullptr;
+}
+
+void close_import(const Import& import) noexcept {
+    if (import.base == 0) return;
+    const Inside inside;
+    const ContextScope scope(import.context);
+    const CaptureRelaxed relaxed;
+    if (scope.result() == CUDA_SUCCESS) driver.cuIpcCloseMemHandle(import.base);
+}
+
+void close_ended(Imports& all, Peer& peer) noexcept {
+    const auto ended = peer.table->ended.load(std::memory_order_acquire);
+    if (ended == peer.ended) return;
+    const bool all_of_it = ended - peer.ended > ExportTable::kEnded;
+    std::erase_if(all.open, [&](const Import& import) {
+        bool gone = import.process == peer.process && all_of_it;
+        for (auto i = peer.ended; i < ended && !gone && import.process == peer.process && !all_of_it; ++i) {
+            gone = peer.table->ended_ids[i % ExportTable::kEnded].load(std::memory_order_relaxed) == import.id;
+        }
+        if (gone) close_import(import);
+        return gone;
+    });
+    peer.ended = ended;
+}
+
+struct Seen {
+    ExportEntry* entry = nullptr;
+    std::uintptr_t begin = 0, end = 0;
+    std::uint64_t offset = 0, id = 0;
+    CUipcMemHandle handle{};
+    bool on_host = false;
+};
+
+// A message from an object's own address and one from host memory never share an address.
+Seen look_up(const Peer& peer, std::uintptr_t at) noexcept {
+    for (auto& entry : peer.table->entries) {
+        Seen seen{
+            &entry, entry.begin.load(std::memory_order_relaxed), entry.end.load(std::memory_order_relaxed), 0, 0, {},
+            false};
+        if (at < seen.begin || at >= seen.end) continue;
+        // An owner that was killed may have left an entry half changed.
+        constexpr int kAttempts = 1000;
+        std::uint64_t before = 0, after = 1;
+        for (int attempt = 0; attempt < kAttempts && (before != after || before % 2 != 0); ++attempt) {
+            before = entry.version.load(std::memory_order_acquire);
+            seen.begin = entry.begin.load(std::memory_order_relaxed);
+            seen.end = entry.end.load(std::memory_order_relaxed);
+            seen.offset = entry.offset.load(std::memory_order_relaxed);
+            seen.id = entry.id.load(std::memory_order_relaxed);
+            seen.on_host = entry.on_host.load(std::memory_order_relaxed);
+            std::array<std::uint64_t, sizeof(CUipcMemHandle) / 8> words{};
+            for (std::size_t i = 0; i < words.size(); ++i) words[i] = entry.handle[i].load(std::memory_order_relaxed);
+            std::memcpy(&seen.handle, words.data(), sizeof seen.handle);
+            std::atomic_thread_fence(std::memory_order_acquire);
+            after = entry.version.load(std::memory_order_relaxed);
+        }
+        if (before == after && at >= seen.begin && at < seen.end) return seen;
+    }
+    return {};
+}
+
+Import open_import(pid_t process, const Seen& seen, CUcontext context) noexcept {
+    Import import{process, seen.id, context, 0};
+    const Inside inside;
+    const ContextScope scope(context);
+    const CaptureRelaxed relaxed;
+    if (scope.result() != CUDA_SUCCESS ||
+        driver.cuIpcOpenMemHandle_v2(&import.base, seen.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_SUCCESS) {
+        import.base = 0;
+    }
+    return import;
+}
+
+}  // namespace
+
+bool any() noexcept { return any_table.load(std::memory_order_acquire); }
+
+Found find(pid_t process, std::uintptr_t at, std::size_t bytes, CUcontext context, bool expected) noexcept {
+    auto& all = imports();
+    Peer* const peer = peer_of(all, process, expected);
+    if (peer == nullptr) return {};
+    close_ended(all, *peer);
+    const auto seen = look_up(*peer, at);
+    if (seen.entry == nullptr) return {};
+    Found found{seen.entry, std::min<std::size_t>(bytes, seen.end - at), 0, context, seen.on_host};
+    if (context == nullptr) {
+        const auto known = std::find_if(all.open.begin(), all.open.end(),
+                                        [&](const Import& i) { return i.process == process && i.base != 0; });
+        if (known == all.open.end()) return found;
+        found.context = known->context;
+    }
+    auto import = std::find_if(all.open.begin(), all.open.end(), [&](const Import& i) {
+        return i.process == process && i.id == seen.id && i.context == found.context;
+    });
+    if (import == all.open.end()) import = all.open.insert(import, open_import(process, seen, found.context));
+    if (import->base != 0) found.device = import->base + seen.offset + (at - seen.begin);
+    return found;
+}
+
+void forget(CUcontext context) noexcept {
+    if (!any()) return;
+    std::erase_if(imports().open, [&](const Import& import) { return import.context == context; });
+}
+
+}  // namespace hpe::ipc::imports

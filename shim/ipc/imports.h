@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// Device memory of other processes (export_table.h), opened in this one. What was opened is kept for the next message,
+// and closed when its owner has freed it, as far as this process looks: at the next message that it reads.
+//
+// Bytes; addresses in `process` are that process's, device memory is its. Threads: one at a time, by remote_read.cpp's
+// lock; outside the fault path. Errors: what cannot be opened is not found.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/ipc/export_table.h"
+
+namespace hpe::ipc::imports {
+
+// Whether another process's table is open: its messages may have no bytes in host memory.
+bool any() noexcept;
+
+struct Found {
+    ExportEntry* entry = nullptr;  // nullptr: host memory like any other
+    std::size_t bytes = 0;         // so many from `at` on
+    CUdeviceptr device = 0;        // 0: cannot be opened
+    CUcontext context = nullptr;   // where it was opened
+    bool on_host = false;          // the same bytes lie in host memory there
+};
+// What lies behind `at` in the process. `context`: where the copy will be made; nullptr: where there is one already.
+// `expected`: this process expects a message into device memory, so a table that is not open is looked for.
+Found find(pid_t process, std::uintptr_t at, std::size_t bytes, CUcontext context, bool expected) noexcept;
+
+// What was opened in the context went with it.
+void forget(CUcontext context) noexcept;
+
+}  // namespace hpe::ipc::imports

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// Reads of another process's memory (process_vm_readv), by which MPI libraries move messages between processes of one
+// host: where the bytes are exported device memory (exports.h), they are copied from there, and straight into the
+// object that the message is for. Matching, order, probing and length of messages stay MPI's own.
+//
+// Bytes. Threads: any that call MPI; one read at a time. Errors: as process_vm_readv; EFAULT where the device cannot
+// give the bytes.
+#pragma once
+
+#include <cuda.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "protocols/object.h"
+
+namespace hpe::ipc {
+
+// A message that MPI will write to host memory, in place of the same bytes of an object; from before MPI is asked until
+// it has finished. Meanwhile the object's bytes are MPI's, as a receive buffer is.
+class Arrival {
+public:
+    Arrival(const Object& object, std::uintptr_t device, const std::byte* host, std::size_t bytes) noexcept;
+    ~Arrival();
+    Arrival(const Arrival&) = delete;
+    Arrival& operator=(const Arrival&) = delete;
+    // Another message is expected there.
+    void again() noexcept;
+    // So many bytes, from the first on, were written to the object; what came besides is in host memory.
+    std::size_t on_device() const noexcept;
+
+private:
+    friend struct Reads;
+    const std::uintptr_t device_;
+    void* const context_;
+    const std::uintptr_t host_;
+    const std::size_t bytes_;
+    std::size_t on_device_ = 0;
+    bool idle_ = false;  // no device work was outstanding when MPI got the bytes: no later work may use them
+};
+
+// False: no read concerns libhpe. Two loads.
+bool may_read_device() noexcept;
+// A read as the caller's process_vm_readv; nothing: it reads no device memory.
+std::optional<ssize_t> remote_read(pid_t process, std::span<const iovec> own, std::span<const iovec> other) noexcept;
+
+// The context has ended.
+void imports_forget(CUcontext context) noexcept;
+
+}  // namespace hpe::ipc

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// Ranks, translated by their groups.
+#include "shim/mpi/peers.h"
+
+#include <link.h>
+
+#include <cstring>
+
+namespace hpe::mpi::HPE_MPI_ABI {
+
+namespace {
+
+// UCX with its CUDA module looks at every address, whatever the MPI says of itself.
+int is_cuda_module(dl_phdr_info* library, std::size_t, void*) noexcept {
+    return library->dlpi_name != nullptr && std::strstr(library->dlpi_name, "libuct_cuda") != nullptr ? 1 : 0;
+}
+
+// Once MPI has started: it has loaded its modules then.
+bool knows_cuda() noexcept {
+    static const bool knows =
+        (functions.MPIX_Query_cuda_support != nullptr && functions.MPIX_Query_cuda_support() == 1) ||
+        dl_iterate_phdr(is_cuda_module, nullptr) != 0;
+    return knows;
+}
+
+}  // namespace
+
+int peer(MPI_Comm comm, int rank) noexcept {
+    int initialized = 0, inter = 0;
+    // Processes that began by sessions have no world.
+    if (rank < 0 || functions.MPI_Initialized(&initialized) != MPI_SUCCESS || initialized == 0 || knows_cuda() ||
+        functions.MPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS) {
+        return -1;
+    }
+    if (comm == handles.world) return rank;
+    MPI_Group group{}, world{};
+    int found = -1;
+    const int got = inter != 0 ? functions.MPI_Comm_remote_group(comm, &group) : functions.MPI_Comm_group(comm, &group);
+    if (got != MPI_SUCCESS) return -1;
+    if (functions.MPI_Comm_group(handles.world, &world) == MPI_SUCCESS) {
+        if (functions.MPI_Group_translate_ranks(group, 1, &rank, world, &found) != MPI_SUCCESS) found = -1;
+        functions.MPI_Group_free(&world);
+    }
+    functions.MPI_Group_free(&group);
+    return found >= 0 ? found : -1;
+}
+
+}  // namespace hpe::mpi::HPE_MPI_ABI

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// Which process a rank of a communicator is, by its rank in MPI_COMM_WORLD; and whether this MPI is one that messages
+// may go past (ipc/exports.h).
+//
+// Threads: any that may call MPI. Errors: -1 for a rank that has none there, and where messages are MPI's own business:
+// an MPI that knows device memory would hand an object's address to CUDA itself.
+#pragma once
+
+#include "shim/mpi/abi.h"
+
+namespace hpe::mpi::HPE_MPI_ABI {
+
+int peer(MPI_Comm comm, int rank) noexcept;
+
+}  // namespace hpe::mpi::HPE_MPI_ABI

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: MIT
+// Large messages of device memory between processes of one host, which libhpe moves from device to device: in the forms
+// that a program may give them, with what it may do to its memory before and after. Every byte of the objects is
+// checked, also those beside the messages. usage: mpi_direct CASE...; without a case prints all. Each rank prints how
+// many bytes were wrong.
+#include <cuda_runtime.h>
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr int kBytes = 3 << 20;
+int rank, ranks;
+long wrong;
+
+// What a rank sends in a round.
+unsigned char expected(int from, int round, std::size_t i) {
+    return static_cast<unsigned char>((i * 2654435761u >> 11) + static_cast<unsigned>(from * 17 + round * 31));
+}
+
+std::vector<unsigned char> content(int from, int round, std::size_t bytes = kBytes) {
+    std::vector<unsigned char> all(bytes);
+    for (std::size_t i = 0; i < bytes; ++i) all[i] = expected(from, round, i);
+    return all;
+}
+
+class Memory {
+public:
+    explicit Memory(std::size_t bytes = kBytes) : bytes_(bytes) {
+        if (cudaMalloc(&at_, bytes) != cudaSuccess) MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    ~Memory() { cudaFree(at_); }
+    Memory(const Memory&) = delete;
+    Memory& operator=(const Memory&) = delete;
+    unsigned char* at(std::size_t offset = 0) const { return at_ + offset; }
+    // On the device alone.
+    void put(const std::vector<unsigned char>& all, std::size_t offset = 0) const {
+        cudaMemcpy(at_ + offset, all.data(), all.size(), cudaMemcpyHostToDevice);
+    }
+    void clear() const { cudaMemset(at_, 0xEE, bytes_); }
+    // As the device has it.
+    void check(const std::vector<unsigned char>& all, std::size_t offset = 0) const {
+        std::vector<unsigned char> got(bytes_);
+        cudaMemcpy(got.data(), at_, bytes_, cudaMemcpyDeviceToHost);
+        for (std::size_t i = 0; i < bytes_; ++i) {
+            const bool inside = i >= offset && i - offset < all.size();
+            wrong += got[i] != (inside ? all[i - offset] : 0xEE);
+        }
+    }
+
+private:
+    unsigned char* at_ = nullptr;
+    const std::size_t bytes_;
+};
+
+int behind() { return (rank + 1) % ranks; }
+int before() { return (rank + ranks - 1) % ranks; }
+
+// Sends what was put there to the next rank, and receives from the one before.
+using Way = std::function<void(const Memory& send, const Memory& receive, int round)>;
+void rounds(const Way& way, int count = 4) {
+    const Memory send, receive;
+    for (int round = 0; round < count; ++round) {
+        send.put(content(rank, round));
+        receive.clear();
+        way(send, receive, round);
+        receive.check(content(before(), round));
+        send.check(content(rank, round));
+    }
+}
+
+void send_receive(const void* from, void* to, int bytes, int tag = 1) {
+    MPI_Sendrecv(from, bytes, MPI_BYTE, behind(), tag, to, bytes, MPI_BYTE, before(), tag, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+}
+
+void blocking() {
+    rounds([](const Memory& send, const Memory& receive, int) {
+        for (int turn = 0; turn < 2; ++turn) {
+            if (turn == rank % 2) {
+                MPI_Send(send.at(), kBytes, MPI_BYTE, behind(), 1, MPI_COMM_WORLD);
+            } else {
+                MPI_Recv(receive.at(), kBytes, MPI_BYTE, before(), 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            }
+        }
+    });
+}
+
+void exchanged() {
+    rounds([](const Memory& send, const Memory& receive, int) { send_receive(send.at(), receive.at(), kBytes); });
+}
+
+void later() {
+    rounds([](const Memory& send, const Memory& receive, int) {
+        MPI_Request all[4];
+        constexpr int kHalf = kBytes / 2;
+        MPI_Irecv(receive.at(), kHalf, MPI_BYTE, before(), 1, MPI_COMM_WORLD, &all[0]);
+        MPI_Irecv(receive.at(kHalf), kHalf, MPI_BYTE, before(), 2, MPI_COMM_WORLD, &all[1]);
+        MPI_Isend(send.at(kHalf), kHalf, MPI_BYTE, behind(), 2, MPI_COMM_WORLD, &all[2]);
+        MPI_Issend(send.at(), kHalf, MPI_BYTE, behind(), 1, MPI_COMM_WORLD, &all[3]);
+        MPI_Waitall(4, all, MPI_STATUSES_IGNORE);
+    });
+}
+
+void persistent() {
+    const Memory send, receive;
+    MPI_Request all[2];
+    MPI_Recv_init(receive.at(), kBytes, MPI_BYTE, before(), 1, MPI_COMM_WORLD, &all[0]);
+    MPI_Send_init(send.at(), kBytes, MPI_BYTE, behind(), 1, MPI_COMM_WORLD, &all[1]);
+    for (int round = 0; round < 5; ++round) {
+        send.put(content(rank, round));
+        if (round % 2 != 0) std::memcpy(send.at(), content(rank, round).data(), 100000);
+        receive.clear();
+        MPI_Startall(2, all);
+        MPI_Waitall(2, all, MPI_STATUSES_IGNORE);
+        receive.check(content(before(), round));
+    }
+    for (auto& request : all) MPI_Request_free(&request);
+}
+
+// The CPU has written parts of what is sent, the last time just before.
+void written() {
+    rounds(
+        [](const Memory& send, const Memory& receive, int round) {
+            std::memset(send.at(), 1, kBytes / 4);
+            const auto all = content(rank, round);
+            std::memcpy(send.at(), all.data(), kBytes / 4);
+            send.at()[kBytes - 1] = all[kBytes - 1];
+            send_receive(send.at(), receive.at(), kBytes);
+            wrong += receive.at()[7] != expected(before(), round, 7);  // the CPU reads what came
+        },
+        6);
+}
+
+// Beside the messages, in the same blocks, the CPU reads and writes while they are under way.
+void beside() {
+    constexpr std::size_t kAt = 4097 + 33;
+    const Memory send(kBytes + 100000), receive(kBytes + 100000);
+    for (int round = 0; round < 5; ++round) {
+        send.clear();
+        send.put(content(rank, round), kAt);
+        receive.clear();
+        MPI_Request all[2];
+        MPI_Irecv(receive.at(kAt), kBytes, MPI_BYTE, before(), 1, MPI_COMM_WORLD, &all[0]);
+        std::memset(receive.at(), 0xEE, kAt);
+        MPI_Isend(send.at(kAt), kBytes, MPI_BYTE, behind(), 1, MPI_COMM_WORLD, &all[1]);
+        std::memset(send.at(kAt + kBytes), 0xEE, 100);
+        wrong += receive.at()[kAt + kBytes] != 0xEE;
+        std::memset(receive.at(kAt + kBytes), 0xEE, 64);
+        MPI_Waitall(2, all, MPI_STATUSES_IGNORE);
+        receive.check(content(before(), round), kAt);
+        send.check(content(rank, round), kAt);
+    }
+}
+
+// Shorter than the receive has room for; of any length, learnt by a probe.
+void shorter() {
+    const Memory send, receive;
+    for (int round = 0; round < 6; ++round) {
+        const int bytes = kBytes - 70001 * (round + 1);
+        send.put(content(rank, round));
+        receive.clear();
+        MPI_Request request;
+        MPI_Isend(send.at(), bytes, MPI_BYTE, behind(), 1, MPI_COMM_WORLD, &request);
+        MPI_Status status;
+        int got = 0, room = kBytes;
+        if (round % 2 != 0) {
+            MPI_Probe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+            MPI_Get_count(&status, MPI_BYTE, &room);
+            wrong += room != bytes;
+        }
+        MPI_Recv(receive.at(), room, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+        MPI_Get_count(&status, MPI_BYTE, &got);
+        wrong += got != bytes || status.MPI_SOURCE != before();
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        receive.check(content(before(), round, static_cast<std::size_t>(bytes)));
+    }
+}
+
+// The other side has ordinary memory, now and then.
+void one_sided() {
+    const Memory device;
+    std::vector<unsigned char> host(kBytes);
+    for (int round = 0; round < 9; ++round) {
+        const bool device_sends = round % 3 != 1, device_receives = round % 3 != 2;
+        const Memory other;
+        const auto all = content(rank, round);
+        if (device_sends) device.put(all);
+        other.clear();
+        send_receive(device_sends ? device.at() : all.data(), device_receives ? other.at() : host.data(), kBytes);
+        if (device_receives)
+            other.check(content(before(), round));
+        else
+            for (std::size_t i = 0; i < kBytes; ++i) wrong += host[i] != expected(before(), round, i);
+    }
+}
+
+// The receiver has it apart, in every other kilobyte of its memory: ordinary memory, then an object.
+void spread() {
+    MPI_Datatype every_other;
+    MPI_Type_vector(kBytes / 1024, 1024, 2048, MPI_BYTE, &every_other);
+    MPI_Type_commit(&every_other);
+    const Memory send, receive, wide(2 * kBytes);
+    std::vector<unsigned char> host(2 * kBytes);
+    for (int round = 0; round < 6; ++round) {
+        send.put(content(rank, round));
+        receive.clear();
+        const auto exchange = [&](void* to, int count, MPI_Datatype type) {
+            MPI_Sendrecv(send.at(), kBytes, MPI_BYTE, behind(), 1, to, count, type, before(), 1, MPI_COMM_WORLD,
+                         MPI_STATUS_IGNORE);
+        };
+        exchange(receive.at(), kBytes, MPI_BYTE);
+        receive.check(content(before(), round));
+        exchange(round % 2 != 0 ? wide.at() : host.data(), 1, every_other);
+        if (round % 2 != 0) cudaMemcpy(host.data(), wide.at(), host.size(), cudaMemcpyDeviceToHost);
+        for (std::size_t i = 0; i < kBytes; ++i)
+            wrong += host[i / 1024 * 2048 + i % 1024] != expected(before(), round, i);
+    }
+    MPI_Type_free(&every_other);
+}
+
+// Objects come and go, at the same addresses too.
+void renewed() {
+    std::vector<const void*> addresses;
+    for (int round = 0; round < 8; ++round) {
+        const Memory send(kBytes + static_cast<std::size_t>(round % 3) * 65536), receive;
+        addresses.push_back(send.at());
+        for (int again = 0; again < 3; ++again) {
+            send.put(content(rank, round + again));
+            receive.clear();
+            send_receive(send.at(), receive.at(), kBytes);
+            receive.check(content(before(), round + again));
+        }
+    }
+}
+
+// Ranks have other numbers in other communicators.
+void communicators() {
+    MPI_Comm turned;
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &turned);
+    int mine;
+    MPI_Comm_rank(turned, &mine);
+    const Memory send, receive;
+    for (int round = 0; round < 4; ++round) {
+        for (int hop = 1; hop <= ranks; ++hop) {  // the last one to itself
+            send.put(content(rank, round + hop));
+            receive.clear();
+            const int to = (mine + hop) % ranks, from = (mine + hop * (ranks - 1)) % ranks;
+            MPI_Sendrecv(send.at(), kBytes, MPI_BYTE, to, 1, receive.at(), kBytes, MPI_BYTE, from, 1, turned,
+                         MPI_STATUS_IGNORE);
+            receive.check(content(ranks - 1 - from, round + hop));
+        }
+    }
+    MPI_Comm_free(&turned);
+}
+
+// A buffered send reads its buffer at once; a collective call may pass on what came.
+void copied() {
+    std::vector<char> buffer(2 * kBytes + 2 * MPI_BSEND_OVERHEAD);
+    MPI_Buffer_attach(buffer.data(), static_cast<int>(buffer.size()));
+    rounds([](const Memory& send, const Memory& receive, int round) {
+        if (round < 2) return send_receive(send.at(), receive.at(), kBytes);
+        MPI_Request request;
+        MPI_Irecv(receive.at(), kBytes, MPI_BYTE, before(), 1, MPI_COMM_WORLD, &request);
+        MPI_Bsend(send.at(), kBytes, MPI_BYTE, behind(), 1, MPI_COMM_WORLD);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    });
+    void* back;
+    int size;
+    MPI_Buffer_detach(&back, &size);
+    const Memory all;
+    for (int round = 0; round < 3; ++round) {
+        all.clear();
+        if (rank == round % ranks) all.put(content(rank, round));
+        MPI_Bcast(all.at(), kBytes, MPI_BYTE, round % ranks, MPI_COMM_WORLD);
+        all.check(content(round % ranks, round));
+    }
+}
+
+// Device work is under way when the message comes; its stream waits for the host until the message is there.
+void busy() {
+    const Memory send, receive, other;
+    cudaStream_t stream;
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    for (int round = 0; round < 4; ++round) {
+        send.put(content(rank, round));
+        receive.clear();
+        cudaDeviceSynchronize();
+        MPI_Request all[2];
+        if (round % 2 == 0) MPI_Irecv(receive.at(), kBytes, MPI_BYTE, before(), 1, MPI_COMM_WORLD, &all[0]);
+        MPI_Isend(send.at(), kBytes, MPI_BYTE, behind(), 1, MPI_COMM_WORLD, &all[1]);
+        cudaMemsetAsync(other.at(), round, kBytes, stream);
+        if (round % 2 != 0) MPI_Irecv(receive.at(), kBytes, MPI_BYTE, before(), 1, MPI_COMM_WORLD, &all[0]);
+        MPI_Waitall(2, all, MPI_STATUSES_IGNORE);
+        receive.check(content(before(), round));
+    }
+    cudaStreamDestroy(stream);
+}
+
+const std::map<std::string, void (*)()> kCases = {{"blocking", blocking},
+                                                  {"exchanged", exchanged},
+                                                  {"later", later},
+                                                  {"persistent", persistent},
+                                                  {"written", written},
+                                                  {"beside", beside},
+                                                  {"shorter", shorter},
+                                                  {"one_sided", one_sided},
+                                                  {"renewed", renewed},
+                                                  {"spread", spread},
+                                                  {"communicators", communicators},
+                                                  {"copied", copied},
+                                                  {"busy", busy}};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc < 2) {
+        for (const auto& [name, run] : kCases) std::printf("%s\n", name.c_str());
+        return 0;
+    }
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    std::string bad;
+    for (int i = 1; i < argc; ++i) {
+        const long so_far = wrong;
+        kCases.at(argv[i])();
+        if (wrong != so_far) bad += std::string(" ") + argv[i];
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    std::printf("rank %d:%s %ld wrong\n", rank, bad.c_str(), wrong);
+    MPI_Finalize();
+    return 0;
+}
