@@ -74,6 +74,8 @@ ssize_t receive_one(int socket, msghdr* message, int flags, const void* caller) 
     msghdr other = *message;
     VectorToWrite vector(other.msg_iov, other.msg_iovlen);
     if (!vector.ok()) return -1;
+    // TCP then drops the bytes, and the memory stays as it is.
+    if ((flags & MSG_TRUNC) != 0) vector.load(caller);
     other.msg_iov = vector.parts();
     other.msg_iovlen = static_cast<std::size_t>(vector.count());
     const ssize_t got = holding(vector, [&] { return next_recvmsg(socket, &other, flags); });
@@ -110,13 +112,28 @@ auto received_as_message(int socket, int flags, sockaddr* from = nullptr, sockle
     };
 }
 
+ssize_t receive_truncated(int socket, void* at, std::size_t bytes, int flags, sockaddr* from, socklen_t* length,
+                          const void* caller) {
+    iovec part{at, std::min(bytes, hpe::doors::kMostBytes)};
+    msghdr message{};
+    message.msg_name = from;
+    message.msg_namelen = from != nullptr && length != nullptr ? *length : 0;
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    const ssize_t got = receive_one(socket, &message, flags, caller);
+    if (got >= 0 && from != nullptr && length != nullptr) *length = message.msg_namelen;
+    return got;
+}
+
 ssize_t receive(int socket, void* at, std::size_t bytes, int flags, const void* caller) {
+    if ((flags & MSG_TRUNC) != 0) return receive_truncated(socket, at, bytes, flags, nullptr, nullptr, caller);
     return into(
         at, bytes, caller, [&](void* memory, std::size_t n) { return next_recv(socket, memory, n, flags); },
         received_as_message(socket, flags));
 }
 ssize_t receive_from(int socket, void* at, std::size_t bytes, int flags, sockaddr* from, socklen_t* length,
                      const void* caller) {
+    if ((flags & MSG_TRUNC) != 0) return receive_truncated(socket, at, bytes, flags, from, length, caller);
     return into(
         at, bytes, caller,
         [&](void* memory, std::size_t n) { return next_recvfrom(socket, memory, n, flags, from, length); },

@@ -121,6 +121,13 @@ VectorToWrite::VectorToWrite(const iovec* program, std::size_t count) noexcept :
     }
 }
 
+void VectorToWrite::load(const void* caller) const noexcept {
+    for (std::size_t i = 0; i < count_; ++i) {
+        if (parts_[i].iov_base == program(i).iov_base) continue;
+        lease::load(static_cast<std::byte*>(parts_[i].iov_base), program(i).iov_base, parts_[i].iov_len, caller);
+    }
+}
+
 std::size_t VectorToWrite::store(std::size_t bytes, const void* caller) const noexcept {
     std::size_t done = 0;
     for (std::size_t i = 0; i < count_ && done < bytes; ++i) {

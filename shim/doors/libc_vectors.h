@@ -61,6 +61,8 @@ public:
 class VectorToWrite : public Vector {
 public:
     VectorToWrite(const iovec* program, std::size_t count) noexcept;
+    // For a call that may leave memory as it was: what is there now is what store() then finds.
+    void load(const void* caller) const noexcept;
     // Of what the call has written, `bytes` in all. Returns how many bytes could be stored, from the first on.
     std::size_t store(std::size_t bytes, const void* caller) const noexcept;
 

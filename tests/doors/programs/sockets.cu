@@ -85,6 +85,42 @@ void by_address(int, char**) {
     close(sender);
 }
 
+// With MSG_TRUNC TCP drops bytes, says how many, and leaves the memory as it is.
+void dropped(int, char**) {
+    const int listener = socket(AF_INET, SOCK_STREAM, 0), sender = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    if (bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(listener, 1) != 0 ||
+        getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
+        connect(sender, reinterpret_cast<sockaddr*>(&address), length) != 0) {
+        std::exit(95);
+    }
+    const int receiver = accept(listener, nullptr, nullptr);
+    const Memory data(100000);
+    const std::string text(80000, 'x');
+    std::size_t sent = 0;
+    while (sent < text.size()) sent += static_cast<std::size_t>(write(sender, &text[sent], text.size() - sent));
+    result("recv", recv(receiver, data.at(), 30000, MSG_WAITALL));
+    data.change(10);
+    result("drop", recv(receiver, data.at(10), 10000, MSG_TRUNC | MSG_WAITALL));
+    say("data %llx\n", data.sum());
+    result("drop", recvfrom(receiver, data.at(10), 10000, MSG_TRUNC | MSG_WAITALL, nullptr, nullptr));
+    iovec parts[] = {{data.at(100), 5000}, {data.at(50000), 5000}};
+    mmsghdr list[2] = {};
+    for (mmsghdr& m : list) {
+        m.msg_hdr.msg_iov = parts;
+        m.msg_hdr.msg_iovlen = 2;
+    }
+    result("drop", recvmsg(receiver, &list[0].msg_hdr, MSG_TRUNC | MSG_WAITALL));
+    result("drop", recvmmsg(receiver, list, 1, MSG_TRUNC | MSG_WAITALL, nullptr));
+    say("data %llx\n", data.sum());
+    result("the rest", recv(receiver, data.at(), 10000, MSG_WAITALL));
+    say("data %llx\n", data.sum());
+    for (const int s : {listener, sender, receiver}) close(s);
+}
+
 // With a descriptor beside the bytes.
 void messages(int, char**) {
     const Pair pair(SOCK_STREAM);
@@ -164,6 +200,7 @@ void more_than_there_are(int, char**) {
 constexpr Case cases[] = {
     {"more_than_there_are", more_than_there_are},
     {"stream", stream},
+    {"dropped", dropped},
     {"datagrams", datagrams},
     {"by_address", by_address},
     {"messages", messages},
