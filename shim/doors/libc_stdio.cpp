@@ -109,13 +109,15 @@ std::size_t read_items(void* at, std::size_t size, std::size_t count, FILE* stre
     lease::Bounce bounce(at, std::min(bytes, kPiece));
     if (bounce.memory() == nullptr) return 0;
     auto* const to = static_cast<std::byte*>(at);
+    // What an earlier call has set ends nothing: glibc asks the file again.
+    const bool flagged = feof_unlocked(stream) || ferror_unlocked(stream);
     std::size_t done = 0;
     while (done < bytes) {
         const auto piece = std::min(kPiece - reinterpret_cast<std::uintptr_t>(to + done) % kPiece, bytes - done);
         const auto straight = read_straight(to + done, piece, stream, lock, caller);
         done += straight;
         if (straight == piece) continue;
-        if (feof_unlocked(stream) || ferror_unlocked(stream)) break;
+        if (!flagged && (feof_unlocked(stream) || ferror_unlocked(stream))) break;
         if (straight != 0) continue;
         const auto got = holding(lock, [&] {
             return holding(bounce, [&] { return next_fread_unlocked(bounce.memory(), 1, piece, stream); });

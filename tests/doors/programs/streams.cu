@@ -103,6 +103,33 @@ void failures(int, char**) {
     say("data %llx\n", data.sum());
 }
 
+// Flags that an earlier call left do not keep glibc from asking the file again.
+void with_flags(int, char**) {
+    const Memory data(200000);
+    data.change(14);
+    int ends[2];
+    if (pipe2(ends, O_NONBLOCK) != 0) return;
+    FILE* const stream = fdopen(ends[0], "r");
+    const std::string text(30000, 'y');
+    result("nothing there", static_cast<long>(std::fread(data.at(), 1, 50000, stream)));
+    if (write(ends[1], text.data(), text.size()) != 30000) return;
+    result("after an error", static_cast<long>(std::fread(data.at(5), 1, 50000, stream)));
+    if (write(ends[1], text.data(), 100) != 100) return;
+    result("after an error, small", static_cast<long>(fread_unlocked(data.at(60000), 1, 50, stream)));
+    say("eof %d error %d\n", std::feof(stream) != 0, std::ferror(stream) != 0);
+    std::fclose(stream);
+    close(ends[1]);
+    const File file(100000);
+    FILE* const growing = fdopen(dup(file), "r");
+    result("to the end", static_cast<long>(std::fread(data.at(), 1, 150000, growing)));
+    if (pwrite(file, text.data(), text.size(), 100000) != 30000) return;
+    result("at the old end", static_cast<long>(std::fread(data.at(77), 1, 20000, growing)));
+    result("small", static_cast<long>(std::fread(data.at(150000), 1, 50, growing)));
+    state(growing);
+    std::fclose(growing);
+    say("data %llx\n", data.sum());
+}
+
 void buffers(int, char**) {
     const Memory buffer(65536), data(100000);
     data.change(7);
@@ -271,11 +298,17 @@ void of_the_language(int, char**) {
 }
 
 constexpr Case cases[] = {
-    {"items", items},         {"pieces", pieces},
-    {"writes", writes},       {"failures", failures},
-    {"buffers", buffers},     {"text", text},
-    {"shared", shared},       {"of_the_language", of_the_language},
-    {"cancelled", cancelled}, {"beside_launches", beside_launches},
+    {"items", items},
+    {"with_flags", with_flags},
+    {"pieces", pieces},
+    {"writes", writes},
+    {"failures", failures},
+    {"buffers", buffers},
+    {"text", text},
+    {"shared", shared},
+    {"of_the_language", of_the_language},
+    {"cancelled", cancelled},
+    {"beside_launches", beside_launches},
 };
 
 }  // namespace
