@@ -11,6 +11,7 @@
 #undef _FILE_OFFSET_BITS
 
 #include <aio.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -80,6 +81,8 @@ void notify(const sigevent& event) noexcept {
 // False: it is none of ours.
 bool transferred(aiocb* request, int operation) noexcept {
     if (request == nullptr || (operation != LIO_READ && operation != LIO_WRITE)) return false;
+    // glibc refuses it.
+    if (request->aio_reqprio < 0 || request->aio_reqprio > AIO_PRIO_DELTA_MAX) return false;
     void* const memory = pointer(request->aio_buf);
     if (!lease::concerns(memory, request->aio_nbytes) || !never_waits(request->aio_fildes)) return false;
     const hpe::ErrnoKept kept;

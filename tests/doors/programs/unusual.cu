@@ -53,6 +53,12 @@ void asynchronous(int, char**) {
     r = request(file, data.at(), 100, -1);
     result("aio_read", aio_read(&r));
     finish("before the beginning", r);
+    for (const int priority : {-1, 1000}) {
+        r = request(file, data.at(), 100, 0);
+        r.aio_reqprio = priority;
+        result("no priority", aio_write(&r));
+        say("error %s\n", strerrorname_np(aio_error(&r)));
+    }
     char ordinary[100];
     r = request(file, reinterpret_cast<unsigned char*>(ordinary), 100, 50);
     result("aio_read", aio_read(&r));
