@@ -53,8 +53,8 @@ bool add(PendingPointer pending, MPI_Request request) noexcept {
         if (functions.MPI_Request_get_status(request, &done, &status) == MPI_SUCCESS && done != 0) {
             return store(*pending, status);
         }
-        pending->staging.keep_types();
     }
+    pending->staging.keep_types();
     give_back(std::move(pending));
     return true;
 }

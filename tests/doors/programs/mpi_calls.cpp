@@ -143,6 +143,29 @@ void freed(Twins& w) {
     }
 }
 
+// The program ends the type of persistent requests before it starts them.
+void type_freed(Twins& w) {
+    for (const int n : {kSmall, kLarge / 4, kLarge}) {
+        const auto bytes = 4u * static_cast<unsigned>(n);
+        Pair send(w, bytes), receive(w, bytes);
+        both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said&) {
+            MPI_Datatype gaps;
+            MPI_Type_vector(n / 4, 2, 4, MPI_INT, &gaps);
+            MPI_Type_commit(&gaps);
+            MPI_Request all[2];
+            MPI_Recv_init(r, 1, gaps, before(w), 1, comm, &all[0]);
+            MPI_Send_init(s, 1, gaps, behind(w), 1, comm, &all[1]);
+            MPI_Type_free(&gaps);
+            for (int round = 0; round < 3; ++round) {
+                s[round] = static_cast<char>(round);
+                MPI_Startall(2, all);
+                MPI_Waitall(2, all, MPI_STATUSES_IGNORE);
+            }
+            for (auto& request : all) MPI_Request_free(&request);
+        });
+    }
+}
+
 void cancelled(Twins& w) {
     Pair send(w, 4 * kSmall), receive(w, 4 * kSmall);
     both(w, send, receive, [&](MPI_Comm comm, char*, char* r, Said& said) {
@@ -463,6 +486,7 @@ const std::map<std::string, std::function<void(Twins&)>> cases = {
     {"wait_unasked", [](Twins& w) { requests(w, wait_unasked); }},
     {"get_status", get_status},
     {"freed", freed},
+    {"type_freed", type_freed},
     {"cancelled", cancelled},
     {"too_long", too_long},
     {"addresses", addresses},
