@@ -94,7 +94,7 @@ int begins(const Real& real, Staging&& staging, A... arguments) {
     PendingPointer pending;
     if (staging.pends()) {
         pending.reset(new (std::nothrow) Pending(std::move(staging), arrives(kind), kPersistent));
-        if (pending == nullptr) return cannot();
+        if (pending == nullptr || !Partitions::make(pending->staging, pending->partitions)) return cannot();
     }
     const int result = real(arguments...);
     if (result != MPI_SUCCESS || pending == nullptr || pending::add(std::move(pending), *last(arguments...)))

@@ -27,6 +27,17 @@ void receive_matched(Staging& staging, void*& at, Count& count, MPI_Datatype& ty
     staging.receives(at, count, type);
 }
 
+template <class Pointer, class... Rest>
+void send_partitions(Staging& staging, Pointer& at, int partitions, MPI_Count count, MPI_Datatype type, int to,
+                     Rest&...) noexcept {
+    if (to != MPI_PROC_NULL) staging.reads_partitions(at, partitions, count, type);
+}
+template <class... Rest>
+void receive_partitions(Staging& staging, void*& at, int partitions, MPI_Count count, MPI_Datatype type, int source,
+                        Rest&...) noexcept {
+    if (source != MPI_PROC_NULL) staging.writes_partitions(at, partitions, count, type);
+}
+
 template <class Pointer, class Count, class... Rest>
 void exchange(Staging& staging, Pointer& from, Count& count, MPI_Datatype& type, int receiver, int, void*& to,
               Count& room, MPI_Datatype& to_type, int, int, MPI_Comm comm, Rest&...) noexcept {

@@ -170,15 +170,14 @@ int for_some(int count, MPI_Request* requests, int* completed, int* indices, MPI
 bool load_for_start(MPI_Request request) noexcept {
     auto one = pending::take(request);
     if (one == nullptr) return true;
-    one->started = one->staging.load();
-    const bool loaded = one->started;
+    const bool loaded = pending::start(*one);
     pending::give_back(std::move(one));
     return loaded;
 }
 void not_started(MPI_Request request) noexcept {
     auto one = pending::take(request);
     if (one == nullptr) return;
-    one->started = false;
+    pending::not_started(*one);
     pending::give_back(std::move(one));
 }
 
@@ -289,6 +288,7 @@ int get_status(MPI_Request request, int* flag, MPI_Status* status) {
 int free_request(MPI_Request* request) {
     const auto real = own<decltype(MPI_Request_free)>(row_MPI_Request_free);
     auto one = pending::any() && request != nullptr ? pending::take(*request) : nullptr;
+    if (one != nullptr && !one->started) one->partitions.reset();  // the handle is anybody's again at once
     if (one == nullptr || !one->started) return real(request);
     *request = handles.no_request;
     pending::keep_freed(std::move(one));

@@ -10,6 +10,7 @@
 #include "shim/doors/mpi_imports.h"
 #include "shim/doors/mpi_messages.h"
 #include "shim/doors/mpi_packing.h"
+#include "shim/doors/mpi_partitions.h"
 #include "shim/doors/mpi_queries.h"
 #include "shim/doors/mpi_requests.h"
 #include "shim/doors/mpi_windows.h"

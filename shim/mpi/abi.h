@@ -57,6 +57,21 @@ HPE_MPI_COLLECTIVES(HPE_MPI_DECLARE)
 #undef HPE_MPI_COLLECTIVES
 #endif
 
+// So are partitioned messages.
+#if MPI_VERSION >= 4 || defined(OPEN_MPI)
+#define HPE_MPI_PARTITIONS 1
+#endif
+#if defined(OPEN_MPI) && OMPI_MAJOR_VERSION < 5
+extern "C" {
+int MPI_Psend_init(const void*, int, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Info, MPI_Request*);
+int MPI_Precv_init(void*, int, MPI_Count, MPI_Datatype, int, int, MPI_Comm, MPI_Info, MPI_Request*);
+int MPI_Pready(int, MPI_Request);
+int MPI_Pready_range(int, int, MPI_Request);
+int MPI_Pready_list(int, const int[], MPI_Request);
+int MPI_Parrived(MPI_Request, int, int*);
+}
+#endif
+
 #ifdef OPEN_MPI
 #define HPE_MPI_ABI openmpi
 #else

@@ -27,6 +27,7 @@ void push(Pending*& list, PendingPointer pending) noexcept {
 }
 
 bool store(Pending& pending, const MPI_Status& status) noexcept {
+    if (pending.partitions != nullptr) return pending.partitions->finish();
     if (pending.arrives == Arrives::All) return pending.staging.store();
     // After a cancelled receive MPICH counts anything; of reads of a file Open MPI says anything of cancelling.
     int cancelled = 0;
@@ -55,6 +56,7 @@ bool add(PendingPointer pending, MPI_Request request) noexcept {
         }
     }
     pending->staging.keep_types();
+    if (pending->partitions != nullptr) pending->partitions->made(request);
     give_back(std::move(pending));
     return true;
 }
@@ -77,6 +79,17 @@ void give_back(PendingPointer pending) noexcept {
     push(list, std::move(pending));
 }
 
+bool start(Pending& pending) noexcept {
+    pending.started = pending.staging.load();
+    if (pending.started && pending.partitions != nullptr) pending.partitions->start();
+    return pending.started;
+}
+
+void not_started(Pending& pending) noexcept {
+    pending.started = false;
+    if (pending.partitions != nullptr) pending.partitions->end();
+}
+
 bool settle(Pending& pending, const MPI_Status& status) noexcept {
     return !std::exchange(pending.started, false) || store(pending, status);
 }
@@ -89,7 +102,7 @@ bool complete(PendingPointer pending, const MPI_Status& status) noexcept {
 
 void fail(PendingPointer pending) noexcept {
     if (!pending->persistent) return;
-    pending->started = false;
+    not_started(*pending);
     give_back(std::move(pending));
 }
 
@@ -116,6 +129,7 @@ void look_at_freed() noexcept {
         }
         freed.fetch_sub(1, std::memory_order_relaxed);
         store(*one, status);
+        one->partitions.reset();
         if (one->persistent) functions.MPI_Request_free(&request);
     }
 }

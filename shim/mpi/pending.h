@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "shim/mpi/abi.h"
+#include "shim/mpi/partitions.h"
 #include "shim/mpi/staging.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
@@ -30,6 +31,7 @@ struct Pending {
     const Arrives arrives;
     const bool persistent;
     bool started;  // false: nothing is to be stored, MPI has finished or not begun
+    std::unique_ptr<Partitions> partitions{};
     Pending* next = nullptr;
 };
 using PendingPointer = std::unique_ptr<Pending>;
@@ -44,6 +46,9 @@ inline bool any() noexcept { return count.load(std::memory_order_relaxed) != 0; 
 bool add(PendingPointer pending, MPI_Request request) noexcept;
 // Of a handle that is not known: nothing.
 PendingPointer take(MPI_Request request) noexcept;
+// A persistent one is being started: what it reads is loaded. False: it is not to be started.
+bool start(Pending& pending) noexcept;
+void not_started(Pending& pending) noexcept;
 void give_back(PendingPointer pending) noexcept;
 
 // MPI has completed it. A persistent one stays; the table gets it back.

@@ -79,6 +79,7 @@ Staging::Staging(Staging&& other) noexcept
       failed_(other.failed_),
       other_rank_(other.other_rank_),
       receiver_(other.receiver_),
+      partitions_(other.partitions_),
       count_(other.count_) {
     std::uninitialized_move(other.begin(), other.end(), begin());
     for (auto& buffer : other) buffer.types_kept = false;
@@ -118,7 +119,7 @@ std::uintptr_t Staging::replace(Parts&& parts, Use use) noexcept {
     }
     buffer.shift = reinterpret_cast<std::uintptr_t>(buffer.memory->at()) - span.begin;
     // Lasting ones, too: MPICH 4.0 copies some buffers of persistent collectives when their request is made.
-    if (!is_written(use) && !load(buffer)) failed_ = true;
+    if (!is_written(use) && partitions_ == 0 && !load(buffer)) failed_ = true;
     share(buffer);
     return buffer.shift;
 }
@@ -174,16 +175,21 @@ std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
 bool Staging::load(const Buffer& buffer) noexcept {
     for (const auto& elements : buffer.parts) {
         pin(*buffer.memory, elements);
-        if (buffer.layout ? load_packed(elements, *buffer.layout, buffer.memory->at(), caller_)
-                          : HPE_MPI_ABI::load(elements, buffer.shift, caller_))
-            continue;
-        log::warn("the bytes at {:#x} for an MPI call cannot be had", elements.at);
-        return false;
+        if (!load(buffer, elements)) return false;
     }
     return true;
 }
 
+bool Staging::load(const Buffer& buffer, const Elements& elements) noexcept {
+    if (buffer.layout ? load_packed(elements, *buffer.layout, buffer.memory->at(), caller_)
+                      : HPE_MPI_ABI::load(elements, buffer.shift, caller_))
+        return true;
+    log::warn("the bytes at {:#x} for an MPI call cannot be had", elements.at);
+    return false;
+}
+
 bool Staging::load() noexcept {
+    if (partitions_ != 0) return true;
     return std::all_of(begin(), end(), [&](auto& buffer) {
         if (buffer.arrival != nullptr) buffer.arrival->again();
         if (buffer.message != nullptr) {
@@ -217,15 +223,8 @@ bool Staging::store(const Buffer& buffer, MPI_Count bytes) noexcept {
     const auto on_device = buffer.arrival != nullptr ? buffer.arrival->on_device() : 0;
     if (on_device != 0) return static_cast<MPI_Count>(on_device) >= bytes || store_rest(buffer, on_device, bytes);
     for (const auto& elements : buffer.parts) {
-        // The program may have freed it meanwhile.
-        if (!concerns(elements.span())) continue;
-        const auto all = elements.count * elements.shape.bytes();
         pin(*buffer.memory, elements);
-        if (buffer.layout ? store_packed(elements, *buffer.layout, buffer.memory->at(), bytes)
-                          : HPE_MPI_ABI::store(elements, buffer.shift, bytes < all ? bytes : all, caller_))
-            continue;
-        log::warn("the bytes of an MPI call cannot be stored at {:#x}", elements.at);
-        all_stored = false;
+        all_stored = store(buffer, elements, bytes) && all_stored;
     }
     return all_stored;
 }
@@ -237,6 +236,28 @@ bool Staging::store_rest(const Buffer& buffer, std::size_t on_device, MPI_Count 
     const auto at = span.begin + on_device;
     return rest == 0 || store_by_device(pointer(at), static_cast<const std::byte*>(pointer(at + buffer.shift)), rest,
                                         caller_) == rest;
+}
+
+bool Staging::store(const Buffer& buffer, const Elements& elements, MPI_Count bytes) noexcept {
+    // The program may have freed it meanwhile.
+    if (!concerns(elements.span())) return true;
+    const auto all = elements.count * elements.shape.bytes();
+    if (buffer.layout ? store_packed(elements, *buffer.layout, buffer.memory->at(), bytes)
+                      : HPE_MPI_ABI::store(elements, buffer.shift, bytes < all ? bytes : all, caller_))
+        return true;
+    log::warn("the bytes of an MPI call cannot be stored at {:#x}", elements.at);
+    return false;
+}
+
+// Memory is pinned by one thread at a time: not here.
+bool Staging::load_partition(int partition) noexcept {
+    if (begin()->use == Use::Write) return true;
+    return load(*begin(), begin()->parts.begin()[partition]);
+}
+
+bool Staging::store_partition(int partition) noexcept {
+    if (begin()->use == Use::Read) return true;
+    return store(*begin(), begin()->parts.begin()[partition], kAll);
 }
 
 bool Staging::store() noexcept { return store(kAll); }

@@ -105,6 +105,20 @@ public:
         take_message(at, count, type, Use::Update);
     }
 
+    // The same for a request in partitions of `count` elements each, which are loaded and stored one by one: any
+    // threads may do so, for partitions of their own. Not before the request has started, as the program fills them
+    // later.
+    template <class Pointer>
+    void reads_partitions(Pointer& at, int partitions, MPI_Count count, MPI_Datatype type) noexcept {
+        take_partitions(at, partitions, count, type, Use::Read);
+    }
+    void writes_partitions(void*& at, int partitions, MPI_Count count, MPI_Datatype type) noexcept {
+        take_partitions(at, partitions, count, type, Use::Write);
+    }
+    int partitions() const noexcept { return partitions_; }
+    bool load_partition(int partition) noexcept;
+    bool store_partition(int partition) noexcept;
+
     // Of a one-sided call: where the other side is.
     void between(int rank) noexcept { other_rank_ = rank; }
     int other_rank() const noexcept { return other_rank_; }
@@ -175,15 +189,31 @@ private:
             take(at, std::move(parts), use);
         }
     }
+    template <class Pointer>
+    void take_partitions(Pointer& at, int partitions, MPI_Count count, MPI_Datatype type, Use use) noexcept {
+        MPI_Count all = 0;
+        if (partitions <= 0 || count <= 0 || __builtin_mul_overflow(count, MPI_Count{partitions}, &all)) return;
+        const Shape shape(type);
+        const auto first = reinterpret_cast<std::uintptr_t>(at);
+        if (!concerns(shape.span(first, all))) return;
+        Parts parts(static_cast<std::size_t>(partitions));
+        for (MPI_Count done = 0; done < all; done += count) {
+            parts.add(first + static_cast<std::uintptr_t>(done * shape.extent()), count, type, shape);
+        }
+        partitions_ = partitions;
+        take(at, std::move(parts), use);
+    }
     // Returns the memory of packed bytes in their place; nullptr where they are replaced in the usual way.
     std::byte* replace_packed(const Elements& elements, Use use) noexcept;
     // Returns how far the memory in its place lies from the program's.
     std::uintptr_t replace(Parts&& parts, Use use) noexcept;
     bool load(const Buffer& buffer) noexcept;
+    bool load(const Buffer& buffer, const Elements& elements) noexcept;
     bool store(const Buffer& buffer, MPI_Count bytes) noexcept;
     bool store_rest(const Buffer& buffer, std::size_t on_device, MPI_Count bytes) noexcept;
     bool leave_on_device(const Parts& parts) noexcept;
     void share(Buffer& buffer) noexcept;
+    bool store(const Buffer& buffer, const Elements& elements, MPI_Count bytes) noexcept;
 
     Buffer* begin() noexcept { return reinterpret_cast<Buffer*>(room_); }
     Buffer* end() noexcept { return begin() + count_; }
@@ -193,6 +223,7 @@ private:
     bool failed_ = false;
     int other_rank_ = 0;
     Receiver receiver_{};
+    int partitions_ = 0;  // of the one buffer
     std::size_t count_ = 0;
     // Most calls have no buffer in an object, and do not pay for any.
     static constexpr std::size_t kMost = 3;

@@ -41,6 +41,12 @@ def one_mpi(mpi, scratch):
     check(mpi, [(2, hpe, cases)], "windows")
     check(mpi, [(3, hpe, cases)], "windows", HPE_PROTOCOL="lazy", HPE_BLOCK_SIZE="4K")
     check(mpi, [(1, hpe, cases), (2, "", ["env", "WITHOUT_DEVICE=1", *cases])], "windows", HPE_PROTOCOL="batch")
+    cases = [programs[f"{mpi}_partitions"]]
+    cases += soft.run(cases, preload=False)[1].decode().split()
+    if len(cases) > 1:
+        check(mpi, [(2, hpe, cases)], "partitions")
+        check(mpi, [(3, hpe, cases)], "partitions", HPE_PROTOCOL="lazy", HPE_BLOCK_SIZE="4K")
+        check(mpi, [(1, hpe, cases), (1, "", ["env", "WITHOUT_DEVICE=1", *cases])], "partitions", HPE_PROTOCOL="batch")
     # Programs and libraries find MPI in many ways, and tools stand before or behind libhpe.
     for way in ("linked", "table", "searched", "next", "asked"):
         check(mpi, [(2, hpe, [exchange, way])], way)

@@ -116,6 +116,38 @@ int window_call(const Object& object, bool put) {
 
 int other[kInts];
 
+#if MPI_VERSION >= 4
+// Four partitions of ten ints, sent to this rank itself. Those that cannot be had stay with it for good.
+int partitions(const Object& object, const std::function<int(MPI_Request)>& ready) {
+    MPI_Request out;
+    const int made = MPI_Psend_init(object.at, 4, 10, MPI_INT, 0, 1, self, MPI_INFO_NULL, &out);
+    if (made != MPI_SUCCESS || MPI_Start(&out) != MPI_SUCCESS) return MPI_SUCCESS;
+    return ready(out);
+}
+int ready_list(MPI_Request out) {
+    int list[2] = {2, 1};
+    return MPI_Pready_list(2, list, out);
+}
+
+// One that has arrived cannot be stored; the others fail with the request.
+int arrived(const Object& object) {
+    static std::vector<int> data(20, -1);
+    MPI_Request in, out;
+    MPI_Precv_init(object.at + 5, 2, 10, MPI_INT, 0, 2, self, MPI_INFO_NULL, &in);
+    MPI_Psend_init(data.data(), 2, 10, MPI_INT, 0, 2, self, MPI_INFO_NULL, &out);
+    MPI_Start(&in);
+    MPI_Start(&out);
+    MPI_Pready_range(0, 1, out);
+    int flag = 0, result = MPI_SUCCESS;
+    while (flag == 0 && result == MPI_SUCCESS) result = MPI_Parrived(in, 1, &flag);
+    MPI_Wait(&out, MPI_STATUS_IGNORE);
+    if (MPI_Wait(&in, MPI_STATUS_IGNORE) == MPI_SUCCESS) result = MPI_SUCCESS;
+    MPI_Request_free(&in);
+    MPI_Request_free(&out);
+    return result;
+}
+#endif
+
 const std::map<std::string, std::function<int(const Object&)>> cases = {
     {"send", [](const Object& o) { return MPI_Send(o.at, kInts, MPI_INT, 0, 1, self); }},
     {"send_gaps", [](const Object& o) { return MPI_Send(o.at, 1, gaps, 0, 1, self); }},
@@ -183,6 +215,13 @@ const std::map<std::string, std::function<int(const Object&)>> cases = {
     {"wait_any", [](const Object& o) { return later(o, 10, MPI_INT, 10, any); }},
     {"wait_some", [](const Object& o) { return later(o, 10, MPI_INT, 10, some); }},
     {"test", [](const Object& o) { return later(o, 10, MPI_INT, 10, tested); }},
+#if MPI_VERSION >= 4
+    {"ready", [](const Object& o) { return partitions(o, [](MPI_Request out) { return MPI_Pready(3, out); }); }},
+    {"ready_range",
+     [](const Object& o) { return partitions(o, [](MPI_Request out) { return MPI_Pready_range(0, 2, out); }); }},
+    {"ready_list", [](const Object& o) { return partitions(o, ready_list); }},
+    {"arrived", arrived},
+#endif
 };
 
 }  // namespace

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// Doors of the functions that name partitions of a request (mpi/partitions.h): what is ready is loaded before MPI knows
+// of it, and what has arrived is stored before the program knows. Requests of other memory are passed on.
+//
+// Arrays are the program's. Threads: any that may call MPI. Errors: MPI's.
+#pragma once
+
+#include "shim/doors/mpi_door.h"
+
+namespace hpe::doors::HPE_MPI_ABI {
+
+#ifdef HPE_MPI_PARTITIONS
+int ready(int partition, MPI_Request request);
+int ready_range(int first, int last, MPI_Request request);
+int arrived(MPI_Request request, int partition, int* flag);
+
+// Whether MPI only reads the list depends on its mpi.h.
+template <class Function>
+struct ReadyList;
+template <class List>
+struct ReadyList<int(int, List, MPI_Request)> {
+    static int door(int count, List list, MPI_Request request) {
+        auto* const partitions = Partitions::find(request);
+        for (int i = 0; partitions != nullptr && i < count; ++i) {
+            if (!partitions->load(list[i])) return cannot();
+        }
+        return own<int(int, List, MPI_Request)>(row_MPI_Pready_list)(count, list, request);
+    }
+};
+#endif
+
+}  // namespace hpe::doors::HPE_MPI_ABI
