@@ -51,10 +51,14 @@ int make_window_c(void* base, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_
 }
 #endif
 
-// Other ranks name addresses of this one, and theirs cannot be replaced here.
+// Other ranks name the address of the object in their calls. MPI, the kernel or a network card may look there at any
+// time, when the bytes are on the device alone; a copy has another address. Only the calling rank attaches, so that
+// none can be told of that address, and one that a program has from MPI_Get_address also stands in its datatypes.
 int attach_to_window(MPI_Win window, void* base, MPI_Aint bytes) {
     if (is_object(base, bytes)) {
-        log::error("device memory cannot be attached to an MPI window: use MPI_Win_create, or host memory");
+        log::error(
+            "device memory cannot be attached to an MPI window, as other ranks would use its address: use "
+            "MPI_Win_create, or host memory");
         functions.MPI_Win_call_errhandler(window, MPI_ERR_OTHER);
         return MPI_ERR_OTHER;
     }

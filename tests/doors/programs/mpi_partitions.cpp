@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Partitioned messages, with host and device buffers (mpi_twins.h).
-// usage: mpi_partitions CASE...; without a case prints all, which are none where MPI has no such messages.
+// usage: mpi_partitions CASE...; without a case prints all, which are none where MPI has no such messages. Open MPI 5.0
+// has them, but brings other bytes than were sent.
 #include <functional>
 #include <map>
 #include <numeric>
@@ -8,7 +9,7 @@
 
 #include "mpi_twins.h"
 
-#if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
+#if MPI_VERSION >= 4
 namespace {
 
 constexpr int kParts = 8, kRounds = 3;

@@ -181,6 +181,29 @@ void windows_over_objects(Twins& w) {
     MPI_Type_free(&gaps);
 }
 
+// Host memory that is attached, at addresses that the ranks tell each other.
+void dynamic(Twins& w) {
+    const int n = 50000;
+    Pair send(w, 4 * n), receive(w, 4 * n);
+    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
+        std::vector<int> shared(n, w.rank);
+        MPI_Win window;
+        MPI_Win_create_dynamic(MPI_INFO_NULL, comm, &window);
+        MPI_Win_attach(window, shared.data(), 4 * n);
+        MPI_Aint mine = 0, others = 0;
+        MPI_Get_address(shared.data(), &mine);
+        MPI_Sendrecv(&mine, 1, MPI_AINT, before(w), 1, &others, 1, MPI_AINT, behind(w), 1, comm, MPI_STATUS_IGNORE);
+        MPI_Win_fence(0, window);
+        MPI_Put(s, n / 2, MPI_INT, behind(w), others, n / 2, MPI_INT, window);
+        MPI_Win_fence(0, window);
+        MPI_Get(r + 400, n / 4, MPI_INT, behind(w), MPI_Aint_add(others, n), n / 4, MPI_INT, window);
+        MPI_Win_fence(0, window);
+        said.assign(shared.begin(), shared.end());
+        MPI_Win_detach(window, shared.data());
+        MPI_Win_free(&window);
+    });
+}
+
 // Refused: the error is returned.
 void attached_object(Twins& w) {
     void* memory;
@@ -225,6 +248,7 @@ void overlapping(Twins& w) {
 const std::map<std::string, std::function<void(Twins&)>> cases = {
     {"windows", windows},
     {"windows_over_objects", windows_over_objects},
+    {"dynamic", dynamic},
 #ifdef OPEN_MPI
     {"overlapping", overlapping},
 #endif
