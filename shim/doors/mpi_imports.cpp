@@ -43,6 +43,8 @@ struct Mpi {
 bool is_openmpi(std::string_view soname) { return soname == "libmpi.so.40"; }
 // libmpi.so.12, libmpi_cray.so.12, Debian's libmpich.so.12.
 bool is_mpich(std::string_view soname) { return soname.starts_with("libmpi") && soname.ends_with(".so.12"); }
+// Of whatever MPI.
+bool is_standard(std::string_view soname) { return soname == "libmpi_abi.so.1"; }
 
 std::optional<mpi::Library> openmpi_doors() {
 #ifdef HPE_MPI_OPENMPI
@@ -59,7 +61,17 @@ std::optional<mpi::Library> mpich_doors() {
 #endif
 }
 
-constinit Mpi all[] = {{"Open MPI", is_openmpi, openmpi_doors}, {"MPICH", is_mpich, mpich_doors}};
+std::optional<mpi::Library> standard_doors() {
+#ifdef HPE_MPI_STANDARD
+    return standard::library();
+#else
+    return std::nullopt;
+#endif
+}
+
+constinit Mpi all[] = {{"Open MPI", is_openmpi, openmpi_doors},
+                       {"MPICH", is_mpich, mpich_doors},
+                       {"standard MPI (libmpi_abi.so.1)", is_standard, standard_doors}};
 
 // Before libc and sanitizers are ready nobody may look.
 constinit std::atomic<bool> ready{false};

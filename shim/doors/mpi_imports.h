@@ -26,6 +26,11 @@ namespace mpich {
 mpi::Library library() noexcept;
 }
 #endif
+#ifdef HPE_MPI_STANDARD
+namespace standard {
+mpi::Library library() noexcept;
+}
+#endif
 
 namespace mpi_imports {
 

@@ -4,7 +4,7 @@
 
 namespace hpe::mpi::HPE_MPI_ABI {
 
-#ifdef OPEN_MPI
+#if defined(OPEN_MPI) || defined(MPI_ABI)
 constinit Handles handles;
 #else
 constinit Handles handles{MPI_BYTE, MPI_DATATYPE_NULL, MPI_REQUEST_NULL, MPI_COMM_SELF, MPI_COMM_WORLD};
@@ -23,6 +23,10 @@ void** place_of(T& pointer) noexcept {
 
 // Made when it is first asked for: that may be before this file's constructors run.
 std::span<const Symbol> symbols() noexcept {
+#ifdef MPI_ABI
+    // Numbers cast to pointers, which are no constants for the compiler.
+    handles = {MPI_BYTE, MPI_DATATYPE_NULL, MPI_REQUEST_NULL, MPI_COMM_SELF};
+#endif
     static const Symbol all[] = {
 #define HPE_SYMBOL(name) {"P" #name, place_of(functions.name), true},
         HPE_MPI_FUNCTIONS(HPE_SYMBOL)

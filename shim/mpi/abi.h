@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// One MPI's binary interface: its mpi.h, and the functions and handles of it that libhpe uses itself. The files of this
-// folder that include it, and shim/doors/mpi_*.cpp, are compiled once for each mpi.h, in a namespace of its own.
-// Handles are passed on and never converted.
+// One MPI's binary interface, or the standard's own (MPI 5.0, chapter 20; MPI_ABI is defined): its mpi.h, and the
+// functions and handles of it that libhpe uses itself. The files of this folder that include it, and
+// shim/doors/mpi_*.cpp, are compiled once for each mpi.h, in a namespace of its own. Handles are passed on and never
+// converted.
 //
 // Nothing is linked with MPI: what mpi.h would take from the library by its linker name is looked up (library.h). So
 // its MPI_BYTE, MPI_REQUEST_NULL and the like, which are such names in Open MPI, are not used here.
@@ -74,6 +75,9 @@ int MPI_Parrived(MPI_Request, int, int*);
 
 #ifdef OPEN_MPI
 #define HPE_MPI_ABI openmpi
+#elif defined(MPI_ABI)
+#define HPE_MPI_ABI standard
+static_assert(MPI_ABI_VERSION == 1, "libmpi_abi.so.1");
 #else
 #define HPE_MPI_ABI mpich
 #endif

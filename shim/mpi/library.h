@@ -2,7 +2,8 @@
 // An MPI library as the loader sees it: what it is called, the functions of it that have doors, and those that libhpe
 // calls itself. There is one for each binary interface that libhpe was built for; nothing here depends on which.
 //
-// Sources: the sonames that implementations agreed on (MPICH ABI Compatibility Initiative; Open MPI since 4.0).
+// Sources: the sonames that implementations agreed on (MPICH ABI Compatibility Initiative; Open MPI since 4.0; MPI 5.0,
+// chapter 20).
 //
 // Pointers belong to the library. Threads: filled under the loader's lock (doors/mpi_imports.h) before the first door
 // can be called. Errors: what is not there is nullptr.

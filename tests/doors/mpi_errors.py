@@ -3,14 +3,14 @@
 """usage: mpi_errors.py PROGRAM...
 
 MPI calls whose device refuses libhpe's copies, and a rank that is killed while it exchanges device memory. The programs
-carry their MPI's name in front: openmpi_ or mpich_.
+carry their MPI's name in front: openmpi_, mpich_ or standard_.
 """
 import os
 import re
 import sys
 
 import soft
-from mpi_ranks import ranks
+from mpi_ranks import MPIS, ranks
 
 problems, runs = [], 0
 programs = {os.path.basename(path): os.path.abspath(path) for path in sys.argv[1:]}
@@ -63,7 +63,7 @@ def one_mpi(mpi):
 if not programs:
     print("no MPI is installed")
     sys.exit(77)
-for mpi in ("openmpi", "mpich"):
+for mpi in MPIS:
     if f"{mpi}_failing" in programs:
         one_mpi(mpi)
 print("\n".join(problems) or f"{runs} runs")

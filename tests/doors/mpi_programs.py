@@ -3,14 +3,14 @@
 """usage: mpi_programs.py PROGRAM...
 
 bench/apps/fdtd and examples/halo with some ranks, with every protocol: what one rank says. The programs carry their
-MPI's name in front: openmpi_ or mpich_.
+MPI's name in front: openmpi_, mpich_ or standard_.
 """
 import os
 import re
 import sys
 
 import soft
-from mpi_ranks import ranks
+from mpi_ranks import MPIS, ranks
 
 problems, runs = [], 0
 programs = {os.path.basename(path): os.path.abspath(path) for path in sys.argv[1:]}
@@ -53,7 +53,7 @@ def one_mpi(mpi):
 if not programs:
     print("no MPI is installed")
     sys.exit(77)
-for mpi in ("openmpi", "mpich"):
+for mpi in MPIS:
     if f"{mpi}_fdtd" in programs:
         one_mpi(mpi)
 print("\n".join(problems) or f"{runs} runs")

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""Running the ranks of an MPI program on the soft device. Shared by the tests of MPI."""
+"""Running the ranks of an MPI program on the soft device. Shared by the tests of MPI, to which the build tells each
+MPI's mpirun: HPE_TEST_MPIRUN_name."""
 import os
-import shutil
 
 import soft
 
-for setting in [k for k in os.environ if k.startswith(("OMPI_", "UCX_", "MPICH_"))]:
+MPIS = ("openmpi", "mpich", "standard")
+for setting in [k for k in os.environ if k.startswith(("OMPI_", "UCX_", "MPICH_", "MPIR_"))]:
     del os.environ[setting]
 
 
 def ranks(mpi, parts, timeout=120, **variables):
     """Runs (how many, preloaded, command) beside each other. Returns (status, lines of the ranks, what else was said)."""
-    command = [shutil.which(f"mpirun.{mpi}")]
+    command = [os.environ[f"HPE_TEST_MPIRUN_{mpi.upper()}"]]
     if mpi == "openmpi":
         command += ["--oversubscribe", "--allow-run-as-root", "--mca", "rmaps_base_oversubscribe", "1"]
     for n, (count, preload, program) in enumerate(parts):

@@ -24,9 +24,9 @@ FLAGS = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Wsha
 
 commands = json.loads((build / "compile_commands.json").read_text())
 built = {pathlib.Path(entry["directory"], entry["file"]).resolve() for entry in commands}
-# The folder of each mpi.h that libhpe is built with.
-mpis = [re.findall(r"-isystem (\S+)", entry["command"])[-1] for entry in commands
-        if entry["file"].endswith("shim/mpi/abi.cpp")]
+# The folder of each mpi.h that libhpe is built with, and what it is to mean.
+mpis = [["-isystem", re.findall(r"-isystem (\S+)", entry["command"])[-1], *re.findall("-DMPI_ABI", entry["command"])]
+        for entry in commands if entry["file"].endswith("shim/mpi/abi.cpp")]
 
 
 def shown_by_build(header):
@@ -62,11 +62,11 @@ headers = [h for group in groups.values() for h in group]
 of_mpi = [h for h in groups["shim"] if needs_mpi(h)]
 groups["shim"] = [h for h in groups["shim"] if h not in of_mpi]
 alone = [h for h in headers if not shown_by_build(h) and (mpis or h not in of_mpi)]
-variants = {h: [["-isystem", folder] for folder in mpis] for h in of_mpi}
+variants = {h: mpis for h in of_mpi}
 jobs = [(compiler + flags, [h]) for h in alone for flags in variants.get(h, [[]])]
 if "clang" not in compiler[-1] and shutil.which("clang++"):
     jobs += [(["clang++"], group) for group in groups.values()]
-    jobs += [(["clang++", "-isystem", folder], of_mpi) for folder in mpis]
+    jobs += [(["clang++", *flags], of_mpi) for flags in mpis]
 with ThreadPoolExecutor(2) as pool:
     problems = [p for p in pool.map(check, jobs) if p]
 print("\n".join(problems) or f"{len(headers)} headers, {len(alone)} compiled alone here, {len(jobs) - len(alone)} groups "

@@ -3,7 +3,7 @@
 """usage: mpi_messages.py PROGRAM... [--steps N]
 
 Random messages (mpi_messages.cu) on each MPI, under every protocol, between ranks with libhpe and without. The programs
-carry their MPI's name in front: openmpi_ or mpich_. A million: --steps 8000.
+carry their MPI's name in front: openmpi_, mpich_ or standard_. A million: --steps 8000.
 """
 import argparse
 import pathlib
