@@ -54,6 +54,11 @@ public:
         if (auto& one = all_[static_cast<std::size_t>(index)]; one != nullptr)
             stored_ = pending::complete(std::move(one), status) && stored_;
     }
+    // The program keeps the request.
+    void settle(int index, const MPI_Status& status) noexcept {
+        if (auto& one = all_[static_cast<std::size_t>(index)]; one != nullptr)
+            stored_ = pending::settle(*one, status) && stored_;
+    }
     void fail(int index) noexcept {
         if (auto& one = all_[static_cast<std::size_t>(index)]; one != nullptr) pending::fail(std::move(one));
     }
@@ -283,6 +288,44 @@ int get_status(MPI_Request request, int* flag, MPI_Status* status) {
     pending::give_back(std::move(one));
     pending::completed();
     return stored ? result : cannot();
+}
+
+// The same of several.
+int get_status_all(int count, const MPI_Request* requests, int* flag, MPI_Status* statuses) {
+    const auto real = own<decltype(MPI_Request_get_status_all)>(row_MPI_Request_get_status_all);
+    if (!pending::any()) return real(count, requests, flag, statuses);
+    Taken taken(count, requests, true, all_ignored(statuses));
+    if (taken.failed()) return cannot();
+    if (taken.any()) statuses = taken.statuses(statuses);
+    const int result = real(count, requests, flag, statuses);
+    for (int i = 0; taken.any() && result == MPI_SUCCESS && *flag != 0 && i < count; ++i) taken.settle(i, statuses[i]);
+    pending::completed();
+    return taken.result(result);
+}
+
+int get_status_any(int count, const MPI_Request* requests, int* index, int* flag, MPI_Status* status) {
+    const auto real = own<decltype(MPI_Request_get_status_any)>(row_MPI_Request_get_status_any);
+    if (!pending::any()) return real(count, requests, index, flag, status);
+    Taken taken(count, requests, false, false);
+    if (taken.failed()) return cannot();
+    MPI_Status mine{};
+    if (taken.any() && ignored(status)) status = &mine;
+    const int result = real(count, requests, index, flag, status);
+    if (taken.any() && result == MPI_SUCCESS && *flag != 0 && *index >= 0) taken.settle(*index, *status);
+    pending::completed();
+    return taken.result(result);
+}
+
+int get_status_some(int count, const MPI_Request* requests, int* completed, int* indices, MPI_Status* statuses) {
+    const auto real = own<decltype(MPI_Request_get_status_some)>(row_MPI_Request_get_status_some);
+    if (!pending::any()) return real(count, requests, completed, indices, statuses);
+    Taken taken(count, requests, true, all_ignored(statuses));
+    if (taken.failed()) return cannot();
+    if (taken.any()) statuses = taken.statuses(statuses);
+    const int result = real(count, requests, completed, indices, statuses);
+    for (int i = 0; taken.any() && result == MPI_SUCCESS && i < *completed; ++i) taken.settle(indices[i], statuses[i]);
+    pending::completed();
+    return taken.result(result);
 }
 
 int free_request(MPI_Request* request) {

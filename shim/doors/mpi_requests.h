@@ -20,6 +20,9 @@ int test_any(int count, MPI_Request* requests, int* index, int* done, MPI_Status
 int wait_some(int count, MPI_Request* requests, int* completed, int* indices, MPI_Status* statuses);
 int test_some(int count, MPI_Request* requests, int* completed, int* indices, MPI_Status* statuses);
 int get_status(MPI_Request request, int* done, MPI_Status* status);
+int get_status_all(int count, const MPI_Request* requests, int* done, MPI_Status* statuses);
+int get_status_any(int count, const MPI_Request* requests, int* index, int* done, MPI_Status* status);
+int get_status_some(int count, const MPI_Request* requests, int* completed, int* indices, MPI_Status* statuses);
 int free_request(MPI_Request* request);
 
 }  // namespace hpe::doors::HPE_MPI_ABI

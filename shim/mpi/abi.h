@@ -73,6 +73,15 @@ int MPI_Parrived(MPI_Request, int, int*);
 }
 #endif
 
+// And the questions of MPI 4.1.
+#if MPI_VERSION < 4 || (MPI_VERSION == 4 && MPI_SUBVERSION < 1)
+extern "C" {
+int MPI_Request_get_status_all(int, const MPI_Request[], int*, MPI_Status*);
+int MPI_Request_get_status_any(int, const MPI_Request[], int*, int*, MPI_Status*);
+int MPI_Request_get_status_some(int, const MPI_Request[], int*, int[], MPI_Status*);
+}
+#endif
+
 #ifdef OPEN_MPI
 #define HPE_MPI_ABI openmpi
 #elif defined(MPI_ABI)

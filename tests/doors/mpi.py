@@ -36,6 +36,10 @@ def one_mpi(mpi, scratch):
     cases = soft.run([calls], preload=False)[1].decode().split()
     check(mpi, [(2, hpe, [calls, scratch, *cases])], "calls")
     check(mpi, [(3, hpe, [calls, scratch, *cases])], "calls", HPE_PROTOCOL="lazy")
+    cases = [programs[f"{mpi}_requests"]]
+    cases += soft.run(cases, preload=False)[1].decode().split()
+    check(mpi, [(2, hpe, cases)], "requests")
+    check(mpi, [(3, hpe, cases)], "requests", HPE_PROTOCOL="lazy")
     cases = [programs[f"{mpi}_windows"]]
     cases += soft.run(cases, preload=False)[1].decode().split()
     check(mpi, [(2, hpe, cases)], "windows")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One case for each way to begin and to complete a call, with host and device buffers (mpi_twins.h).
+// Cases of MPI calls of all sorts, with host and device buffers (mpi_twins.h). Requests: mpi_requests.cpp.
 // usage: mpi_calls FOLDER CASE...; without a case prints all.
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,173 +16,6 @@ constexpr int kSmall = 100, kLarge = 300000;  // ints: below and above what MPI 
 
 int before(const Twins& w) { return (w.rank + w.ranks - 1) % w.ranks; }
 int behind(const Twins& w) { return (w.rank + 1) % w.ranks; }
-
-using Way = std::function<void(Twins&, MPI_Comm, int n, MPI_Request* three, Said&)>;
-
-// Two receives and a send, and among them a null and an inactive request: completed in some way.
-void requests(Twins& w, const Way& way) {
-    for (const int n : {kSmall, kLarge}) {
-        w.what = std::to_string(n) + " ints";
-        Pair send(w, 8u * static_cast<unsigned>(n)), receive(w, 8u * static_cast<unsigned>(n) + 64);
-        both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
-            MPI_Request all[5], sends[2];
-            all[1] = MPI_REQUEST_NULL;
-            MPI_Recv_init(r, 1, MPI_INT, before(w), 99, comm, &all[3]);  // never started
-            MPI_Irecv(r, n, MPI_INT, before(w), 1, comm, &all[0]);
-            MPI_Irecv(r + 4 * n, n, MPI_INT, before(w), 2, comm, &all[2]);
-            MPI_Irecv(r + 8 * n, 0, MPI_INT, MPI_PROC_NULL, 3, comm, &all[4]);
-            MPI_Isend(s + 4 * n, n, MPI_INT, behind(w), 2, comm, &sends[0]);
-            MPI_Isend(s, n, MPI_INT, behind(w), 1, comm, &sends[1]);
-            way(w, comm, 5, all, said);
-            MPI_Waitall(2, sends, MPI_STATUSES_IGNORE);
-            MPI_Request_free(&all[3]);
-            for (const auto& request : all) said.push_back(request == MPI_REQUEST_NULL);
-        });
-    }
-}
-
-// The order in which requests complete is MPI's business.
-void say_in_order(Said& said, std::map<int, MPI_Status>& statuses) {
-    for (auto& [index, status] : statuses) {
-        said.push_back(index);
-        say_status(said, status, MPI_INT);
-    }
-}
-
-void wait_any(Twins&, MPI_Comm, int n, MPI_Request* all, Said& said) {
-    std::map<int, MPI_Status> got;
-    for (;;) {
-        int index = 0;
-        MPI_Status status;
-        MPI_Waitany(n, all, &index, &status);
-        if (index == MPI_UNDEFINED) break;
-        got[index] = status;
-    }
-    say_in_order(said, got);
-}
-void test_any(Twins&, MPI_Comm, int n, MPI_Request* all, Said& said) {
-    std::map<int, MPI_Status> got;
-    for (;;) {
-        int index = 0, done = 0;
-        MPI_Status status;
-        MPI_Testany(n, all, &index, &done, &status);
-        if (done && index == MPI_UNDEFINED) break;
-        if (done) got[index] = status;
-    }
-    say_in_order(said, got);
-}
-template <class Some>
-void some(int n, MPI_Request* all, Said& said, Some&& call) {
-    std::map<int, MPI_Status> got;
-    for (;;) {
-        int count = 0, indices[5];
-        MPI_Status statuses[5];
-        call(n, all, &count, indices, statuses);
-        if (count == MPI_UNDEFINED) break;
-        for (int i = 0; i < count; ++i) got[indices[i]] = statuses[i];
-    }
-    say_in_order(said, got);
-}
-void wait_some(Twins&, MPI_Comm, int n, MPI_Request* all, Said& said) { some(n, all, said, MPI_Waitsome); }
-void test_some(Twins&, MPI_Comm, int n, MPI_Request* all, Said& said) { some(n, all, said, MPI_Testsome); }
-void test_all(Twins&, MPI_Comm, int n, MPI_Request* all, Said& said) {
-    int done = 0;
-    MPI_Status statuses[5];
-    while (!done) MPI_Testall(n, all, &done, statuses);
-    for (int i : {0, 2}) say_status(said, statuses[i], MPI_INT);
-}
-void wait_unasked(Twins&, MPI_Comm, int n, MPI_Request* all, Said&) { MPI_Waitall(n, all, MPI_STATUSES_IGNORE); }
-
-// What get_status has said to be there may be read before the request ends.
-void get_status(Twins& w) {
-    Pair send(w, 4 * kSmall), receive(w, 4 * kSmall);
-    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
-        MPI_Request in, out;
-        MPI_Irecv(r, kSmall, MPI_INT, before(w), 1, comm, &in);
-        MPI_Barrier(comm);
-        MPI_Isend(s, kSmall - 10, MPI_INT, behind(w), 1, comm, &out);
-        int done = 0;
-        MPI_Status status;
-        while (!done) MPI_Request_get_status(in, &done, &status);
-        say_status(said, status, MPI_INT);
-        for (int i = 0; i < 4 * kSmall; ++i) said.push_back(r[i]);
-        r[3] = 77;  // must not be written again
-        MPI_Wait(&in, &status);
-        say_status(said, status, MPI_INT);
-        MPI_Wait(&out, MPI_STATUS_IGNORE);
-    });
-}
-
-// Freed while they are under way: a later message says that they are done.
-void freed(Twins& w) {
-    for (const int n : {kSmall, kLarge}) {
-        const auto bytes = 4u * static_cast<unsigned>(n);
-        MPI_Datatype gaps;
-        MPI_Type_vector(n / 4, 2, 4, MPI_INT, &gaps);
-        MPI_Type_commit(&gaps);
-        Pair send(w, bytes), receive(w, bytes);
-        both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
-            MPI_Request in, out;
-            MPI_Datatype type;
-            MPI_Type_dup(gaps, &type);
-            MPI_Irecv(r, 1, type, before(w), 1, comm, &in);
-            MPI_Isend(s, 1, type, behind(w), 1, comm, &out);
-            MPI_Type_free(&type);
-            MPI_Request_free(&in);
-            said.push_back(in == MPI_REQUEST_NULL);
-            MPI_Wait(&out, MPI_STATUS_IGNORE);
-            MPI_Sendrecv(nullptr, 0, MPI_INT, behind(w), 2, nullptr, 0, MPI_INT, before(w), 2, comm, MPI_STATUS_IGNORE);
-            MPI_Recv_init(r, 1, gaps, before(w), 1, comm, &in);
-            MPI_Start(&in);
-            MPI_Request_free(&in);
-            MPI_Isend(s, 1, gaps, behind(w), 1, comm, &out);
-            MPI_Wait(&out, MPI_STATUS_IGNORE);
-            MPI_Sendrecv(nullptr, 0, MPI_INT, behind(w), 2, nullptr, 0, MPI_INT, before(w), 2, comm, MPI_STATUS_IGNORE);
-        });
-        MPI_Type_free(&gaps);
-    }
-}
-
-// The program ends the type of persistent requests before it starts them.
-void type_freed(Twins& w) {
-    for (const int n : {kSmall, kLarge / 4, kLarge}) {
-        const auto bytes = 4u * static_cast<unsigned>(n);
-        Pair send(w, bytes), receive(w, bytes);
-        both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said&) {
-            MPI_Datatype gaps;
-            MPI_Type_vector(n / 4, 2, 4, MPI_INT, &gaps);
-            MPI_Type_commit(&gaps);
-            MPI_Request all[2];
-            MPI_Recv_init(r, 1, gaps, before(w), 1, comm, &all[0]);
-            MPI_Send_init(s, 1, gaps, behind(w), 1, comm, &all[1]);
-            MPI_Type_free(&gaps);
-            for (int round = 0; round < 3; ++round) {
-                s[round] = static_cast<char>(round);
-                MPI_Startall(2, all);
-                MPI_Waitall(2, all, MPI_STATUSES_IGNORE);
-            }
-            for (auto& request : all) MPI_Request_free(&request);
-        });
-    }
-}
-
-void cancelled(Twins& w) {
-    Pair send(w, 4 * kSmall), receive(w, 4 * kSmall);
-    both(w, send, receive, [&](MPI_Comm comm, char*, char* r, Said& said) {
-        MPI_Request in;
-        MPI_Status status;
-        MPI_Irecv(r, kSmall, MPI_INT, before(w), 50, comm, &in);
-        MPI_Cancel(&in);
-        MPI_Wait(&in, &status);
-        say_status(said, status, MPI_INT);
-        MPI_Recv_init(r, kSmall, MPI_INT, before(w), 51, comm, &in);
-        MPI_Start(&in);
-        MPI_Cancel(&in);
-        MPI_Wait(&in, &status);
-        say_status(said, status, MPI_INT);
-        MPI_Request_free(&in);
-    });
-}
 
 int class_of(int error) {
     int result = 0;
@@ -478,16 +311,6 @@ void large_counts(Twins& w) {
 #endif
 
 const std::map<std::string, std::function<void(Twins&)>> cases = {
-    {"wait_any", [](Twins& w) { requests(w, wait_any); }},
-    {"test_any", [](Twins& w) { requests(w, test_any); }},
-    {"wait_some", [](Twins& w) { requests(w, wait_some); }},
-    {"test_some", [](Twins& w) { requests(w, test_some); }},
-    {"test_all", [](Twins& w) { requests(w, test_all); }},
-    {"wait_unasked", [](Twins& w) { requests(w, wait_unasked); }},
-    {"get_status", get_status},
-    {"freed", freed},
-    {"type_freed", type_freed},
-    {"cancelled", cancelled},
     {"too_long", too_long},
     {"addresses", addresses},
     {"buffered", buffered},
