@@ -153,8 +153,8 @@ MPI_Count basic_of(MPI_Datatype type, int depth) noexcept {
 }
 #endif
 
-// MPICH, which the standard's interface may lead to, receives a long message in parts. Where the sender gave it bytes, a part may end within an element: it fails
-// for structs of elements of several sizes (seen with 4.0).
+// MPICH, which the standard's interface may lead to, receives a long message in parts. Where the sender gave it bytes,
+// a part may end within an element: it fails for structs of elements of several sizes (seen with 4.0).
 bool may_come_as_bytes([[maybe_unused]] MPI_Datatype type) noexcept {
 #ifdef OPEN_MPI
     return true;
