@@ -25,7 +25,7 @@ void** place_of(T& pointer) noexcept {
 std::span<const Symbol> symbols() noexcept {
 #ifdef MPI_ABI
     // Numbers cast to pointers, which are no constants for the compiler.
-    handles = {MPI_BYTE, MPI_DATATYPE_NULL, MPI_REQUEST_NULL, MPI_COMM_SELF};
+    handles = {MPI_BYTE, MPI_DATATYPE_NULL, MPI_REQUEST_NULL, MPI_COMM_SELF, MPI_COMM_WORLD};
 #endif
     static const Symbol all[] = {
 #define HPE_SYMBOL(name) {"P" #name, place_of(functions.name), true},

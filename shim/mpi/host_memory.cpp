@@ -21,9 +21,9 @@ namespace hpe::mpi {
 namespace {
 
 // Copies of less are as fast without.
-constexpr std::size_t kSmallestKept = bulk::kSmallest, kLargestKept = std::size_t{64} << 20;
+constexpr std::size_t kSmallestKept = bulk::kSmallest, kLargestKept = std::size_t{256} << 20;
 // In the process: kept while nobody uses it, and pinned.
-constexpr std::size_t kMostIdle = std::size_t{128} << 20, kMostPinned = std::size_t{256} << 20;
+constexpr std::size_t kMostIdle = std::size_t{512} << 20, kMostPinned = std::size_t{512} << 20;
 
 }  // namespace
 

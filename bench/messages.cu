@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT
+// Messages of contiguous device memory between two ranks. One process for each rank:
+//
+//   mpirun -np 2 messages WORK WAY [ROUNDS]
+//   WORK  large    one way, 256 MiB: GB/s
+//         window   64 messages of 1 MiB under way at a time, one way: GB/s
+//         pingpong 1 MiB there and back: GB/s
+//         latency  8 bytes there and back: microseconds one way
+//         copy     the direct copy of 256 MiB between the ranks' devices, without MPI: GB/s; one process
+//   WAY   direct   device pointers in MPI calls, under libhpe
+//         pageable by hand: cudaMemcpy to ordinary memory, and MPI with that
+//         pinned   the same with pinned memory
+//         host     MPI alone, with ordinary memory that no device uses
+//
+// Rank 0 prints one figure a round, after two rounds to warm up. Exits 1 if a byte is wrong.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "check.h"
+
+namespace {
+
+__global__ void set(unsigned char* data, std::size_t n, unsigned key) {
+    for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < n;
+         i += std::size_t{gridDim.x} * blockDim.x) {
+        data[i] = static_cast<unsigned char>(i * 7 + i / 251 + key);
+    }
+}
+__global__ void differ(const unsigned char* data, std::size_t n, unsigned key, unsigned long long* count) {
+    for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < n;
+         i += std::size_t{gridDim.x} * blockDim.x) {
+        if (data[i] != static_cast<unsigned char>(i * 7 + i / 251 + key)) atomicAdd(count, 1ull);
+    }
+}
+
+int rank;
+std::string way;
+
+class Side {
+public:
+    explicit Side(std::size_t bytes) : bytes_(bytes) {
+        CHECK(cudaMalloc(&device_, bytes));
+        CHECK(cudaMalloc(&count_, sizeof *count_));
+        if (way == "pinned") {
+            CHECK(cudaMallocHost(&host_, bytes));
+        } else {
+            host_ = static_cast<unsigned char*>(std::malloc(bytes));
+            std::memset(host_, 1, bytes);
+        }
+    }
+    void fill(unsigned key) const {
+        set<<<264, 512>>>(device_, bytes_, key);
+        CHECK(cudaDeviceSynchronize());
+    }
+    void check(unsigned key) const {
+        if (way == "host") return;
+        unsigned long long count = 0;
+        CHECK(cudaMemset(count_, 0, sizeof *count_));
+        differ<<<264, 512>>>(device_, bytes_, key, count_);
+        CHECK(cudaMemcpy(&count, count_, sizeof count, cudaMemcpyDeviceToHost));
+        if (count != 0) {
+            std::fprintf(stderr, "rank %d: %llu of %zu bytes are wrong\n", rank, count, bytes_);
+            std::exit(1);
+        }
+    }
+    // The message's bytes as MPI gets them, and their way back to the device.
+    unsigned char* to_send(std::size_t at, std::size_t bytes) const {
+        if (way == "direct") return device_ + at;
+        if (way != "host") CHECK(cudaMemcpy(host_ + at, device_ + at, bytes, cudaMemcpyDeviceToHost));
+        return host_ + at;
+    }
+    unsigned char* to_receive(std::size_t at) const { return (way == "direct" ? device_ : host_) + at; }
+    void received(std::size_t at, std::size_t bytes) const {
+        if (way == "direct" || way == "host") return;
+        CHECK(cudaMemcpy(device_ + at, host_ + at, bytes, cudaMemcpyHostToDevice));
+    }
+
+private:
+    const std::size_t bytes_;
+    unsigned char *device_ = nullptr, *host_ = nullptr;
+    unsigned long long* count_ = nullptr;
+};
+
+void send(const Side& side, std::size_t at, std::size_t bytes) {
+    MPI_Send(side.to_send(at, bytes), static_cast<int>(bytes), MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD);
+}
+void receive(const Side& side, std::size_t at, std::size_t bytes) {
+    MPI_Recv(side.to_receive(at), static_cast<int>(bytes), MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    side.received(at, bytes);
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// From the first call until the last byte is on the receiver's device, which says so.
+double one_way(const Side& side, std::size_t bytes, std::size_t piece) {
+    constexpr int kTag = 1;
+    const auto pieces = bytes / piece;
+    std::vector<MPI_Request> all(pieces);
+    MPI_Barrier(MPI_COMM_WORLD);
+    const auto begin = std::chrono::steady_clock::now();
+    for (std::size_t i = 0; i < pieces; ++i) {
+        const auto at = i * piece;
+        if (rank == 0)
+            MPI_Isend(side.to_send(at, piece), static_cast<int>(piece), MPI_BYTE, 1, kTag, MPI_COMM_WORLD, &all[i]);
+        else
+            MPI_Irecv(side.to_receive(at), static_cast<int>(piece), MPI_BYTE, 0, kTag, MPI_COMM_WORLD, &all[i]);
+    }
+    MPI_Waitall(static_cast<int>(pieces), all.data(), MPI_STATUSES_IGNORE);
+    if (rank == 1) {
+        for (std::size_t i = 0; i < pieces; ++i) side.received(i * piece, piece);
+        CHECK(cudaDeviceSynchronize());
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    return seconds_since(begin);
+}
+
+double there_and_back(const Side& side, std::size_t bytes, int times) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < times; ++i) {
+        if (rank == 0) {
+            send(side, 0, bytes);
+            receive(side, 0, bytes);
+        } else {
+            receive(side, 0, bytes);
+            send(side, 0, bytes);
+        }
+    }
+    return seconds_since(begin) / (2 * times);
+}
+
+double copied(std::size_t bytes) {
+    unsigned char *from = nullptr, *to = nullptr;
+    int devices = 0;
+    CHECK(cudaGetDeviceCount(&devices));
+    CHECK(cudaMalloc(&from, bytes));
+    if (devices > 1) {
+        CHECK(cudaDeviceEnablePeerAccess(1, 0));
+        CHECK(cudaSetDevice(1));
+        CHECK(cudaDeviceEnablePeerAccess(0, 0));
+    }
+    CHECK(cudaMalloc(&to, bytes));
+    CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+    CHECK(cudaDeviceSynchronize());
+    const auto begin = std::chrono::steady_clock::now();
+    CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+    CHECK(cudaDeviceSynchronize());
+    const double took = seconds_since(begin);
+    CHECK(cudaFree(from));
+    CHECK(cudaFree(to));
+    return took;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc < 3) return 2;
+    const std::string work = argv[1];
+    way = argv[2];
+    const int rounds = argc > 3 ? std::atoi(argv[3]) : 10;
+    constexpr std::size_t kMiB = std::size_t{1} << 20;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    int devices = 0;
+    CHECK(cudaGetDeviceCount(&devices));
+    CHECK(cudaSetDevice(rank % devices));
+    const std::size_t bytes = work == "large" || work == "copy" ? 256 * kMiB
+                              : work == "window"                ? 64 * kMiB
+                              : work == "latency"               ? 8
+                                                                : kMiB;
+    const Side side(bytes);
+    for (int round = 0; round < rounds + 2; ++round) {
+        const auto key = static_cast<unsigned>(round);
+        side.fill(rank == 0 ? key : key + 100);
+        double seconds = 0;
+        if (work == "copy") seconds = copied(bytes);
+        if (work == "large") seconds = one_way(side, bytes, bytes);
+        if (work == "window") seconds = one_way(side, bytes, kMiB);
+        if (work == "pingpong") seconds = there_and_back(side, bytes, 50);
+        if (work == "latency") seconds = there_and_back(side, bytes, 500);
+        if (work != "copy" && (rank == 1 || work == "pingpong" || work == "latency")) side.check(key);
+        if (rank != 0 || round < 2) continue;
+        std::printf("%.3f\n", work == "latency" ? seconds * 1e6 : static_cast<double>(bytes) / seconds / 1e9);
+    }
+    MPI_Finalize();
+    return 0;
+}
