@@ -185,13 +185,12 @@ Found of_parts(const Contents& made, int depth) noexcept {
     }
     const Inner one{decode(made.type(0), depth), extent_of(made.type(0))};
     if (!one.layout) return std::nullopt;
+    if (made.made_by() == MPI_COMBINER_DUP || made.made_by() == MPI_COMBINER_RESIZED) return one.layout;
     const auto inner = [&](std::size_t) -> const Inner& { return one; };
     const auto n = static_cast<std::size_t>(made.integer(0));
     const auto own_length = [&](std::size_t i) { return made.integer(1 + i); };
     const auto one_length = [&](std::size_t) { return made.integer(1); };
     switch (made.made_by()) {
-        case MPI_COMBINER_DUP:
-        case MPI_COMBINER_RESIZED: return one.layout;
         case MPI_COMBINER_CONTIGUOUS: return repeated(one.layout, made.integer(0), one.extent);
         case MPI_COMBINER_VECTOR:
             return repeated(repeated(one.layout, made.integer(1), one.extent), made.integer(0),
