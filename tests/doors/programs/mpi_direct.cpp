@@ -13,6 +13,8 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -131,7 +133,8 @@ void persistent() {
 void written() {
     rounds(
         [](const Memory& send, const Memory& receive, int round) {
-            std::memset(send.at(), 1, kBytes / 4);
+            send.put(std::vector<unsigned char>(kBytes / 4));
+            send.put({0}, kBytes - 1);
             const auto all = content(rank, round);
             std::memcpy(send.at(), all.data(), kBytes / 4);
             send.at()[kBytes - 1] = all[kBytes - 1];
@@ -306,19 +309,73 @@ void busy() {
     cudaStreamDestroy(stream);
 }
 
-const std::map<std::string, void (*)()> kCases = {{"blocking", blocking},
-                                                  {"exchanged", exchanged},
-                                                  {"later", later},
-                                                  {"persistent", persistent},
-                                                  {"written", written},
-                                                  {"beside", beside},
-                                                  {"shorter", shorter},
-                                                  {"one_sided", one_sided},
-                                                  {"renewed", renewed},
-                                                  {"spread", spread},
-                                                  {"communicators", communicators},
-                                                  {"copied", copied},
-                                                  {"busy", busy}};
+// Every rank follows what all ranks do to their objects, and so knows what must be in its own: they are written by the
+// CPU and by copies, read, freed and made anew, while messages of any size and place go to and fro.
+void random() {
+    constexpr std::size_t kObjects = 3, kSize = 1 << 20;
+    std::mt19937 generator(static_cast<unsigned>(ranks));
+    const auto pick = [&](std::size_t below) {
+        return std::uniform_int_distribution<std::size_t>(0, below - 1)(generator);
+    };
+    std::vector<std::vector<unsigned char>> known(static_cast<std::size_t>(ranks) * kObjects);
+    std::vector<std::unique_ptr<Memory>> own(kObjects);
+    const auto of = [&](int r, std::size_t object) -> auto& {
+        return known[static_cast<std::size_t>(r) * kObjects + object];
+    };
+    const auto renew = [&](int r, std::size_t object) {
+        of(r, object) = content(r, static_cast<int>(pick(250)), kSize);
+        if (r != rank) return;
+        own[object] = nullptr;
+        own[object] = std::make_unique<Memory>(kSize);
+        own[object]->put(of(r, object));
+    };
+    for (int r = 0; r < ranks; ++r)
+        for (std::size_t object = 0; object < kObjects; ++object) renew(r, object);
+    for (int round = 0; round < 150; ++round) {
+        for (int r = 0; r < ranks; ++r) {
+            const auto object = pick(kObjects), at = pick(kSize), bytes = 1 + pick(kSize - at), what = pick(8);
+            const auto value = static_cast<int>(pick(256));
+            if (what == 0) renew(r, object);
+            if (what != 1 && what != 2 && what != 3) continue;
+            if (what != 3) std::memset(&of(r, object)[at], value, bytes);
+            if (r != rank) continue;
+            if (what == 1) cudaMemset(own[object]->at(at), value, bytes);
+            if (what == 2) std::memset(own[object]->at(at), value, bytes);
+            if (what == 3) wrong += std::memcmp(own[object]->at(at), &of(r, object)[at], bytes) != 0;
+        }
+        // Each rank sends out of one object to two ranks, and receives into the two others.
+        std::vector<MPI_Request> requests;
+        const auto hop = static_cast<int>(pick(static_cast<std::size_t>(ranks)));
+        auto after = known;
+        const auto from = pick(kObjects);
+        for (int r = 0; r < ranks; ++r) {
+            for (std::size_t n = 1; n < kObjects; ++n) {
+                const auto to = (from + n) % kObjects;
+                const int receiver = (r + hop + static_cast<int>(n)) % ranks;
+                const auto bytes = pick(3) == 0 ? 1 + pick(100000) : 1 + pick(kSize / 2);
+                const auto out = pick(kSize - bytes), in = pick(kSize - bytes);
+                std::memcpy(&after[static_cast<std::size_t>(receiver) * kObjects + to][in], &of(r, from)[out], bytes);
+                const int tag = static_cast<int>(n) + 10 * r, count = static_cast<int>(bytes);
+                if (receiver == rank)
+                    MPI_Irecv(own[to]->at(in), count, MPI_BYTE, r, tag, MPI_COMM_WORLD, &requests.emplace_back());
+                if (r == rank)
+                    MPI_Isend(own[from]->at(out), count, MPI_BYTE, receiver, tag, MPI_COMM_WORLD,
+                              &requests.emplace_back());
+            }
+        }
+        MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
+        known = std::move(after);
+    }
+    for (std::size_t object = 0; object < kObjects; ++object) own[object]->check(of(rank, object));
+}
+
+const std::map<std::string, void (*)()> kCases = {{"blocking", blocking},   {"exchanged", exchanged},
+                                                  {"later", later},         {"persistent", persistent},
+                                                  {"random", random},       {"written", written},
+                                                  {"beside", beside},       {"shorter", shorter},
+                                                  {"one_sided", one_sided}, {"renewed", renewed},
+                                                  {"spread", spread},       {"communicators", communicators},
+                                                  {"copied", copied},       {"busy", busy}};
 
 }  // namespace
 
