@@ -76,7 +76,8 @@ ssize_t in_taken_range(int file, std::size_t wanted, const Straight& straight, c
     return got;
 }
 
-ssize_t read_on(int file, void* at, std::size_t bytes, const void* caller) {
+// Apart from the doors, which then save few registers for calls that are none of libhpe's business.
+[[gnu::noinline]] ssize_t read_on(int file, void* at, std::size_t bytes, const void* caller) {
     bytes = std::min(bytes, kMostBytes);
     const auto straight = [&] {
         return into(
@@ -101,7 +102,7 @@ ssize_t write_at_offset(int file, const void* at, std::size_t bytes, off64_t off
         [&](const iovec* p, int n) { return next_pwritev(file, p, n, offset); });
 }
 
-ssize_t write_on(int file, const void* at, std::size_t bytes, const void* caller) {
+[[gnu::noinline]] ssize_t write_on(int file, const void* at, std::size_t bytes, const void* caller) {
     bytes = std::min(bytes, kMostBytes);
     const auto straight = [&] {
         return out_of(
