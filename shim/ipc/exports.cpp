@@ -142,8 +142,8 @@ void forget_if(Which&& which) noexcept {
 void configure(bool on) noexcept { wanted = on; }
 bool on() noexcept { return wanted; }
 
-Export::Export(const Object& object, std::uintptr_t device, const std::byte* host, std::size_t bytes) noexcept
-    : device_(device), bytes_(bytes) {
+Export::Export(const Object& object, std::uintptr_t device, const std::byte* host, std::size_t bytes, int peer) noexcept
+    : device_(device), bytes_(bytes), peer_(peer) {
     if (!on() || bytes < kSmallest) return;
     auto& all = exports();
     const std::scoped_lock lock(all.mutex);
@@ -164,8 +164,8 @@ void Export::again() noexcept {
     entry_->fetched.store(0, std::memory_order_relaxed);
 }
 
-void Export::arrived(int peer) noexcept {
-    if (entry_ == nullptr || peer < 0 || entry_->fetched.load(std::memory_order_acquire) != bytes_) return;
+void Export::arrived() noexcept {
+    if (entry_ == nullptr || entry_->fetched.load(std::memory_order_acquire) != bytes_) return;
     const Object* const object = coherence().object_of(device_);
     auto& all = exports();
     const std::scoped_lock lock(all.mutex);
@@ -173,7 +173,7 @@ void Export::arrived(int peer) noexcept {
     if (exported == nullptr) return;
     if (exported->own == nullptr) exported->own = enter(all, *exported, object->base, object->size, 0, false);
     auto& peers = exported->peers;
-    if (exported->own != nullptr && std::find(peers.begin(), peers.end(), peer) == peers.end()) peers.push_back(peer);
+    if (exported->own != nullptr && std::find(peers.begin(), peers.end(), peer_) == peers.end()) peers.push_back(peer_);
 }
 
 bool reads_from_device(const Object& object, int peer) noexcept {

@@ -25,22 +25,23 @@ bool on() noexcept;
 // Smaller messages are sent from host memory.
 constexpr std::size_t kSmallest = std::size_t{64} << 10;
 
-// A message whose bytes lie at `host`, and at `device` in the object; from its beginning to its end.
+// A message to a peer, whose bytes lie at `host`, and at `device` in the object; from its beginning to its end.
 class Export {
 public:
-    Export(const Object& object, std::uintptr_t device, const std::byte* host, std::size_t bytes) noexcept;
+    Export(const Object& object, std::uintptr_t device, const std::byte* host, std::size_t bytes, int peer) noexcept;
     ~Export();
     Export(const Export&) = delete;
     Export& operator=(const Export&) = delete;
     // The same bytes are sent once more.
     void again() noexcept;
-    // The message has arrived at the peer. If all of it came from the device, the peer is known from now on.
-    void arrived(int peer) noexcept;
+    // The message has arrived. If all of it came from the device, the peer is known from now on.
+    void arrived() noexcept;
 
 private:
     ExportEntry* entry_ = nullptr;
     const std::uintptr_t device_;
     const std::size_t bytes_;
+    const int peer_;
 };
 
 // Whether a message from the object's own address will be read by its receiver from the device.

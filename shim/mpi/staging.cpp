@@ -87,7 +87,7 @@ Staging::Staging(Staging&& other) noexcept
 
 Staging::~Staging() {
     for (auto& buffer : *this) {
-        if (buffer.message != nullptr) buffer.message->arrived(peer(receiver_.comm, receiver_.rank));
+        if (buffer.message != nullptr) buffer.message->arrived();
         if (buffer.types_kept) {
             for (auto& elements : buffer.parts) functions.MPI_Type_free(&elements.type);
         }
@@ -147,8 +147,9 @@ void Staging::share(Buffer& buffer) noexcept {
     const auto* const host = static_cast<const std::byte*>(pointer(span.begin + buffer.shift));
     if (buffer.use == Use::Receive) {
         buffer.arrival.reset(new (std::nothrow) ipc::Arrival(*object, span.begin, host, span.bytes()));
-    } else if (peer(receiver_.comm, receiver_.rank) >= 0 && bring_to_device(*object, span)) {
-        buffer.message.reset(new (std::nothrow) ipc::Export(*object, span.begin, host, span.bytes()));
+    } else if (const int to = peer(receiver_.comm, receiver_.rank); to >= 0 && bring_to_device(*object, span)) {
+        // The communicator may end before the message does.
+        buffer.message.reset(new (std::nothrow) ipc::Export(*object, span.begin, host, span.bytes(), to));
     }
 }
 

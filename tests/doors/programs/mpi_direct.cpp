@@ -263,7 +263,16 @@ void communicators() {
             receive.check(content(ranks - 1 - from, round + hop));
         }
     }
+    // A communicator may be freed while a message is under way.
+    const Memory fresh;
+    MPI_Request all[2];
+    fresh.put(content(rank, 99));
+    receive.clear();
+    MPI_Irecv(receive.at(), kBytes, MPI_BYTE, (mine + 1) % ranks, 1, turned, &all[0]);
+    MPI_Isend(fresh.at(), kBytes, MPI_BYTE, (mine + ranks - 1) % ranks, 1, turned, &all[1]);
     MPI_Comm_free(&turned);
+    MPI_Waitall(2, all, MPI_STATUSES_IGNORE);
+    receive.check(content(ranks - 1 - (mine + 1) % ranks, 99));
 }
 
 // A buffered send reads its buffer at once; a collective call may pass on what came.
