@@ -122,9 +122,8 @@ CUresult destroy_stream(const C& call, CUstream stream) {
 
 // Everything in a context ends with it. `gone` says, after a successful call, whether the context really ended.
 template <class True, class Gone>
-CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
+CUresult end_context_in_gate(CUcontext context, True&& true_call, Gone&& gone, bool& ended) {
     auto& state = coherence();
-    if (context == nullptr) return true_call();
     LaunchInGate in_gate(state.launch_gate());
     const Coherence::Ending ending(state);
     // If the context stays, what the CPU wrote must be on the device.
@@ -135,7 +134,8 @@ CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
     const auto kept = state.drop_context(context);
     const std::unique_ptr<Coherence::Kept[]> owner(kept.data());
     const CUresult result = true_call();
-    if (result == CUDA_SUCCESS && gone()) {
+    ended = result == CUDA_SUCCESS && gone();
+    if (ended) {
         engine.forget(context);
         read_ahead::forget(context);
         staging::forget(context);
@@ -147,7 +147,6 @@ CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
         OwnWork::forget(context);
         mpi::HostMemory::forget(context);
         ipc::exports_forget(context);
-        ipc::imports_forget(context);
         kernel_times::forget(context);
         Arena::forget_pins(context);
         context_places.give_back(context);
@@ -155,6 +154,16 @@ CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
         kernel_times::stayed(context);
         state.restore_context(context, kept);
     }
+    return result;
+}
+
+template <class True, class Gone>
+CUresult end_context(CUcontext context, True&& true_call, Gone&& gone) {
+    if (context == nullptr) return true_call();
+    bool ended = false;
+    const CUresult result = end_context_in_gate(context, true_call, gone, ended);
+    // Outside the gate: another thread may be about to enter it while it reads a message.
+    if (ended) ipc::imports_forget(context);
     return result;
 }
 

@@ -50,13 +50,15 @@ extern "C" {
 
 HPE_DOOR ssize_t process_vm_readv(pid_t process, const iovec* own, unsigned long count, const iovec* other,
                                   unsigned long other_count, unsigned long flags) noexcept {
-    if (hpe::ipc::may_read_device()) {
-        if (const auto got = hpe::ipc::remote_read(process, {own, count}, {other, other_count})) return *got;
-    }
-    if (!concerns(own, count)) return next_process_vm_readv(process, own, count, other, other_count, flags);
-    return into_vector(own, count, CALLER, [&](const iovec* p, int n) {
-        return next_process_vm_readv(process, p, static_cast<unsigned long>(n), other, other_count, flags);
-    });
+    const auto real = [&](const iovec* p, unsigned long n) {
+        if (hpe::ipc::may_read_device()) {
+            if (const auto got = hpe::ipc::remote_read(process, {p, n}, {other, other_count})) return *got;
+        }
+        return next_process_vm_readv(process, p, n, other, other_count, flags);
+    };
+    if (!concerns(own, count)) return real(own, count);
+    return into_vector(own, count, CALLER,
+                       [&](const iovec* p, int n) { return real(p, static_cast<unsigned long>(n)); });
 }
 HPE_DOOR ssize_t process_vm_writev(pid_t process, const iovec* own, unsigned long count, const iovec* other,
                                    unsigned long other_count, unsigned long flags) noexcept {
@@ -80,7 +82,9 @@ long door_syscall(long number, long a, long b, long c, long d, long e, long f) n
     if (number == SYS_process_vm_readv && hpe::ipc::may_read_device()) {
         const std::span own(reinterpret_cast<const iovec*>(b), static_cast<std::size_t>(c));
         const std::span other(reinterpret_cast<const iovec*>(d), static_cast<std::size_t>(e));
-        if (const auto got = hpe::ipc::remote_read(static_cast<pid_t>(a), own, other)) return *got;
+        const auto got =
+            concerns(own.data(), own.size()) ? std::nullopt : hpe::ipc::remote_read(static_cast<pid_t>(a), own, other);
+        if (got) return *got;
     }
     if (!hpe::doors::any_objects()) return next_syscall(number, a, b, c, d, e, f);
     const long result = next_syscall(number, a, b, c, d, e, f);

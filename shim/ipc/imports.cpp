@@ -184,9 +184,17 @@ Found find(pid_t process, std::uintptr_t at, std::size_t bytes, CUcontext contex
         return i.process == process && i.id == seen.id && i.context == found.context;
     });
     if (import == all.open.end()) import = all.open.insert(import, open_import(process, seen, found.context));
-    if (import->base != 0) found.device = import->base + seen.offset + (at - seen.begin);
-    return found;
+    if (import->base == 0) {
+        // A device that cannot reach the owner's: another context of this process may have opened it.
+        import = std::find_if(all.open.begin(), all.open.end(), [&](const Import& i) {
+            return i.process == process && i.id == seen.id && i.base != 0;
+    });
+    if (import == all.open.end()) return found;
+    found.context = import->context;
 }
+found.device = import->base + seen.offset + (at - seen.begin);
+return found;
+}  // namespace hpe::ipc::imports
 
 void forget(CUcontext context) noexcept {
     if (!any()) return;

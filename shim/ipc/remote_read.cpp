@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "shim/base/active.h"
 #include "shim/base/helper.h"
 #include "shim/base/kernel.h"
 #include "shim/coherence/coherence.h"
@@ -140,7 +141,11 @@ bool Reads::copy(pid_t process, std::uintptr_t to, std::uintptr_t from, std::siz
     return true;
 }
 
-bool may_read_device() noexcept { return arrivals.load(std::memory_order_acquire) != 0 || imports::any(); }
+// A child of fork() has neither a device nor the threads that may have held the lock.
+bool may_read_device() noexcept {
+    return (arrivals.load(std::memory_order_acquire) != 0 || imports::any()) &&
+           process::active.load(std::memory_order_relaxed);
+}
 
 std::optional<ssize_t> remote_read(pid_t process, std::span<const iovec> own, std::span<const iovec> other) noexcept {
     auto& all = Reads::all();

@@ -3,8 +3,8 @@
 // host: where the bytes are exported device memory (exports.h), they are copied from there, and straight into the
 // object that the message is for. Matching, order, probing and length of messages stay MPI's own.
 //
-// Bytes. Threads: any that call MPI; one read at a time. Errors: as process_vm_readv; EFAULT where the device cannot
-// give the bytes.
+// Bytes; `own` lies in no object. Threads: any that call MPI, outside the gate; one read at a time. Errors: as
+// process_vm_readv; EFAULT where the device cannot give the bytes.
 #pragma once
 
 #include <cuda.h>
@@ -43,7 +43,7 @@ private:
     bool idle_ = false;  // no device work was outstanding when MPI got the bytes: no later work may use them
 };
 
-// False: no read concerns libhpe. Two loads.
+// False: no read concerns libhpe. A few loads.
 bool may_read_device() noexcept;
 // A read as the caller's process_vm_readv; nothing: it reads no device memory.
 std::optional<ssize_t> remote_read(pid_t process, std::span<const iovec> own, std::span<const iovec> other) noexcept;

@@ -132,6 +132,8 @@ def from_device_to_device(mpi, scratch):
         check(mpi, [(n, soft.LIBRARY, program + cases)], "from device to device", **variables)
     for call in ("cuIpcOpenMemHandle:*:2", "cuIpcGetMemHandle:*:2", "cuMemcpyDtoDAsync:*:2", "cuMemcpyDtoDAsync:2:2"):
         check(mpi, [(2, soft.LIBRARY, program + cases)], "from device to device", HPE_SOFT_FAIL=call)
+    check(mpi, [(2, soft.LIBRARY, [*program, "devices"])], "on two devices", HPE_SOFT_DEVICES=2,
+          HPE_SOFT_FAIL="cuIpcOpenMemHandle:2:217")
     # The host sees only the first message, by which the sender gets to know the receiver.
     once, always = [(3 << 20, 0)] * 2, [(4 * (3 << 20),) * 2] * 2
     for switch, expected in (("on", once if reads_processes() else always), ("off", always)):

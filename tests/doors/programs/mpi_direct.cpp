@@ -318,6 +318,24 @@ void busy() {
     cudaStreamDestroy(stream);
 }
 
+// The receiver's memory is on one of its devices, then on another, which may not reach the sender's.
+void devices() {
+    int count = 0;
+    cudaGetDeviceCount(&count);
+    const Memory send;
+    for (int round = 0; round < 6; ++round) {
+        send.put(content(rank, round));
+        cudaSetDevice(round / 2 % count);
+        {
+            const Memory receive;
+            receive.clear();
+            send_receive(send.at(), receive.at(), kBytes);
+            receive.check(content(before(), round));
+        }
+        cudaSetDevice(0);
+    }
+}
+
 // Every rank follows what all ranks do to their objects, and so knows what must be in its own: they are written by the
 // CPU and by copies, read, freed and made anew, while messages of any size and place go to and fro.
 void random() {
@@ -378,13 +396,11 @@ void random() {
     for (std::size_t object = 0; object < kObjects; ++object) own[object]->check(of(rank, object));
 }
 
-const std::map<std::string, void (*)()> kCases = {{"blocking", blocking},   {"exchanged", exchanged},
-                                                  {"later", later},         {"persistent", persistent},
-                                                  {"random", random},       {"written", written},
-                                                  {"beside", beside},       {"shorter", shorter},
-                                                  {"one_sided", one_sided}, {"renewed", renewed},
-                                                  {"spread", spread},       {"communicators", communicators},
-                                                  {"copied", copied},       {"busy", busy}};
+const std::map<std::string, void (*)()> kCases = {
+    {"blocking", blocking},   {"exchanged", exchanged}, {"later", later},   {"persistent", persistent},
+    {"random", random},       {"written", written},     {"beside", beside}, {"shorter", shorter},
+    {"one_sided", one_sided}, {"renewed", renewed},     {"spread", spread}, {"communicators", communicators},
+    {"copied", copied},       {"devices", devices},     {"busy", busy}};
 
 }  // namespace
 
