@@ -323,6 +323,7 @@ void devices() {
     int count = 0;
     cudaGetDeviceCount(&count);
     const Memory send;
+    send.at()[0] = 1;  // from now on its pages are closed while the device has the newest bytes
     for (int round = 0; round < 6; ++round) {
         send.put(content(rank, round));
         cudaSetDevice(round / 2 % count);
