@@ -187,14 +187,17 @@ void Coherence::restore_context(CUcontext context, std::span<const Kept> kept) {
     }
 }
 
-CUresult Coherence::demote(Object& object, const char* reason) {
-    const auto result = release_object(object);
+CUresult Coherence::hand_over(std::uintptr_t address, const char* reason) {
+    Object* const object = object_of(address);
+    if (object == nullptr) return CUDA_SUCCESS;
+    const LaunchInGate in_gate(launch_gate_);
+    const auto result = release_object(*object);
     if (result != CUDA_SUCCESS) return result;
-    const auto base = object.base;
-    const auto size = object.size;
-    const auto begun = begin_free(object);
+    const auto base = object->base;
+    const auto size = object->size;
+    const auto begun = begin_free(*object);
     if (begun != CUDA_SUCCESS) return begun;
-    finish_free(object);
+    finish_free(*object);
     device_owned::add(base, size, reason);
     return CUDA_SUCCESS;
 }

@@ -98,9 +98,9 @@ public:
     std::span<Kept> drop_context(CUcontext context);  // allocated with new[], owned by the caller
     void restore_context(CUcontext context, std::span<const Kept> kept);
 
-    // Brings the device copy up to date and stops sharing the object with the CPU, since another process or API will
-    // access it.
-    CUresult demote(Object& object, const char* reason);
+    // Brings the device copy up to date and stops sharing the object at the address with the CPU, since another process
+    // or API will access it. Outside the gate. `reason`: device_owned::add. No object is there: nothing to do.
+    CUresult hand_over(std::uintptr_t address, const char* reason);
 
     // --- doors -------------------------------------------------------------------------------------------------------
     LaunchGate& launch_gate() noexcept { return launch_gate_; }

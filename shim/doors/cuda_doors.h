@@ -9,5 +9,7 @@
 #include "shim/doors/cuda_launch.h"
 #include "shim/doors/cuda_memory.h"
 #include "shim/doors/cuda_peers.h"
+#include "shim/doors/cuda_pools.h"
+#include "shim/doors/cuda_virtual.h"
 #include "shim/doors/door.h"
 #include "shim/doors/traced.h"

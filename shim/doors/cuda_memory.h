@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Doors of allocation (cuMemAlloc and its kin), free, queries, and of memory that other devices or processes write.
 //
-// Handled: linear device memory (an object each). Device-owned, so far: stream-ordered, pool, VMM, IPC, external and
-// graph-allocated memory. Forwarded: host, managed and array memory.
+// Handled: linear device memory (an object each). Stream-ordered memory: cuda_pools.h; mapped memory: cuda_virtual.h.
+// Device-owned: memory of IPC, of other APIs and of graphs. Forwarded: host, managed and array memory.
 //
 // Sizes in bytes. Threads, ownership and errors: door.h.
 #pragma once
@@ -112,48 +112,6 @@ CUresult free_memory(const C& call, CUdeviceptr pointer) {
     return free_object(pointer, [&] { return call(pointer); });
 }
 
-// Memory of cudaMalloc may be freed in stream order too (CUDA programming guide, "Stream ordered memory allocator");
-// the CPU may not touch it after the call in any case.
-template <class C>
-CUresult free_async(const C& call, CUdeviceptr pointer, CUstream stream) {
-    return free_object(pointer, [&] { return call(pointer, stream); });
-}
-
-template <class C, class... A>
-CUresult alloc_async(const C& call, CUdeviceptr* pointer, std::size_t bytes, A... rest) {
-    const CUresult result = call(pointer, bytes, rest...);
-    if (result == CUDA_SUCCESS) {
-        process::objects_exist(on_fault);
-        device_owned::add(address(*pointer), bytes, "stream-ordered allocations are not shared yet");
-    }
-    return result;
-}
-
-template <class C>
-CUresult map_memory(const C& call, CUdeviceptr pointer, std::size_t bytes, std::size_t offset,
-                    CUmemGenericAllocationHandle handle, unsigned long long flags) {
-    const CUresult result = call(pointer, bytes, offset, handle, flags);
-    if (result == CUDA_SUCCESS) {
-        process::objects_exist(on_fault);
-        device_owned::add(address(pointer), bytes, "virtual memory management mappings are not shared yet");
-    }
-    return result;
-}
-
-template <class C>
-CUresult unmap_memory(const C& call, CUdeviceptr pointer, std::size_t bytes) {
-    const CUresult result = call(pointer, bytes);
-    if (result == CUDA_SUCCESS) device_owned::remove(address(pointer));
-    return result;
-}
-
-template <class C>
-CUresult import_pointer(const C& call, CUdeviceptr* pointer, CUmemoryPool pool, CUmemPoolPtrExportData* data) {
-    const CUresult result = call(pointer, pool, data);
-    if (result == CUDA_SUCCESS) device_owned::add(address(*pointer), 1, "another process owns it");
-    return result;
-}
-
 // --- queries: the program sees the size it asked for, not the padded one ---------------------------------------------
 
 template <class C>
@@ -194,11 +152,7 @@ CUresult pointer_attributes(const C& call, unsigned count, CUpointer_attribute* 
 // ----------------------------------------------------------
 
 inline CUresult hand_over(CUdeviceptr pointer, const char* reason) {
-    auto& state = coherence();
-    Object* object = state.object_of(address(pointer));
-    if (object == nullptr) return CUDA_SUCCESS;
-    LaunchInGate in_gate(state.launch_gate());
-    return state.demote(*object, reason);
+    return coherence().hand_over(address(pointer), reason);
 }
 
 // SYNC_MEMOPS is what RDMA libraries set on memory that a network card will access.

@@ -71,9 +71,21 @@ struct Worker {
     }
 
     void replace(Thing& thing, Random& random) {
-        if (thing.object != nullptr) CHECK(cudaFree(thing.object));
+        // Some in the order of this thread's stream, which may have work outstanding; the default stream may not.
+        if (thing.object != nullptr && random.below(3) == 0) {
+            CHECK(cudaStreamSynchronize(nullptr));
+            CHECK(cudaFreeAsync(thing.object, stream));
+        } else if (thing.object != nullptr) {
+            CHECK(cudaFree(thing.object));
+        }
         const std::size_t size = 1 + random.below(random.below(4) == 0 ? largest : 9000);
-        CHECK(cudaMalloc(&thing.object, size));
+        if (random.below(3) == 0) {
+            CHECK(cudaMallocAsync(&thing.object, size, stream));
+            // Other streams and the calls that take none are not ordered with it.
+            CHECK(cudaStreamSynchronize(stream));
+        } else {
+            CHECK(cudaMalloc(&thing.object, size));
+        }
         thing.model.resize(size);
         const auto value = static_cast<unsigned char>(random.next());
         // Half of the new objects are first written by the CPU, half by the device.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Device memory that the CPU may not touch even under libhpe: stream-ordered, pools, virtual memory; and managed
-// memory, which it may. Everything that CUDA does with it works; a CPU access ends as it would without libhpe.
+// Device memory that the CPU may not touch even under libhpe: of graphs, mapped twice, given no pages of its own; and
+// memory that it may touch under libhpe (of pools, mapped once) or always (managed). Everything that CUDA does with it
+// works; a CPU access ends as it would without libhpe, or is served.
 // `owned copy KIND use` and `owned copy KIND touch`. Linked with libcuda too.
 #include <cuda.h>
 
@@ -85,7 +86,7 @@ static void pool(int, char**) {
     CHECK(cudaMemPoolDestroy(made));
 }
 
-static void virtual_memory(int, char**) {
+static void map_and_use(bool twice) {
     CHECK(cudaFree(nullptr));
     CUmemAllocationProp properties = {};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -102,11 +103,43 @@ static void virtual_memory(int, char**) {
     access.location = properties.location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     CHECK_CU(cuMemSetAccess(address, size, &access, 1));
+    CUdeviceptr other = 0;
+    if (twice) {
+        CHECK_CU(cuMemAddressReserve(&other, size, 0, 0, 0));
+        CHECK_CU(cuMemMap(other, size, 0, handle, 0));
+        CHECK_CU(cuMemSetAccess(other, size, &access, 1));
+    }
     use(reinterpret_cast<unsigned*>(address), nullptr);
-    finish(reinterpret_cast<unsigned*>(address));
-    CHECK_CU(cuMemUnmap(address, size));
+    finish(reinterpret_cast<unsigned*>(twice ? other : address));
+    for (const CUdeviceptr mapped : {address, other}) {
+        if (mapped == 0) continue;
+        CHECK_CU(cuMemUnmap(mapped, size));
+        CHECK_CU(cuMemAddressFree(mapped, size));
+    }
     CHECK_CU(cuMemRelease(handle));
-    CHECK_CU(cuMemAddressFree(address, size));
+}
+static void virtual_memory(int, char**) { map_and_use(false); }
+static void mapped_twice(int, char**) { map_and_use(true); }
+
+// What a capture allocates, for as long as its graph has run and not freed it.
+static void captured(int, char**) {
+    cudaStream_t stream;
+    CHECK(cudaStreamCreate(&stream));
+    unsigned* array = nullptr;
+    cudaGraph_t graph;
+    cudaGraphExec_t runs;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    CHECK(cudaMallocAsync(&array, bytes, stream));
+    CHECK(cudaMemsetAsync(array, 0, bytes, stream));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&runs, graph, 0));
+    CHECK(cudaGraphLaunch(runs, stream));
+    use(array, stream);
+    finish(array);
+    CHECK(cudaFreeAsync(array, stream));
+    CHECK(cudaGraphExecDestroy(runs));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamDestroy(stream));
 }
 
 static void managed(int, char**) {
@@ -161,6 +194,8 @@ int main(int argc, char** argv) {
                                  {"stream_ordered", stream_ordered},
                                  {"pool", pool},
                                  {"virtual_memory", virtual_memory},
+                                 {"mapped_twice", mapped_twice},
+                                 {"captured", captured},
                                  {"managed", managed},
                                  {"pinned", pinned}};
     touches = argc > 3 && std::strcmp(argv[3], "touch") == 0;

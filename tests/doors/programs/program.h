@@ -70,10 +70,17 @@ struct Data {
     unsigned* model = nullptr;
     unsigned round = 0;
 
-    explicit Data(unsigned n) : count(n), model(static_cast<unsigned*>(std::calloc(n, sizeof(unsigned)))) {
-        CHECK_WHILE_LOADED(cudaMalloc(&gpu, n * sizeof(unsigned)));
+    explicit Data(unsigned n) : Data(n, allocated(n)) {}
+    // In memory of the caller's, which may hold anything.
+    Data(unsigned n, unsigned* memory)
+        : gpu(memory), count(n), model(static_cast<unsigned*>(std::calloc(n, sizeof(unsigned)))) {
         CHECK_WHILE_LOADED(cudaMemset(gpu, 0, n * sizeof(unsigned)));
         CHECK_WHILE_LOADED(cudaDeviceSynchronize());
+    }
+    static unsigned* allocated(unsigned n) {
+        unsigned* memory = nullptr;
+        CHECK_WHILE_LOADED(cudaMalloc(&memory, n * sizeof(unsigned)));
+        return memory;
     }
     unsigned get(unsigned i) const {
         if (plain) return static_cast<volatile unsigned*>(gpu)[i];

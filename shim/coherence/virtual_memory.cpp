@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+// A sorted map of mappings behind one lock, which is not held while objects are changed.
+#include "shim/coherence/virtual_memory.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "shim/coherence/coherence.h"
+#include "shim/coherence/device_owned.h"
+#include "shim/driver/driver.h"
+
+namespace hpe::virtual_memory {
+
+namespace {
+
+struct Mapping {
+    std::uintptr_t at = 0;
+    std::size_t bytes = 0;
+    CUmemGenericAllocationHandle handle = 0;
+    int device = -1;      // -1: no linear memory of a device
+    bool shared = false;  // others may write the memory
+};
+
+struct State {
+    std::mutex mutex;
+    std::map<std::uintptr_t, Mapping> mappings;
+    std::set<CUmemGenericAllocationHandle> used_by_others;
+};
+State& state() {
+    static auto* all = new State;
+    return *all;
+}
+
+int device_of(CUmemGenericAllocationHandle handle) noexcept {
+    CUmemAllocationProp properties{};
+    if (driver.cuMemGetAllocationPropertiesFromHandle == nullptr ||
+        driver.cuMemGetAllocationPropertiesFromHandle(&properties, handle) != CUDA_SUCCESS ||
+        properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE || properties.allocFlags.usage != 0) {
+        return -1;
+    }
+    return properties.location.id;
+}
+
+int current_device() noexcept {
+    CUdevice device = -1;
+    return driver.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
+}
+
+// With the lock held: others may write the memory from now on. Returns where it is mapped.
+std::vector<Mapping> mark_shared(CUmemGenericAllocationHandle handle) {
+    std::vector<Mapping> found;
+    state().used_by_others.insert(handle);
+    for (auto& [at, mapping] : state().mappings) {
+        if (mapping.handle != handle) continue;
+        mapping.shared = true;
+        found.push_back(mapping);
+    }
+    return found;
+}
+// With the lock held.
+std::vector<Mapping> mappings_in(std::uintptr_t at, std::size_t bytes) {
+    std::vector<Mapping> found;
+    auto& mappings = state().mappings;
+    for (auto it = mappings.lower_bound(at); it != mappings.end() && it->first - at < bytes; ++it) {
+        found.push_back(it->second);
+    }
+    return found;
+}
+
+CUresult hand_over(std::span<const Mapping> mappings, const char* reason) {
+    for (const auto& mapping : mappings) {
+        const auto result = coherence().hand_over(mapping.at, reason);
+        if (result != CUDA_SUCCESS) return result;
+    }
+    return CUDA_SUCCESS;
+}
+
+constexpr bool may_write(const CUmemAccessDesc& access) noexcept {
+    return access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+constexpr bool concerns(const CUmemAccessDesc& access, int device) noexcept {
+    return access.location.type == CU_MEM_LOCATION_TYPE_DEVICE && access.location.id == device;
+}
+
+constexpr const char* kShared = "its memory is mapped elsewhere, too, or used by another process or device";
+
+}  // namespace
+
+CUresult mapped(std::uintptr_t at, std::size_t bytes, CUmemGenericAllocationHandle handle) {
+    Mapping added{at, bytes, handle, device_of(handle)};
+    std::vector<Mapping> others;
+    {
+        const std::scoped_lock lock(state().mutex);
+        auto& mappings = state().mappings;
+        added.shared = state().used_by_others.contains(handle);
+        if (std::any_of(mappings.begin(), mappings.end(), [&](const auto& m) { return m.second.handle == handle; })) {
+            others = mark_shared(handle);
+            added.shared = true;
+        }
+        mappings[at] = added;
+    }
+    device_owned::add(at, bytes,
+                      added.device < 0 ? "it is no linear memory of a device" : "no device may write it yet");
+    return hand_over(others, kShared);
+}
+
+CUresult take_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAccessDesc> accesses) {
+    std::vector<Mapping> losing;
+    {
+        const std::scoped_lock lock(state().mutex);
+        losing = mappings_in(at, bytes);
+    }
+    std::erase_if(losing, [&](const Mapping& mapping) {
+        return std::none_of(accesses.begin(), accesses.end(), [&](const CUmemAccessDesc& access) {
+            return concerns(access, mapping.device) && !may_write(access);
+        });
+    });
+    return hand_over(losing, "its device may not write it");
+}
+
+void give_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAccessDesc> accesses) {
+    std::vector<Mapping> gaining, shared;
+    const int device = current_device();
+    {
+        const std::scoped_lock lock(state().mutex);
+        for (const auto& mapping : mappings_in(at, bytes)) {
+            const bool may = std::any_of(accesses.begin(), accesses.end(), [&](const CUmemAccessDesc& access) {
+                return concerns(access, mapping.device) && may_write(access);
+            });
+            if (may) (mapping.shared ? shared : gaining).push_back(mapping);
+        }
+    }
+    for (const auto& mapping : shared) device_owned::add(mapping.at, mapping.bytes, kShared);
+    for (const auto& mapping : gaining) {
+        if (coherence().object_at(mapping.at) != nullptr) continue;
+        if (mapping.device != device) {
+            device_owned::add(mapping.at, mapping.bytes, "it became accessible while another device was current");
+            continue;
+        }
+        device_owned::remove(mapping.at);
+        coherence().track(mapping.at, mapping.bytes);
+    }
+}
+
+std::vector<Object*> objects_in(std::uintptr_t at, std::size_t bytes) {
+    std::vector<Object*> objects;
+    const std::scoped_lock lock(state().mutex);
+    for (const auto& mapping : mappings_in(at, bytes)) {
+        if (Object* object = coherence().object_at(mapping.at)) objects.push_back(object);
+    }
+    return objects;
+}
+
+void unmapped(std::uintptr_t at, std::size_t bytes) {
+    const std::scoped_lock lock(state().mutex);
+    for (const auto& mapping : mappings_in(at, bytes)) {
+        device_owned::remove(mapping.at);
+        state().mappings.erase(mapping.at);
+    }
+}
+
+CUresult others_use(CUmemGenericAllocationHandle handle) {
+    std::vector<Mapping> here;
+    {
+        const std::scoped_lock lock(state().mutex);
+        here = mark_shared(handle);
+    }
+    return hand_over(here, kShared);
+}
+
+void released(CUmemGenericAllocationHandle handle) {
+    const std::scoped_lock lock(state().mutex);
+    state().used_by_others.erase(handle);
+}
+
+}  // namespace hpe::virtual_memory

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// Physical memory that the program mapped at device addresses (cuMemMap), and which of these mappings are objects:
+// those that the current context's device may read and write, of linear memory on that device, as long as nobody else
+// writes the same memory by another mapping, in another process, or by a multicast object. All others are device-owned.
+//
+// Addresses are the device's, sizes bytes, handles the driver's. Threads: any, outside the fault path and the gate.
+// Errors: those of bringing the device copy up to date; the mapping stays shared then.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "protocols/object.h"
+
+namespace hpe::virtual_memory {
+
+// Memory was mapped there, which nothing may access yet.
+CUresult mapped(std::uintptr_t at, std::size_t bytes, CUmemGenericAllocationHandle handle);
+// The device's right to write there is about to end; has begun.
+CUresult take_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAccessDesc> accesses);
+void give_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAccessDesc> accesses);
+// The objects that the mappings there are, for their end.
+std::vector<Object*> objects_in(std::uintptr_t at, std::size_t bytes);
+void unmapped(std::uintptr_t at, std::size_t bytes);
+
+// From now on others may write this memory, wherever it is mapped.
+CUresult others_use(CUmemGenericAllocationHandle handle);
+// The driver may use the number again.
+void released(CUmemGenericAllocationHandle handle);
+
+}  // namespace hpe::virtual_memory

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// Doors of stream-ordered allocation (cuMemAllocAsync and its kin): an object each, as cuMemAlloc's. A CPU access waits
+// for the allocation as for any device work that was enqueued before it. The free is the driver's, in stream order; the
+// CPU may not use the memory after the call, and finds it unmapped.
+//
+// Padded to whole pages like other objects: a pool of such sizes places all of them at the beginning of a page (seen on
+// an H200; an allocation that is not stays on the device). Device-owned: allocations of a captured stream, which exist
+// only while their graph runs; memory of another device than the current context's; what is exported to another
+// process. The CPU uses memory of managed pools, and of those on the host, without libhpe.
+//
+// Source: CUDA programming guide, "Stream-ordered memory allocator". Sizes in bytes. Threads, ownership and errors:
+// door.h.
+#pragma once
+
+#include "shim/coherence/device_owned.h"
+#include "shim/doors/cuda_memory.h"
+#include "shim/doors/door.h"
+
+namespace hpe::doors {
+
+inline bool has_attribute(CUdeviceptr pointer, CUpointer_attribute attribute, unsigned wanted) noexcept {
+    unsigned found = ~wanted;
+    return driver.cuPointerGetAttribute(&found, attribute, pointer) == CUDA_SUCCESS && found == wanted;
+}
+
+// An allocation of a pool, which may be one of another device, of managed or of host memory.
+inline void track_of_pool(CUdeviceptr pointer, std::size_t bytes) {
+    if (!has_attribute(pointer, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_MEMORYTYPE_DEVICE) ||
+        has_attribute(pointer, CU_POINTER_ATTRIBUTE_IS_MANAGED, 1)) {
+        return;
+    }
+    objects_exist();
+    CUdevice device = -1;
+    if (driver.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
+        has_attribute(pointer, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, static_cast<unsigned>(device))) {
+        coherence().track(address(pointer), bytes);
+    } else {
+        device_owned::add(address(pointer), bytes, "it was allocated on another device than the current one");
+    }
+}
+
+// `rest`: the pool, if the call names one, and the stream.
+template <class C, class... A>
+CUresult alloc_async(const C& call, CUdeviceptr* pointer, std::size_t bytes, A... rest) {
+    const CUstream stream = stream_of(rest...);
+    if (in_flight.capturing(stream, call.flavour)) {
+        const CUresult result = call(pointer, bytes, rest...);
+        if (result == CUDA_SUCCESS) {
+            process::objects_exist(on_fault);
+            device_owned::add(address(*pointer), bytes, "allocations of graphs are not shared");
+        }
+        return result;
+    }
+    // The stream does the work that makes the memory usable.
+    const auto allocate = [&](std::size_t size) {
+        return device_work(
+            stream, call.flavour, [] { return CUDA_SUCCESS; }, [&] { return call(pointer, size, rest...); });
+    };
+    const auto padded = Coherence::padded(bytes);
+    if (padded == 0) return allocate(bytes);
+    const CUresult result = allocate(padded);
+    if (result == CUDA_SUCCESS) track_of_pool(*pointer, bytes);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || padded == bytes) return result;
+    return alloc_exactly(pointer, bytes, [&] { return allocate(bytes); });
+}
+
+// Memory of cudaMalloc may be freed in stream order, too.
+template <class C>
+CUresult free_async(const C& call, CUdeviceptr pointer, CUstream stream) {
+    return free_object(pointer, [&] { return call(pointer, stream); });
+}
+
+template <class C>
+CUresult export_pointer(const C& call, CUmemPoolPtrExportData* data, CUdeviceptr pointer) {
+    const CUresult result = call(data, pointer);
+    return result == CUDA_SUCCESS ? hand_over(pointer, "it was exported to another process") : result;
+}
+
+template <class C>
+CUresult import_pointer(const C& call, CUdeviceptr* pointer, CUmemoryPool pool, CUmemPoolPtrExportData* data) {
+    const CUresult result = call(pointer, pool, data);
+    if (result == CUDA_SUCCESS) device_owned::add(address(*pointer), 1, "another process owns it");
+    return result;
+}
+
+}  // namespace hpe::doors

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+// Doors of virtual memory management (cuMemMap and its kin): each mapping is an object as soon as the device may write
+// it, until it is unmapped, loses that access, or its memory may be written from elsewhere (virtual_memory.h).
+//
+// Source: CUDA programming guide, "Virtual memory management". Sizes in bytes. Threads, ownership and errors: door.h.
+#pragma once
+
+#include <span>
+
+#include "shim/coherence/virtual_memory.h"
+#include "shim/doors/cuda_memory.h"
+#include "shim/doors/door.h"
+
+namespace hpe::doors {
+
+template <class C>
+CUresult map_memory(const C& call, CUdeviceptr pointer, std::size_t bytes, std::size_t offset,
+                    CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    const CUresult result = call(pointer, bytes, offset, handle, flags);
+    if (result != CUDA_SUCCESS) return result;
+    objects_exist();
+    return virtual_memory::mapped(address(pointer), bytes, handle);
+}
+
+template <class C>
+CUresult set_access(const C& call, CUdeviceptr pointer, std::size_t bytes, const CUmemAccessDesc* accesses,
+                    std::size_t count) {
+    if (accesses == nullptr) return call(pointer, bytes, accesses, count);
+    const std::span<const CUmemAccessDesc> all(accesses, count);
+    CUresult result = virtual_memory::take_access(address(pointer), bytes, all);
+    if (result != CUDA_SUCCESS) return result;
+    result = call(pointer, bytes, accesses, count);
+    if (result == CUDA_SUCCESS) virtual_memory::give_access(address(pointer), bytes, all);
+    return result;
+}
+
+// Untracked before the true call, since the program may map other memory there at once.
+template <class C>
+CUresult unmap_memory(const C& call, CUdeviceptr pointer, std::size_t bytes) {
+    auto& state = coherence();
+    auto objects = virtual_memory::objects_in(address(pointer), bytes);
+    for (const Object* object : objects) {
+        state.about_to_free(*object);
+        ipc::ended(*object);
+    }
+    const LaunchInGate in_gate(state.launch_gate());
+    CUresult result = CUDA_SUCCESS;
+    std::size_t begun = 0;
+    while (begun < objects.size() && result == CUDA_SUCCESS) {
+        result = state.begin_free(*objects[begun]);
+        if (result == CUDA_SUCCESS) ++begun;
+    }
+    objects.resize(begun);
+    if (result == CUDA_SUCCESS) result = call(pointer, bytes);
+    for (Object* object : objects) {
+        if (result == CUDA_SUCCESS) {
+            state.finish_free(*object);
+        } else {
+            state.cancel_free(*object);
+        }
+    }
+    if (result == CUDA_SUCCESS) virtual_memory::unmapped(address(pointer), bytes);
+    return result;
+}
+
+template <class C>
+CUresult release_handle(const C& call, CUmemGenericAllocationHandle handle) {
+    const CUresult result = call(handle);
+    if (result == CUDA_SUCCESS) virtual_memory::released(handle);
+    return result;
+}
+
+template <class C>
+CUresult export_handle(const C& call, void* out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+                       unsigned long long flags) {
+    const CUresult result = call(out, handle, type, flags);
+    return result == CUDA_SUCCESS ? virtual_memory::others_use(handle) : result;
+}
+
+template <class C>
+CUresult import_handle(const C& call, CUmemGenericAllocationHandle* handle, void* given,
+                       CUmemAllocationHandleType type) {
+    const CUresult result = call(handle, given, type);
+    return result == CUDA_SUCCESS ? virtual_memory::others_use(*handle) : result;
+}
+
+// Memory behind a multicast object is written through that.
+template <class C>
+CUresult bind_memory(const C& call, CUmemGenericAllocationHandle multicast, std::size_t multicast_offset,
+                     CUmemGenericAllocationHandle handle, std::size_t offset, std::size_t bytes,
+                     unsigned long long flags) {
+    const CUresult result = call(multicast, multicast_offset, handle, offset, bytes, flags);
+    return result == CUDA_SUCCESS ? virtual_memory::others_use(handle) : result;
+}
+template <class C>
+CUresult bind_address(const C& call, CUmemGenericAllocationHandle multicast, std::size_t multicast_offset,
+                      CUdeviceptr pointer, std::size_t bytes, unsigned long long flags) {
+    const CUresult result = call(multicast, multicast_offset, pointer, bytes, flags);
+    return result == CUDA_SUCCESS ? hand_over(pointer, "it was bound to a multicast object") : result;
+}
+
+}  // namespace hpe::doors

@@ -1,0 +1,21 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""usage: kinds.py KINDS
+
+Device memory that is not cudaMalloc's is shared with the CPU like cudaMalloc's, with every protocol, and also where the
+allocations fail once.
+"""
+import re
+import sys
+
+import compare
+import soft
+
+kinds = sys.argv[1]
+for case in soft.run([kinds], preload=False)[1].decode().split():
+    for protocol in ("rolling", "lazy", "batch"):
+        status, out, err = compare.check([kinds, case], HPE_PROTOCOL=protocol)
+        if status != 0 or re.search(rb"[1-9]\d* (and \d+ )?wrong", out):
+            compare.problem(f"{case} without libhpe: {status} {out} {err}")
+    compare.check([kinds, case], HPE_PROTOCOL="rolling", HPE_BLOCK_SIZE="4K", HPE_ROLLING_SIZE="1")
+compare.finish(60)

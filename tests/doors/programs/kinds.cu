@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: MIT
+// Device memory that is not cudaMalloc's, used by the CPU: stream-ordered, of pools, and mapped by the program.
+// Linked with libcuda too.
+#include <cuda.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "program.h"
+
+static unsigned* allocate(std::size_t bytes, cudaStream_t stream = nullptr) {
+    unsigned* memory = nullptr;
+    CHECK(cudaMallocAsync(&memory, bytes, stream));
+    return memory;
+}
+
+static cudaStream_t make_stream() {
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return stream;
+}
+
+// Sizes that are no whole pages, side by side.
+static void sizes(int, char**) {
+    std::vector<Data> all;
+    unsigned wrong = 0;
+    for (unsigned n : {1u, 3u, 128u, 1000u, 1024u, 5000u, 300000u, 7u}) all.emplace_back(n, allocate(n * 4));
+    for (unsigned round = 0; round < 4; ++round) {
+        for (auto& data : all) data.launch();
+        for (auto& data : all) wrong += data.touch(round);
+    }
+    for (auto& data : all) wrong += data.check_all();
+    say("%u wrong\n", wrong);
+    for (auto& data : all) {
+        CUdeviceptr base = 0;
+        std::size_t bytes = 0;
+        CHECK_CU(cuMemGetAddressRange(&base, &bytes, reinterpret_cast<CUdeviceptr>(data.gpu)));
+        say("%d %zu\n", base == reinterpret_cast<CUdeviceptr>(data.gpu), bytes);
+        CHECK(cudaFreeAsync(data.gpu, nullptr));
+    }
+    CHECK(cudaDeviceSynchronize());
+}
+
+// The next allocation gets the memory while a kernel still reads what was there.
+static void freed_in_order(int, char**) {
+    constexpr unsigned n = 1u << 17;
+    const auto stream = make_stream();
+    Data kept(n);
+    unsigned wrong = 0;
+    for (unsigned round = 0; round < 12; ++round) {
+        unsigned* const first = allocate(n * 4, stream);
+        CHECK(cudaMemsetAsync(first, static_cast<int>(round), n * 4, stream));
+        for (int k = 0; k < 4; ++k) advance<><<<blocks_for(n, 128), 128, 0, stream>>>(first, n, k);
+        CHECK(cudaMemcpyAsync(kept.gpu, first, n * 4, cudaMemcpyDeviceToDevice, stream));
+        CHECK(cudaFreeAsync(first, stream));
+        unsigned* const second = allocate(n * 4, stream);
+        const unsigned value = round + 77;
+        if (plain) {
+            std::fill(second, second + n, value);
+        } else {
+            const std::vector<unsigned> host(n, value);
+            CHECK(cudaMemcpyAsync(second, host.data(), n * 4, cudaMemcpyHostToDevice, stream));
+        }
+        advance<><<<blocks_for(n, 128), 128, 0, stream>>>(second, n, 1);
+        CHECK(cudaStreamSynchronize(stream));
+        for (unsigned i = 0; i < n; i += 1001) {
+            unsigned model = round * 0x01010101u;
+            for (unsigned k = 0; k < 4; ++k) model = model * 1664525u + k + i;
+            kept.model[i] = model;
+            wrong += kept.get(i) != model;
+            unsigned got = 0;
+            if (plain)
+                got = second[i];
+            else
+                CHECK(cudaMemcpy(&got, second + i, 4, cudaMemcpyDeviceToHost));
+            wrong += got != value * 1664525u + 1 + i;
+        }
+        CHECK(cudaFreeAsync(second, stream));
+    }
+    say("%u wrong\n", wrong);
+    CHECK(cudaStreamDestroy(stream));
+}
+
+// A pool of the program's, many small pieces, of which every second goes and comes.
+static void pool(int, char**) {
+    cudaMemPoolProps properties = {};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location.type = cudaMemLocationTypeDevice;
+    cudaMemPool_t made;
+    CHECK(cudaMemPoolCreate(&made, &properties));
+    const auto piece = [&](unsigned n) {
+        unsigned* memory = nullptr;
+        CHECK(cudaMallocFromPoolAsync(&memory, n * 4, made, nullptr));
+        return Data(n, memory);
+    };
+    std::vector<Data> pieces;
+    unsigned wrong = 0;
+    for (unsigned i = 0; i < 200; ++i) pieces.push_back(piece(50 + i));
+    for (unsigned round = 0; round < 3; ++round) {
+        for (auto& data : pieces) data.launch();
+        for (auto& data : pieces) wrong += data.touch(round);
+        for (unsigned i = round % 2; i < pieces.size(); i += 2) {
+            CHECK(cudaFreeAsync(pieces[i].gpu, nullptr));
+            pieces[i] = piece(60 + i);
+        }
+        CHECK(cudaMemPoolTrimTo(made, 0));
+    }
+    for (auto& data : pieces) wrong += data.check_all();
+    for (auto& data : pieces) CHECK(cudaFree(data.gpu));
+    CHECK(cudaMemPoolDestroy(made));
+    say("%u wrong\n", wrong);
+}
+
+// Captured allocations exist while their graph runs; those beside them are used as ever.
+static void captured(int, char**) {
+    constexpr unsigned n = 5000;
+    const auto stream = make_stream();
+    Data beside(n, allocate(n * 4));
+    unsigned wrong = beside.work(3);
+    cudaGraph_t graph;
+    cudaGraphExec_t runs;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    unsigned* const scratch = allocate(n * 4, stream);
+    CHECK(cudaMemcpyAsync(scratch, beside.gpu, n * 4, cudaMemcpyDeviceToDevice, stream));
+    advance<><<<blocks_for(n, 128), 128, 0, stream>>>(scratch, n, 9);
+    CHECK(cudaMemcpyAsync(beside.gpu, scratch, n * 4, cudaMemcpyDeviceToDevice, stream));
+    CHECK(cudaFreeAsync(scratch, stream));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&runs, graph, 0));
+    for (unsigned round = 0; round < 3; ++round) {
+        wrong += beside.touch(round);
+        CHECK(cudaGraphLaunch(runs, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        for (unsigned i = 0; i < n; ++i) beside.model[i] = beside.model[i] * 1664525u + 9 + i;
+    }
+    wrong += beside.check_all();
+    say("%u wrong\n", wrong);
+    CHECK(cudaGraphExecDestroy(runs));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaFreeAsync(beside.gpu, nullptr));
+    CHECK(cudaStreamDestroy(stream));
+}
+
+// Two threads, each with a stream and allocations of its own.
+static void threads(int, char**) {
+    unsigned wrong[2] = {};
+    unsigned number = 0;
+    auto work = [&] {
+        const unsigned id = __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED);
+        const auto stream = make_stream();
+        for (unsigned round = 0; round < 60; ++round) {
+            const unsigned n = 100 + 997 * (round % 7) + id;
+            Data data(n, allocate(n * 4, stream));
+            CHECK(cudaStreamSynchronize(stream));
+            wrong[id] += data.touch(round);
+            wrong[id] += data.work(round + 1);
+            wrong[id] += data.check_all();
+            CHECK(cudaFreeAsync(data.gpu, stream));
+            std::free(data.model);
+        }
+        CHECK(cudaStreamDestroy(stream));
+    };
+    const auto first = start(work), second = start(work);
+    pthread_join(first, nullptr);
+    pthread_join(second, nullptr);
+    say("%u and %u wrong\n", wrong[0], wrong[1]);
+}
+
+struct Mapped {
+    static constexpr int kMost = 4;
+    std::size_t piece = 0;
+    CUdeviceptr at = 0;
+    CUmemAllocationProp properties = {};
+
+    Mapped() {
+        CHECK(cudaFree(nullptr));
+        properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        CHECK_CU(cuMemGetAllocationGranularity(&piece, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+        CHECK_CU(cuMemAddressReserve(&at, kMost * piece, 0, 0, 0));
+    }
+    ~Mapped() { CHECK_CU(cuMemAddressFree(at, kMost * piece)); }
+    CUmemGenericAllocationHandle make() const {
+        CUmemGenericAllocationHandle handle;
+        CHECK_CU(cuMemCreate(&handle, piece, &properties, 0));
+        return handle;
+    }
+    CUdeviceptr place(int i) const { return at + i * piece; }
+    void map(int i, CUmemGenericAllocationHandle handle) const { CHECK_CU(cuMemMap(place(i), piece, 0, handle, 0)); }
+    // The program keeps no handle: the mapping keeps the memory.
+    void map_new(int i) const {
+        const auto handle = make();
+        map(i, handle);
+        CHECK_CU(cuMemRelease(handle));
+    }
+    void allow(int first, int count, CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE) const {
+        CUmemAccessDesc access = {};
+        access.location = properties.location;
+        access.flags = flags;
+        CHECK_CU(cuMemSetAccess(place(first), count * piece, &access, 1));
+    }
+    void unmap(int first, int count) const { CHECK_CU(cuMemUnmap(place(first), count * piece)); }
+    unsigned* numbers(int i) const { return reinterpret_cast<unsigned*>(place(i)); }
+    unsigned count(int pieces) const { return static_cast<unsigned>(pieces * piece / 4); }
+};
+
+// An array over several pieces, which grows and shrinks.
+static void mapped(int, char**) {
+    const Mapped memory;
+    unsigned wrong = 0;
+    memory.map_new(0);
+    memory.map_new(1);
+    memory.allow(0, 2);
+    {
+        Data data(memory.count(2), memory.numbers(0));
+        for (unsigned round = 0; round < 3; ++round) wrong += data.work(round);
+        // A copy from one piece into the other.
+        const unsigned at = memory.count(1) - 5000;
+        CHECK(cudaMemcpy(data.gpu + at, data.gpu, 10000 * 4, cudaMemcpyDeviceToDevice));
+        std::copy_n(data.model, 10000, data.model + at);
+        wrong += data.touch(9);
+        wrong += data.check_all();
+        std::free(data.model);
+    }
+    memory.map_new(2);
+    memory.allow(2, 1);
+    {
+        Data data(memory.count(3), memory.numbers(0));
+        wrong += data.work(4);
+        wrong += data.check_all();
+        std::free(data.model);
+    }
+    // Other memory at the same place; what was there is gone, and its neighbours are not.
+    Data last(1000, memory.numbers(2));
+    wrong += last.work(5);
+    memory.unmap(0, 2);
+    wrong += last.check_all();
+    memory.map_new(0);
+    memory.allow(0, 1);
+    Data again(memory.count(1), memory.numbers(0));
+    wrong += again.work(6);
+    wrong += again.check_all();
+    wrong += last.work(7);
+    wrong += last.check_all();
+    say("unmap over what is not mapped %d\n", cuMemUnmap(memory.place(0), 2 * memory.piece) != CUDA_SUCCESS);
+    wrong += again.touch(8);
+    wrong += again.check_all();
+    memory.unmap(0, 1);
+    memory.unmap(2, 1);
+    say("%u wrong\n", wrong);
+}
+
+// Memory at two addresses: a kernel writes by one, the program reads by the other. The CPU used it before.
+static void twice(int, char**) {
+    const Mapped memory;
+    const auto handle = memory.make();
+    memory.map(0, handle);
+    memory.allow(0, 1);
+    Data data(1000, memory.numbers(0));
+    unsigned wrong = data.work(1);
+    memory.map(1, handle);
+    memory.allow(0, 2);
+    std::vector<unsigned> host(1000);
+    CHECK(cudaMemcpy(host.data(), memory.numbers(1), 4000, cudaMemcpyDeviceToHost));
+    wrong += !std::equal(host.begin(), host.end(), data.model);
+    data.launch();
+    CHECK(cudaMemcpy(host.data(), memory.numbers(1), 4000, cudaMemcpyDeviceToHost));
+    wrong += !std::equal(host.begin(), host.end(), data.model);
+    advance<><<<8, 128>>>(memory.numbers(1), 1000, 5);
+    CHECK(cudaMemcpy(host.data(), memory.numbers(0), 4000, cudaMemcpyDeviceToHost));
+    for (unsigned i = 0; i < 1000; ++i) wrong += host[i] != data.model[i] * 1664525u + 5 + i;
+    memory.unmap(0, 2);
+    CHECK_CU(cuMemRelease(handle));
+    say("%u wrong\n", wrong);
+}
+
+// What the CPU wrote is on the device when the device may only read it, and shared again when it may write.
+static void access(int, char**) {
+    const Mapped memory;
+    memory.map_new(0);
+    memory.allow(0, 1);
+    Data data(3000, memory.numbers(0));
+    unsigned wrong = data.work(1);
+    memory.allow(0, 1, CU_MEM_ACCESS_FLAGS_PROT_READ);
+    std::vector<unsigned> host(3000);
+    CHECK(cudaMemcpy(host.data(), data.gpu, 12000, cudaMemcpyDeviceToHost));
+    wrong += !std::equal(host.begin(), host.end(), data.model);
+    memory.allow(0, 1);
+    wrong += data.work(2);
+    wrong += data.check_all();
+    memory.unmap(0, 1);
+    say("%u wrong\n", wrong);
+}
+
+// What the CPU wrote is on the device when other processes are given the memory.
+static void exported(int, char**) {
+    Mapped memory;
+    memory.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    const auto handle = memory.make();
+    memory.map(0, handle);
+    memory.allow(0, 1);
+    Data data(3000, memory.numbers(0));
+    unsigned wrong = data.work(1);
+    int file = -1;
+    CHECK_CU(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    CUmemGenericAllocationHandle other;
+    CHECK_CU(cuMemImportFromShareableHandle(&other, reinterpret_cast<void*>(static_cast<std::intptr_t>(file)),
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    close(file);
+    memory.map(1, other);
+    memory.allow(1, 1);
+    std::vector<unsigned> host(3000);
+    CHECK(cudaMemcpy(host.data(), memory.numbers(1), 12000, cudaMemcpyDeviceToHost));
+    wrong += !std::equal(host.begin(), host.end(), data.model);
+    memory.unmap(0, 2);
+    CHECK_CU(cuMemRelease(handle));
+    CHECK_CU(cuMemRelease(other));
+    say("%u wrong\n", wrong);
+}
+
+int main(int argc, char** argv) {
+    static const Case cases[] = {{"sizes", sizes},      {"freed_in_order", freed_in_order},
+                                 {"pool", pool},        {"captured", captured},
+                                 {"threads", threads},  {"mapped", mapped},
+                                 {"twice", twice},      {"access", access},
+                                 {"exported", exported}};
+    return run_case(cases, argc, argv);
+}
