@@ -72,9 +72,9 @@ void Traffic::clear() noexcept {
 void Object::open(std::size_t block_bytes, Block* words) noexcept {
     words_ = words;
     block_bytes_ = block_bytes;
-    const auto count = static_cast<std::uint32_t>(block_count(size, block_bytes));
-    for (std::uint32_t i = 0; i < count; ++i) words[i].reset(State::DeviceOnly);
-    blocks_.store(count, std::memory_order_relaxed);
+    static_assert(static_cast<int>(State::DeviceOnly) == 0);
+    blocks_.store(static_cast<std::uint32_t>(block_count(size, block_bytes)), std::memory_order_relaxed);
+    touched_.store(false, std::memory_order_relaxed);
     shadowed.store(false, std::memory_order_relaxed);
     host_valid_blocks.store(0, std::memory_order_relaxed);
     traffic.clear();
@@ -85,6 +85,22 @@ void Object::open(std::size_t block_bytes, Block* words) noexcept {
 void Object::close() noexcept { serial_.fetch_add(1, std::memory_order_release); }
 
 void Object::reopen() noexcept { serial_.fetch_add(1, std::memory_order_release); }
+
+// In the order of all such operations one of the two comes first, and the other sees it.
+bool Object::touch() noexcept {
+    if (!touched_.load(std::memory_order_relaxed)) touched_.store(true, std::memory_order_seq_cst);
+    return serial_.load(std::memory_order_seq_cst) % 2 == 1;
+}
+
+bool Object::close_untouched() noexcept {
+    auto open = serial_.load(std::memory_order_acquire);
+    if (touched() || open % 2 == 0 || !serial_.compare_exchange_strong(open, open + 1, std::memory_order_seq_cst)) {
+        return false;
+    }
+    if (!touched_.load(std::memory_order_seq_cst)) return true;
+    reopen();
+    return false;
+}
 
 Block* Object::take_words() noexcept {
     Block* words = words_;

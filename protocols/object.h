@@ -60,14 +60,6 @@ public:
     // All its pages were mapped since the object was opened. Under the lock.
     bool mapped() const noexcept { return mapped_; }
     void mark_mapped() noexcept { mapped_ = true; }
-    // Only while nobody else can reach the block.
-    void reset(State s) noexcept {
-        word_.store(static_cast<std::uint32_t>(s), std::memory_order_relaxed);
-        clear_borrowed();
-        take_prefetch_request();
-        take_evicted();
-        mapped_ = false;
-    }
     // False if another thread holds the lock.
     bool try_lock() noexcept;
 
@@ -102,6 +94,8 @@ public:
     // holds no data.
     std::uint64_t birth = 0;
     std::uint32_t report_id = 0;
+    // Which other devices may access the memory is a matter of its context's peer access, and not of its own.
+    bool accessed_as_context = false;
     std::atomic<bool> shadowed{false};                // the shadow is mapped at `base`
     std::atomic<std::uint32_t> host_valid_blocks{0};  // an upper bound; 0: a launch can skip the object
     std::atomic<bool> in_host_valid_list{false};      // the runtime's list of objects with host-valid blocks
@@ -111,10 +105,16 @@ public:
     Traffic traffic;
     Scatter scatter;
 
-    // Cuts the object into blocks, all DeviceOnly. `words` points to block_count(size, bytes) default Blocks, borrowed.
+    // Cuts the object into blocks, all DeviceOnly. `words` points to block_count(size, bytes) default Blocks, borrowed;
+    // zero bytes are default Blocks.
     void open(std::size_t block_bytes, Block* words) noexcept;
     // From here on alive() is false. The blocks may be freed once the caller holds the lock of none of them.
     void close() noexcept;
+    // The CPU is about to use the object for the first time. False: it is closed.
+    bool touch() noexcept;
+    bool touched() const noexcept { return touched_.load(std::memory_order_acquire); }
+    // close(), if no touch() came before: then no block was ever locked. Both may be called at the same time.
+    bool close_untouched() noexcept;
     // Undoes close(): the blocks keep their states.
     void reopen() noexcept;
     // Hands the borrowed blocks back to their owner. Closed objects only.
@@ -150,6 +150,7 @@ private:
     std::size_t block_bytes_ = kPage;
     std::atomic<std::uint32_t> blocks_{0};
     std::atomic<std::uint32_t> serial_{0};  // odd: open
+    std::atomic<bool> touched_{false};
 };
 
 // Gives out objects and keeps their memory for ever.

@@ -3,6 +3,7 @@
 #include "shim/coherence/coherence.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <mutex>
 #include <vector>
@@ -36,7 +37,7 @@ std::size_t Coherence::padded(std::size_t requested) noexcept {
     return (requested + kPage - 1) / kPage * kPage;
 }
 
-void Coherence::track(std::uintptr_t base, std::size_t requested) {
+void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_access) {
     const auto size = padded(requested);
     if (base % kPage != 0) {
         device_owned::add(base, size, "the driver placed it inside a page that others use");
@@ -48,10 +49,11 @@ void Coherence::track(std::uintptr_t base, std::size_t requested) {
         return;
     }
     const auto block_bytes = protocol_->block_bytes(size, block_size_);
-    auto* words = new (std::nothrow) Block[Object::block_count(size, block_bytes)];
+    // Blocks that nobody touches take no memory.
+    auto* words = static_cast<Block*>(std::calloc(Object::block_count(size, block_bytes), sizeof(Block)));
     auto* view = words != nullptr ? Arena{}.take(size) : nullptr;
     if (view == nullptr) {
-        delete[] words;
+        std::free(words);
         static std::once_flag said;
         std::call_once(said,
                        [] { log::warn("no address space for host copies: further allocations stay on the device"); });
@@ -69,13 +71,14 @@ void Coherence::track(std::uintptr_t base, std::size_t requested) {
     const auto work = in_flight.work();
     object->birth = in_flight.idle() ? work : 0;
     object->report_id = report::object_added();
+    object->accessed_as_context = may_access == Peers::OfContext;
     object->open(block_bytes, words);
     if (!table_.insert(object)) {
         log::warn("allocation {:#x} of {} bytes overlaps one that was never freed: it stays on the device", base,
                   requested);
         object->close();
-        Arena{}.give_back(view, size);
-        delete[] words;
+        Arena{}.give_back(view, size, false);
+        std::free(words);
         pool_.give_back(object);
         device_owned::add(base, size, "it overlaps another allocation");
         return;
@@ -86,7 +89,7 @@ void Coherence::track(std::uintptr_t base, std::size_t requested) {
     }
     live_objects::add(object);
     protocol_->object_added();
-    peers.saw(context);
+    if (object->accessed_as_context) peers.saw(context);
     if (callbacks_.load(std::memory_order_relaxed)) engine.prepare(context);
 }
 
@@ -115,6 +118,11 @@ void Coherence::about_to_free(const Object& object) const noexcept {
 }
 
 CUresult Coherence::begin_free(Object& object) {
+    // There is nothing to wait for or to unmap.
+    if (object.close_untouched()) {
+        table_.erase(&object);
+        return CUDA_SUCCESS;
+    }
     SignalsBlocked blocked;
     std::scoped_lock lock(apply_mutex());
     if (object.serial() % 2 == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -160,8 +168,8 @@ void Coherence::finish_free(Object& object) {
     live_objects::remove(&object);
     protocol_->object_removed();
     report::object_removed(object);
-    Arena{}.give_back(object.view, object.size);
-    delete[] object.take_words();
+    Arena{}.give_back(object.view, object.size, object.touched());
+    std::free(object.take_words());
     pool_.give_back(&object);
 }
 
@@ -172,7 +180,8 @@ std::span<Coherence::Kept> Coherence::drop_context(CUcontext context) {
     std::size_t count = 0;
     for (Object* object : objects) {
         if (begin_free(*object) != CUDA_SUCCESS) continue;
-        kept[count++] = {object->base, object->requested_size};
+        kept[count++] = {object->base, object->requested_size,
+                         object->accessed_as_context ? Peers::OfContext : Peers::OwnAccess};
         finish_free(*object);
     }
     return {kept, count};
@@ -181,7 +190,7 @@ std::span<Coherence::Kept> Coherence::drop_context(CUcontext context) {
 void Coherence::restore_context(CUcontext context, std::span<const Kept> kept) {
     ContextScope scope(context);
     for (const auto& old : kept) {
-        track(old.base, old.requested);
+        track(old.base, old.requested, old.may_access);
         // Unlike a new allocation the object holds data.
         if (Object* object = object_at(old.base)) object->birth = 0;
     }

@@ -46,8 +46,10 @@ public:
     // Whether the CPU has accessed any object so far: this program needs its objects shared.
     bool used_by_cpu() const noexcept { return ever_mapped_list_.load(std::memory_order_acquire) != nullptr; }
     // After the true allocation of `padded(requested)` bytes, in the current context. The allocation is device-owned
-    // from then on if it cannot be managed.
-    void track(std::uintptr_t base, std::size_t requested);
+    // from then on if it cannot be managed. Which devices may access it is said by the context's peer access, or by
+    // calls of its own (cuMemPoolSetAccess, cuMemSetAccess).
+    enum class Peers : bool { OwnAccess, OfContext };
+    void track(std::uintptr_t base, std::size_t requested, Peers may_access = Peers::OfContext);
     // False: no object ever held the address.
     bool may_hold(std::uintptr_t address) const noexcept {
         return address < highest_.load(std::memory_order_relaxed) && address >= lowest_.load(std::memory_order_relaxed);
@@ -94,6 +96,7 @@ public:
     struct Kept {
         std::uintptr_t base;
         std::size_t requested;
+        Peers may_access;
     };
     std::span<Kept> drop_context(CUcontext context);  // allocated with new[], owned by the caller
     void restore_context(CUcontext context, std::span<const Kept> kept);

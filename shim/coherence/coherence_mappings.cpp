@@ -68,6 +68,7 @@ void Coherence::unmap_others(const Object* kept) noexcept {
 }
 
 bool Coherence::map_shadow(Object& object, bool unordered) noexcept {
+    if (!object.touch()) return false;
     if (!unordered) spare_mappings(&object);
     if (object.shadowed.load(std::memory_order_acquire)) return true;
     std::unique_lock lock(mapping_);

@@ -140,7 +140,7 @@ void give_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAcce
             continue;
         }
         device_owned::remove(mapping.at);
-        coherence().track(mapping.at, mapping.bytes);
+        coherence().track(mapping.at, mapping.bytes, Coherence::Peers::OwnAccess);
     }
 }
 

@@ -130,6 +130,7 @@ inline CUresult make_truthful(CUresult result, CUpointer_attribute attribute, vo
     const Object* object = coherence().object_of(address(pointer));
     if (object == nullptr) return result;
     if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) *static_cast<std::size_t*>(data) = object->requested_size;
+    if (!object->accessed_as_context) return result;
     return peers.make_truthful(result, attribute, data, static_cast<CUcontext>(object->context), several);
 }
 

@@ -2,8 +2,8 @@
 // Doors of peer access, and how copies between devices go: directly (transfer/peers.h) or through bounce buffers
 // (copies/peer_staging.h).
 //
-// Directly: every form of copy between two objects, but not inside graphs, nor in three-dimensional batches. Through
-// bounce buffers: the linear forms, but not in batches.
+// Directly: every form of copy between two objects of cudaMalloc's, but not inside graphs, nor in three-dimensional
+// batches. Through bounce buffers: the linear forms, but not in batches.
 //
 // Sizes in bytes. Threads, ownership and errors: door.h.
 #pragma once
@@ -24,7 +24,10 @@ inline Ends expect_copy(std::uintptr_t to, std::uintptr_t from, std::size_t byte
     }
     const Object* target = coherence().object_of(to);
     const Object* source = coherence().object_of(from);
-    if (target == nullptr || source == nullptr || target->context == source->context) return {};
+    if (target == nullptr || source == nullptr || target->context == source->context || !target->accessed_as_context ||
+        !source->accessed_as_context) {
+        return {};
+    }
     const Ends ends{static_cast<CUcontext>(target->context), static_cast<CUcontext>(source->context)};
     if (!peers.before_copy({ends.to, to}, {ends.from, from})) return {};
     // A copy that the driver would refuse must not be made in part.

@@ -33,7 +33,7 @@ inline void track_of_pool(CUdeviceptr pointer, std::size_t bytes) {
     CUdevice device = -1;
     if (driver.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
         has_attribute(pointer, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, static_cast<unsigned>(device))) {
-        coherence().track(address(pointer), bytes);
+        coherence().track(address(pointer), bytes, Coherence::Peers::OwnAccess);
     } else {
         device_owned::add(address(pointer), bytes, "it was allocated on another device than the current one");
     }

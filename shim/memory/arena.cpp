@@ -65,7 +65,12 @@ std::size_t chunk_of(const Segment& segment, const std::byte* view) noexcept {
     return static_cast<std::size_t>(view - segment.view.load(std::memory_order_relaxed)) / Arena::kChunk;
 }
 
-std::size_t idle_bound() noexcept { return machine::physical_memory() / 8; }
+// Machines may have more memory later than at the start.
+bool too_much_idle(std::size_t bytes) noexcept {
+    static std::size_t bound = 0;
+    if (bytes > bound) bound = machine::physical_memory() / 8;
+    return bytes > bound;
+}
 
 // Maps shared memory that is aligned to a huge page. The kernel aligns only to a page: so one chunk more is reserved,
 // and the rest is unmapped.
@@ -186,11 +191,11 @@ std::byte* Arena::take(std::size_t size) {
     return nullptr;
 }
 
-void Arena::give_back(std::byte* view, std::size_t size) {
+void Arena::give_back(std::byte* view, std::size_t size, bool touched) {
     std::scoped_lock lock(mutex);
-    if (idle_touched + size > idle_bound()) {
+    if (touched && too_much_idle(idle_touched + size)) {
         trim(view, size);
-    } else {
+    } else if (touched) {
         idle_touched += size;
     }
     // Neighbouring ranges of one segment become one again.

@@ -26,7 +26,8 @@ public:
 
     // A writable range whose content is undefined, or nullptr when the address space is exhausted. Size in whole pages.
     std::byte* take(std::size_t size);
-    void give_back(std::byte* view, std::size_t size);
+    // `touched`: some of its pages may exist.
+    void give_back(std::byte* view, std::size_t size, bool touched);
 
     // The same memory, mapped without access: what Pager duplicates.
     static std::byte* closed(std::byte* view) noexcept;

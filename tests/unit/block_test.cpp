@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Blocks: lock, state and geometry.
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -10,7 +11,8 @@ using namespace hpe;
 
 TEST_CASE("a block's lock excludes, and carries the state across") {
     Block block;
-    block.reset(State::Invalid);
+    block.lock();
+    block.unlock(State::Invalid);
     long counter = 0;  // unprotected but for the block's lock
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
@@ -52,7 +54,8 @@ TEST_CASE("the last block of an object is as short as the object") {
 
 TEST_CASE("a state that changes under the lock, and a lock that is only tried") {
     Block block;
-    block.reset(State::Invalid);
+    block.lock();
+    block.unlock(State::Invalid);
     REQUIRE(block.try_lock());
     CHECK_FALSE(block.try_lock());
     block.become(State::Dirty);
@@ -76,7 +79,53 @@ TEST_CASE("a prefetch request is taken once") {
     CHECK(block.prefetch_requested());
     CHECK(block.take_prefetch_request());
     CHECK_FALSE(block.take_prefetch_request());
-    block.request_prefetch();
-    block.reset(State::DeviceOnly);
-    CHECK_FALSE(block.prefetch_requested());
+}
+
+TEST_CASE("an object that nobody touched is closed once, one that was touched is not") {
+    Object object;
+    Block word;
+    object.size = kPage;
+    object.open(kPage, &word);
+    CHECK(object.close_untouched());
+    CHECK_FALSE(object.close_untouched());
+    CHECK_FALSE(object.touch());
+    object.open(kPage, &word);
+    const auto serial = object.serial();
+    CHECK_FALSE(object.touched());
+    CHECK(object.touch());
+    CHECK(object.touched());
+    CHECK_FALSE(object.close_untouched());
+    CHECK(object.alive(serial));
+}
+
+TEST_CASE("of threads that touch and close an object one comes first") {
+    Object object;
+    Block word;
+    object.size = kPage;
+    for (int round = 0; round < 2000; ++round) {
+        object.open(kPage, &word);
+        std::atomic<int> ready{0}, closed{0};
+        bool touched = false;
+        const auto meet = [&] {
+            ready.fetch_add(1);
+            while (ready.load() != 3) {
+            }
+        };
+        std::thread toucher([&] {
+            meet();
+            touched = object.touch();
+        });
+        std::thread other([&] {
+            meet();
+            closed += object.close_untouched();
+        });
+        meet();
+        closed += object.close_untouched();
+        toucher.join();
+        other.join();
+        REQUIRE(closed <= 1);
+        REQUIRE_FALSE((touched && closed == 1));
+        REQUIRE((object.serial() % 2 == 1) == (closed == 0));
+        if (closed == 0) object.close();
+    }
 }
