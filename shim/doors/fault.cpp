@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <ucontext.h>
 
+#include <atomic>
 #include <cerrno>
 
 #include "shim/base/log.h"
@@ -34,6 +35,17 @@ void explain(std::uintptr_t address) noexcept {
     if (device_owned::find(address, entry)) {
         log::error("the CPU accessed {:#x} in the device allocation {:#x} of {} bytes, which stays on the device: {}",
                    address, entry.base, entry.size, entry.reason);
+    }
+}
+
+// Nothing of the parent's device is the child's, as without libhpe.
+void explain_in_child(std::uintptr_t address) noexcept {
+    static constinit std::atomic_flag said = ATOMIC_FLAG_INIT;
+    const Object* const object = coherence().object_of(address);
+    if (object != nullptr && !said.test_and_set()) {
+        log::error(
+            "a forked child accessed {:#x} in the device allocation {:#x} of {} bytes: its parent has the device",
+            address, object->base, object->requested_size);
     }
 }
 
@@ -71,10 +83,12 @@ hpe_guarded_copy_failed:
 
 void on_fault(int signal, siginfo_t* info, void* context) {
     const int saved = errno;
-    if (is_page_fault(info) && process::active.load(std::memory_order_relaxed)) {
+    const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
+    if (is_page_fault(info) && !process::active.load(std::memory_order_relaxed)) {
+        explain_in_child(address);
+    } else if (is_page_fault(info)) {
         const auto& registers = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs;
         const auto code = registers[REG_ERR];
-        const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
         if ((code & kInstruction) == 0) {
             // Memory is no cancellation point; a wait for the driver may be one.
             int cancellation = PTHREAD_CANCEL_ENABLE;

@@ -61,6 +61,17 @@ static void forks(int, char**) {
     say("all: %u wrong\n", data->check_all());
 }
 
+// The device, and what the CPU last wrote, is the parent's.
+static void child_touches(int, char**) {
+    data->touch(1);
+    in_child([] { say("child reads %u\n", static_cast<volatile unsigned*>(data->gpu)[5]); });
+    in_child([] {
+        signal(SIGSEGV, [](int) { _exit(9); });
+        static_cast<volatile unsigned*>(data->gpu)[5] = 1;
+    });
+    say("all: %u wrong\n", data->check_all());
+}
+
 // What the child of a process that used CUDA is told, is the driver's business.
 static void fork_cuda(int, char**) {
     in_child([] {
@@ -368,6 +379,7 @@ int main(int argc, char** argv) {
     static const Case cases[] = {
         {"forks", forks},
         {"fork_cuda", fork_cuda},
+        {"child_touches", child_touches},
         {"fork_before", fork_before},
         {"spawns", spawns},
         {"end_exit", end_exit},
