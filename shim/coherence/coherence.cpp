@@ -67,9 +67,10 @@ void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_acce
     object->requested_size = requested;
     object->view = view;
     object->context = context;
-    // Unless the device is idle: the program may tell a running kernel the address, and the kernel write to it.
+    // Unless the device is idle: the program may tell a running kernel the address, and the kernel write to it. After a
+    // stream-ordered allocation it is not.
     const auto work = in_flight.work();
-    object->birth = in_flight.idle() ? work : 0;
+    object->birth = may_access == Peers::OfContext && in_flight.idle() ? work : 0;
     object->report_id = report::object_added();
     object->accessed_as_context = may_access == Peers::OfContext;
     object->open(block_bytes, words);

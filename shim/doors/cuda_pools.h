@@ -18,21 +18,20 @@
 
 namespace hpe::doors {
 
-inline bool has_attribute(CUdeviceptr pointer, CUpointer_attribute attribute, unsigned wanted) noexcept {
-    unsigned found = ~wanted;
-    return driver.cuPointerGetAttribute(&found, attribute, pointer) == CUDA_SUCCESS && found == wanted;
-}
-
 // An allocation of a pool, which may be one of another device, of managed or of host memory.
 inline void track_of_pool(CUdeviceptr pointer, std::size_t bytes) {
-    if (!has_attribute(pointer, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_MEMORYTYPE_DEVICE) ||
-        has_attribute(pointer, CU_POINTER_ATTRIBUTE_IS_MANAGED, 1)) {
+    unsigned type = 0, managed = 0;  // the driver may write a byte or four
+    int device = -1;
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+    void* found[] = {&type, &managed, &device};
+    if (driver.cuPointerGetAttributes(3, attributes, found, pointer) != CUDA_SUCCESS || type != CU_MEMORYTYPE_DEVICE ||
+        managed != 0) {
         return;
     }
     objects_exist();
-    CUdevice device = -1;
-    if (driver.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
-        has_attribute(pointer, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, static_cast<unsigned>(device))) {
+    CUdevice current = -1;
+    if (driver.cuCtxGetDevice(&current) == CUDA_SUCCESS && current == device) {
         coherence().track(address(pointer), bytes, Coherence::Peers::OwnAccess);
     } else {
         device_owned::add(address(pointer), bytes, "it was allocated on another device than the current one");

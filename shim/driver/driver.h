@@ -45,6 +45,7 @@ struct Driver {
     F(cuEventDestroy_v2)                      \
     F(cuMemAlloc_v2)                          \
     F(cuMemGetAddressRange_v2)                \
+    F(cuPointerGetAttributes)                 \
     F(cuPointerGetAttribute)                  \
     F(cuMemFree_v2)                           \
     F(cuMemcpyHtoD_v2)                        \

@@ -105,13 +105,10 @@ std::vector<AllocationRef> mappings(std::uint64_t address, std::uint64_t bytes) 
     return found;
 }
 
-// Is it part of a reservation, with nothing mapped there? With the lock held.
-bool is_bare(std::uint64_t address, std::uint64_t bytes) {
-    VirtualRange range;
-    if (bytes == 0 || !find_range(address, range) || bytes > range.size - (address - range.address)) return false;
-    if (driver().addresses.find(address)) return false;
-    const AllocationRef after = driver().addresses.next(address);
-    return !after || after->address >= address + bytes;
+// What holds the address, or else the first behind it. With the lock held.
+AllocationRef first_from(std::uint64_t address) {
+    AllocationRef there = driver().addresses.find(address);
+    return there ? there : driver().addresses.next(address);
 }
 
 }  // namespace
@@ -251,8 +248,15 @@ CUresult api::cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGeneric
 
 CUresult api::cuMemUnmap(CUdeviceptr ptr, size_t size) {
     const std::lock_guard lock(ranges().mutex);
-    if (is_bare(ptr, size)) return CUDA_SUCCESS;
-    for (const AllocationRef& mapping : mappings(ptr, size)) driver().addresses.remove(mapping->address);
+    VirtualRange range;
+    require(size > 0 && find_range(ptr, range) && size <= range.size - (ptr - range.address));
+    // Holes are no error (seen on an H200); parts of mappings are.
+    std::vector<AllocationRef> all;
+    for (AllocationRef next = first_from(ptr); next && next->address < ptr + size; next = first_from(next->end())) {
+        require(next->kind == Kind::Virtual && next->address >= ptr && next->end() <= ptr + size);
+        all.push_back(next);
+    }
+    for (const AllocationRef& mapping : all) driver().addresses.remove(mapping->address);
     return CUDA_SUCCESS;
 }
 
