@@ -82,7 +82,7 @@ void Object::open(std::size_t block_bytes, Block* words) noexcept {
     serial_.fetch_add(1, std::memory_order_release);
 }
 
-void Object::close() noexcept { serial_.fetch_add(1, std::memory_order_release); }
+void Object::close() noexcept { serial_.fetch_add(1, std::memory_order_seq_cst); }
 
 void Object::reopen() noexcept { serial_.fetch_add(1, std::memory_order_release); }
 

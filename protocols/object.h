@@ -3,7 +3,8 @@
 //
 // Threads: every member function may be called from any thread and inside the fault path; none allocates. Objects are
 // recycled but their memory is never given back (ObjectPool): a thread that found an object in the table while another
-// thread frees it reads stale memory, not freed memory. So lock a block first, then ask alive(serial).
+// thread frees it reads stale memory, not freed memory. So lock a block first, then ask alive(serial). The blocks are
+// given back: who looks at them where a free may come in between (outside the launch gate) does it in an ObjectUse.
 //
 // Errors: none; memory is given by the caller, only ObjectPool::take() allocates and may throw std::bad_alloc.
 #pragma once
@@ -117,8 +118,10 @@ public:
     bool close_untouched() noexcept;
     // Undoes close(): the blocks keep their states.
     void reopen() noexcept;
-    // Hands the borrowed blocks back to their owner. Closed objects only.
+    // Hands the borrowed blocks back to their owner. Closed objects only, and not while they are used().
     Block* take_words() noexcept;
+    // Of a closed object: somebody is in an ObjectUse that began before.
+    bool used() const noexcept { return users_.load(std::memory_order_seq_cst) != 0; }
 
     static std::size_t block_count(std::size_t size, std::size_t block_bytes) noexcept {
         return (size + block_bytes - 1) / block_bytes;
@@ -146,11 +149,37 @@ public:
     bool coarse() const noexcept { return blocks_.load(std::memory_order_acquire) == 1; }
 
 private:
+    friend class ObjectUse;
     Block* words_ = nullptr;
     std::size_t block_bytes_ = kPage;
     std::atomic<std::uint32_t> blocks_{0};
     std::atomic<std::uint32_t> serial_{0};  // odd: open
+    std::atomic<std::uint32_t> users_{0};   // ObjectUses, also some that come too late
     std::atomic<bool> touched_{false};
+};
+
+// Scope in which an object's members and blocks stay what they are: freed meanwhile, it is not recycled. Nobody waits
+// for its end, so that a jump out of a signal handler past it costs a little memory and no more.
+class ObjectUse {
+public:
+    ObjectUse(Object& object, std::uintptr_t address) noexcept : object_(object) {
+        // Either close() comes first and is seen here, or used() sees this.
+        object.users_.fetch_add(1, std::memory_order_seq_cst);
+        serial_ = object.serial_.load(std::memory_order_seq_cst);
+        ours_ = serial_ % 2 == 1 && object.contains(address);
+    }
+    ~ObjectUse() { object_.users_.fetch_sub(1, std::memory_order_release); }
+    ObjectUse(const ObjectUse&) = delete;
+    ObjectUse& operator=(const ObjectUse&) = delete;
+    // False: the object holds the address no more.
+    explicit operator bool() const noexcept { return ours_; }
+    // Of the object's life that is used.
+    std::uint32_t serial() const noexcept { return serial_; }
+
+private:
+    Object& object_;
+    std::uint32_t serial_ = 0;
+    bool ours_ = false;
 };
 
 // Gives out objects and keeps their memory for ever.

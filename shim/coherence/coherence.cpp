@@ -79,8 +79,7 @@ void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_acce
                   requested);
         object->close();
         Arena{}.give_back(view, size, false);
-        std::free(words);
-        pool_.give_back(object);
+        recycle(*object);
         device_owned::add(base, size, "it overlaps another allocation");
         return;
     }
@@ -170,6 +169,12 @@ void Coherence::finish_free(Object& object) {
     protocol_->object_removed();
     report::object_removed(object);
     Arena{}.give_back(object.view, object.size, object.touched());
+    recycle(object);
+}
+
+// Except where another thread looks at it in that very moment, in a race with the program's own free: it keeps it.
+void Coherence::recycle(Object& object) {
+    if (object.used()) return;
     std::free(object.take_words());
     pool_.give_back(&object);
 }

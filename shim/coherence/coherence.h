@@ -137,10 +137,11 @@ public:
     Served serve_fault(const Access& access) noexcept;
 
     // For calls that do not trap (lease.h). The range lies in the object; `caller` is the instruction that the report
-    // names. False: the device cannot give, or take, the bytes any more.
+    // names. False, or nullptr: the device cannot give, or take, the bytes any more, or the object is gone.
     //
-    // Makes what a call reads valid on the host, in the view: there it stays even if its blocks do not.
-    bool ready_to_read(Object& object, std::uintptr_t begin, std::size_t bytes, const void* caller) noexcept;
+    // Makes what a call reads valid on the host, in the view: there it stays even if its blocks do not. Returns where.
+    const std::byte* ready_to_read(Object& object, std::uintptr_t begin, std::size_t bytes,
+                                   const void* caller) noexcept;
     // Makes the range accessible at its device address, until a launch or an eviction takes a block of it.
     bool ready_to_write(Object& object, std::uintptr_t begin, std::size_t bytes, const void* caller) noexcept;
     // Stores bytes that a call has put beside the object, as a CPU write does.
@@ -182,6 +183,7 @@ public:
     const Protocol& protocol() const noexcept { return *protocol_; }
 
 private:
+    void recycle(Object& object);
     bool map_shadow(Object& object, bool unordered) noexcept;
     void merge_mappings() noexcept;
     void spare_mappings(const Object* kept) noexcept;

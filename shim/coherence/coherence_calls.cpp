@@ -42,48 +42,80 @@ private:
 // As serve_fault() finds out: who may not wait for the device may not give it work.
 bool may_wait() noexcept { return this_thread.in_callback == 0 && this_thread.inside == 0 && !this_thread.in_gate; }
 
-template <class Wanted>
-bool all_blocks(Object& object, std::uintptr_t begin, std::size_t bytes, Wanted&& wanted) noexcept {
-    const auto serial = object.serial();
-    for (auto at = begin; at < begin + bytes;) {
-        const auto index = object.block_at(at);
-        if (!wanted(object.block(index).peek().state)) return false;
-        at = object.base + object.offset_of(index) + object.bytes_of(index);
+// A range of one object, block by block, as long as that is not freed.
+class Range {
+public:
+    Range(Object& object, std::uintptr_t begin, std::size_t bytes) noexcept
+        : object_(object), begin_(begin), bytes_(bytes), at_(begin) {}
+
+    // Goes on to the first block whose state is not as wanted: at(). True: there is none.
+    template <class Wanted>
+    bool pass(Wanted&& wanted) noexcept {
+        const ObjectUse use(object_, begin_);
+        if (serial_ == 0) {
+            gone_ = !use || bytes_ > object_.base + object_.size - begin_;
+            serial_ = use.serial();
+            view_ = object_.view + (begin_ - object_.base);
+        }
+        gone_ = gone_ || !object_.alive(serial_);
+        while (!gone_ && at_ < begin_ + bytes_) {
+            const auto index = object_.block_at(at_);
+            if (!wanted(object_.block(index).peek().state)) return false;
+            at_ = end_of(index);
+        }
+        return !gone_;
     }
-    return object.alive(serial);
-}
+    // The block at at() will do.
+    void skip() noexcept {
+        const ObjectUse use(object_, begin_);
+        if (object_.alive(serial_)) at_ = end_of(object_.block_at(at_));
+    }
+    // After pass(). Gone: there is no such object any more.
+    bool gone() const noexcept { return gone_; }
+    std::uintptr_t at() const noexcept { return at_; }
+    std::byte* view() const noexcept { return view_; }
+
+private:
+    std::uintptr_t end_of(std::uint32_t index) const noexcept {
+        return object_.base + object_.offset_of(index) + object_.bytes_of(index);
+    }
+    Object& object_;
+    const std::uintptr_t begin_;
+    const std::size_t bytes_;
+    std::uintptr_t at_;
+    std::byte* view_ = nullptr;
+    std::uint32_t serial_ = 0;
+    bool gone_ = false;
+};
 
 }  // namespace
 
 // A call that finds its blocks ready needs no system call.
-bool Coherence::ready_to_read(Object& object, std::uintptr_t begin, std::size_t bytes, const void* caller) noexcept {
-    if (all_blocks(object, begin, bytes, [](State s) { return valid_on_host(s); })) return true;
+const std::byte* Coherence::ready_to_read(Object& object, std::uintptr_t begin, std::size_t bytes,
+                                          const void* caller) noexcept {
+    const auto valid = [](State s) { return valid_on_host(s); };
+    Range range(object, begin, bytes);
+    if (range.pass(valid)) return range.view();
     const AsInHandler scope;
-    const auto serial = object.serial();
-    for (auto at = begin; at < begin + bytes;) {
-        const auto index = object.block_at(at);
-        if (!valid_on_host(object.block(index).peek().state)) {
-            const bool served = serve_fault({at, false, reinterpret_cast<std::uintptr_t>(caller)}) == Served::Done;
-            if (!served || !object.alive(serial)) return false;
-            continue;
-        }
-        at = object.base + object.offset_of(index) + object.bytes_of(index);
-    }
-    return true;
+    do {
+        if (range.gone()) return nullptr;
+        const Access access{range.at(), false, reinterpret_cast<std::uintptr_t>(caller)};
+        if (serve_fault(access) != Served::Done) return nullptr;
+    } while (!range.pass(valid));
+    return range.view();
 }
 
 bool Coherence::ready_to_write(Object& object, std::uintptr_t begin, std::size_t bytes, const void* caller) noexcept {
-    if (all_blocks(object, begin, bytes, [](State s) { return s == State::Dirty; })) return true;
+    const auto dirty = [](State s) { return s == State::Dirty; };
+    Range range(object, begin, bytes);
+    if (range.pass(dirty)) return true;
     const AsInHandler scope;
-    const auto serial = object.serial();
-    for (auto at = begin; at < begin + bytes;) {
-        const auto index = object.block_at(at);
-        if (object.block(index).peek().state != State::Dirty) {
-            const bool served = serve_fault({at, true, reinterpret_cast<std::uintptr_t>(caller)}) == Served::Done;
-            if (!served || !object.alive(serial)) return false;
-        }
-        at = object.base + object.offset_of(index) + object.bytes_of(index);
-    }
+    do {
+        if (range.gone()) return false;
+        const Access access{range.at(), true, reinterpret_cast<std::uintptr_t>(caller)};
+        if (serve_fault(access) != Served::Done) return false;
+        range.skip();  // the next one may push it out
+    } while (!range.pass(dirty));
     return true;
 }
 
@@ -122,10 +154,12 @@ bool Coherence::store(Object& object, std::uintptr_t begin, const std::byte* fro
 std::size_t Coherence::write_in_block(Object& object, std::uintptr_t at, const std::byte* from, std::size_t bytes,
                                       const void* caller) noexcept {
     const AsInHandler scope;
-    const auto serial = object.serial();
+    std::uint32_t serial = 0;
     const auto trap = [&] { return serve_fault({at, true, reinterpret_cast<std::uintptr_t>(caller)}) == Served::Done; };
     do {
-        if (!object.alive(serial)) return 0;
+        const ObjectUse use(object, at);
+        if (!use || (serial != 0 && use.serial() != serial)) return 0;
+        serial = use.serial();
         const auto index = object.block_at(at);
         Block& block = object.block(index);
         const auto before = block.lock();
@@ -141,9 +175,15 @@ std::size_t Coherence::write_in_block(Object& object, std::uintptr_t at, const s
 }
 
 std::size_t Coherence::overwrite(Object& object, std::uintptr_t begin, std::size_t bytes, Source& source) noexcept {
-    const auto serial = object.serial();
-    const auto first = object.block_at(begin);
-    if (!may_wait() || object.base + object.offset_of(first) != begin || object.bytes_of(first) > bytes) return 0;
+    if (!may_wait()) return 0;
+    std::uint32_t serial = 0, first = 0;
+    {
+        const ObjectUse use(object, begin);
+        if (!use) return 0;
+        serial = use.serial();
+        first = object.block_at(begin);
+        if (object.base + object.offset_of(first) != begin || object.bytes_of(first) > bytes) return 0;
+    }
     const AsInHandler scope;
     std::size_t done = 0;
     helper::with_driver(on_alternate_stack(), helper::Kind::Fault, [&] {

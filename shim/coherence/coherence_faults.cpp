@@ -169,7 +169,7 @@ Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
 bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access, Sweeps& thread_sweeps,
                       trace::Fault& traced) noexcept {
     // The object was freed meanwhile: the access is repeated, and then finds no object.
-    if (!object.alive(serial)) return true;
+    if (!object.alive(serial) || !object.contains(access.address)) return true;
     if (!map_shadow(object, false)) return false;
     const auto index = object.block_at(access.address);
     Block& block = object.block(index);
@@ -251,7 +251,8 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
 
 // As serve(), for a thread that must not wait: it borrows the one block, until end_loan().
 bool Coherence::borrow(Object& object, std::uint32_t serial, const Access& access, trace::Fault& traced) noexcept {
-    if (!object.alive(serial)) return true;
+    const ObjectUse use(object, access.address);
+    if (!use || use.serial() != serial) return true;
     if (!map_shadow(object, true)) return false;
     const auto index = object.block_at(access.address);
     Block& block = object.block(index);

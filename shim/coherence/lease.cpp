@@ -95,11 +95,8 @@ Bounce::~Bounce() {
 ToRead::ToRead(const void* at, std::size_t bytes, const void* caller) noexcept : bytes_(bytes) {
     Object* const object = coherence().object_of(address(at));
     if (object != nullptr && bytes <= object->base + object->size - address(at)) {
-        if (coherence().ready_to_read(*object, address(at), bytes, caller)) {
-            memory_ = object->view + (address(at) - object->base);
-        } else {
-            errno = EFAULT;
-        }
+        memory_ = coherence().ready_to_read(*object, address(at), bytes, caller);
+        if (memory_ == nullptr) errno = EFAULT;
         return;
     }
     if (!bounce_.take(at, bytes)) return;
@@ -116,8 +113,9 @@ std::size_t load(std::byte* to, const void* from, std::size_t bytes, const void*
     return for_parts(address(from), bytes, [&](Object* object, std::uintptr_t begin, std::size_t part) -> std::size_t {
         auto* const target = to + (begin - address(from));
         if (object == nullptr) return copy_ordinary(SYS_process_vm_readv, begin, target, part);
-        if (!coherence().ready_to_read(*object, begin, part, caller)) return 0;
-        std::memcpy(target, object->view + (begin - object->base), part);
+        const auto* const ready = coherence().ready_to_read(*object, begin, part, caller);
+        if (ready == nullptr) return 0;
+        std::memcpy(target, ready, part);
         return part;
     });
 }

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "shim/base/thread.h"
@@ -19,6 +20,10 @@ namespace {
 class Side {
 public:
     Side(std::uintptr_t at, std::size_t bytes) noexcept : at_(at), bytes_(bytes), object_(coherence().object_of(at)) {
+        if (object_ != nullptr) {
+            use_.emplace(*object_, at);
+            if (!*use_) object_ = nullptr;
+        }
         if (object_ != nullptr) {
             bytes_ = std::min(bytes, object_->base + object_->size - at);
         } else {
@@ -47,7 +52,8 @@ private:
 
     const std::uintptr_t at_;
     std::size_t bytes_;
-    Object* const object_;
+    Object* object_;
+    std::optional<ObjectUse> use_;
 };
 
 template <class Touch>

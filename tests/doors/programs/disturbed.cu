@@ -219,6 +219,48 @@ void freed_meanwhile(int, char**) {
     say("data %llx\n", data.sum());
 }
 
+// The same at any moment of short and long calls: another array is soon at the same place.
+void freed_at_any_moment(int, char**) {
+    const File file(2 * kMiB);
+    const int zeros = open("/dev/zero", O_RDONLY), nowhere = open("/dev/null", O_WRONLY);
+    void* volatile current = plain ? nullptr : std::malloc(kMiB);
+    volatile bool ended = false;
+    auto others = [&] {
+        Random random(7);
+        while (plain && !ended) {
+            void* memory = nullptr;
+            CHECK(cudaMalloc(&memory, (random.next() % 3 + 1) * kMiB / (random.next() % 2 == 0 ? 1 : 16)));
+            if (random.next() % 2 == 0) static_cast<volatile char*>(memory)[1] = 1;
+            current = memory;
+            for (volatile unsigned wait = random.next() % 3000; wait != 0; wait = wait - 1) {
+            }
+            CHECK(cudaFree(memory));
+        }
+    };
+    const auto thread = start(others);
+    unsigned odd = 0;
+    for (unsigned i = 0; i < 100000;) {
+        auto* const at = static_cast<unsigned char*>(current);
+        if (at == nullptr) continue;
+        const iovec parts[] = {{at + 10, 100}, {at + 5000, 30000}, {at + 60000, 100}};
+        ssize_t got = 0;
+        switch (++i / 1000 % 5) {
+            case 0: got = read(zeros, at + 100, 50000); break;
+            case 1: got = write(nowhere, at + 100, 50000); break;
+            case 2: got = readv(zeros, parts, 3); break;
+            case 3: got = writev(nowhere, parts, 3); break;
+            case 4: got = i % 20 == 0 ? pread(file, at, kMiB, 4096) : 0; break;
+        }
+        odd += got < 0 && errno != EFAULT;
+    }
+    ended = true;
+    pthread_join(thread, nullptr);
+    say("odd %u\n", odd);
+    const Memory data(kMiB);
+    data.change(6);
+    say("data %llx\n", data.sum());
+}
+
 // While a read waits the array is used by kernels and by the CPU.
 void used_meanwhile(int, char**) {
     const int kRounds = 8;
@@ -282,6 +324,7 @@ constexpr Case cases[] = {
     {"half_written", half_written},
     {"without_context", without_context},
     {"freed_meanwhile", freed_meanwhile},
+    {"freed_at_any_moment", freed_at_any_moment},
     {"used_meanwhile", used_meanwhile},
     {"in_a_child", in_a_child},
 };
