@@ -3,8 +3,8 @@
 // nothing of an object is held meanwhile.
 //
 // Handled: send, sendto, sendmsg, sendmmsg, recv, recvfrom, recvmsg, recvmmsg and the fortified forms: the bytes of the
-// message. Addresses, control messages and the structures themselves are taken where they lie. With MSG_ZEROCOPY the
-// kernel reads the view later: the bytes are as the CPU last saw them, unless the device changes them meanwhile.
+// message, and control messages. Addresses and the structures themselves are taken where they lie. With MSG_ZEROCOPY
+// the kernel reads the view later: the bytes are as the CPU last saw them, unless the device changes them meanwhile.
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -43,17 +43,28 @@ constinit Next<ssize_t(int, void*, std::size_t, std::size_t, int)> next_recv_chk
 constinit Next<ssize_t(int, void*, std::size_t, std::size_t, int, sockaddr*, socklen_t*)> next_recvfrom_chk{
     "__recvfrom_chk"};
 
+// The kernel looks at no more of one range, whatever its length.
+bool concerns(const void* at, std::size_t bytes) noexcept {
+    return lease::concerns(at, std::min(bytes, hpe::doors::kMostBytes));
+}
+// Control messages are small.
+std::size_t control_bytes(const msghdr& message) noexcept {
+    return message.msg_control == nullptr ? 0 : std::min(message.msg_controllen, lease::Bounce::kRecycled);
+}
+bool concerns_read(const msghdr& message) noexcept {
+    return message.msg_iovlen <= IOV_MAX && (hpe::doors::concerns(message.msg_iov, message.msg_iovlen) ||
+                                             lease::concerns(message.msg_control, control_bytes(message)));
+}
 bool concerns(const msghdr* message) noexcept {
     msghdr copy;
-    return hpe::doors::any_objects() && guarded_copy(&copy, message) &&
-           hpe::doors::concerns(copy.msg_iov, copy.msg_iovlen);
+    return hpe::doors::any_objects() && guarded_copy(&copy, message) && concerns_read(copy);
 }
 // Up to the first that cannot be read: the kernel goes no further, whatever the count.
 bool any_concerns(const mmsghdr* messages, unsigned count) noexcept {
     if (!hpe::doors::any_objects()) return false;
     msghdr copy;
     for (unsigned i = 0; i < count && guarded_copy(&copy, &messages[i].msg_hdr); ++i) {
-        if (hpe::doors::concerns(copy.msg_iov, copy.msg_iovlen)) return true;
+        if (concerns_read(copy)) return true;
     }
     return false;
 }
@@ -66,7 +77,17 @@ ssize_t send_one(int socket, const msghdr* message, int flags, const void* calle
     if (!vector.ok()) return -1;
     other.msg_iov = vector.parts();
     other.msg_iovlen = static_cast<std::size_t>(vector.count());
-    return holding(vector, [&] { return next_sendmsg(socket, &other, flags); });
+    // More of them the kernel refuses (optmem_max).
+    if (other.msg_controllen > lease::Bounce::kRecycled || !lease::concerns(other.msg_control, other.msg_controllen)) {
+        return holding(vector, [&] { return next_sendmsg(socket, &other, flags); });
+    }
+    lease::ToRead control(other.msg_control, other.msg_controllen, caller);
+    if (control.memory() == nullptr || control.bytes() != other.msg_controllen) {
+        errno = EFAULT;
+        return -1;
+    }
+    other.msg_control = const_cast<void*>(control.memory());
+    return holding(vector, [&] { return holding(control, [&] { return next_sendmsg(socket, &other, flags); }); });
 }
 
 ssize_t receive_one(int socket, msghdr* message, int flags, const void* caller) {
@@ -78,7 +99,18 @@ ssize_t receive_one(int socket, msghdr* message, int flags, const void* caller) 
     if ((flags & MSG_TRUNC) != 0) vector.load(caller);
     other.msg_iov = vector.parts();
     other.msg_iovlen = static_cast<std::size_t>(vector.count());
-    const ssize_t got = holding(vector, [&] { return next_recvmsg(socket, &other, flags); });
+    lease::Bounce control;
+    const bool controlled = lease::concerns(other.msg_control, control_bytes(other));
+    if (controlled) {
+        if (!control.take(nullptr, control_bytes(other))) return -1;
+        other.msg_controllen = control_bytes(other);
+        // The kernel leaves gaps between the messages.
+        lease::load(control.memory(), other.msg_control, other.msg_controllen, caller);
+        other.msg_control = control.memory();
+    }
+    const ssize_t got =
+        holding(vector, [&] { return holding(control, [&] { return next_recvmsg(socket, &other, flags); }); });
+    if (got >= 0 && controlled) lease::store(message->msg_control, control.memory(), other.msg_controllen, caller);
     if (got >= 0) {
         message->msg_namelen = other.msg_namelen;
         message->msg_controllen = other.msg_controllen;
@@ -182,12 +214,12 @@ private:
 extern "C" {
 
 HPE_DOOR ssize_t send(int socket, const void* at, std::size_t bytes, int flags) {
-    if (!lease::concerns(at, bytes)) return next_send(socket, at, bytes, flags);
+    if (!concerns(at, bytes)) return next_send(socket, at, bytes, flags);
     return send_on(socket, at, bytes, flags, CALLER);
 }
 HPE_DOOR ssize_t sendto(int socket, const void* at, std::size_t bytes, int flags, const sockaddr* to,
                         socklen_t length) {
-    if (!lease::concerns(at, bytes)) return next_sendto(socket, at, bytes, flags, to, length);
+    if (!concerns(at, bytes)) return next_sendto(socket, at, bytes, flags, to, length);
     return out_of(
         at, bytes, CALLER,
         [&](const void* memory, std::size_t n) { return next_sendto(socket, memory, n, flags, to, length); },
@@ -209,20 +241,20 @@ HPE_DOOR int sendmmsg(int socket, mmsghdr* messages, unsigned count, int flags) 
 }
 
 HPE_DOOR ssize_t recv(int socket, void* at, std::size_t bytes, int flags) {
-    if (!lease::concerns(at, bytes)) return next_recv(socket, at, bytes, flags);
+    if (!concerns(at, bytes)) return next_recv(socket, at, bytes, flags);
     return receive(socket, at, bytes, flags, CALLER);
 }
 HPE_DOOR ssize_t __recv_chk(int socket, void* at, std::size_t bytes, std::size_t room, int flags) {
-    if (bytes > room || !lease::concerns(at, bytes)) return next_recv_chk(socket, at, bytes, room, flags);
+    if (bytes > room || !concerns(at, bytes)) return next_recv_chk(socket, at, bytes, room, flags);
     return receive(socket, at, bytes, flags, CALLER);
 }
 HPE_DOOR ssize_t recvfrom(int socket, void* at, std::size_t bytes, int flags, sockaddr* from, socklen_t* length) {
-    if (!lease::concerns(at, bytes)) return next_recvfrom(socket, at, bytes, flags, from, length);
+    if (!concerns(at, bytes)) return next_recvfrom(socket, at, bytes, flags, from, length);
     return receive_from(socket, at, bytes, flags, from, length, CALLER);
 }
 HPE_DOOR ssize_t __recvfrom_chk(int socket, void* at, std::size_t bytes, std::size_t room, int flags, sockaddr* from,
                                 socklen_t* length) {
-    if (bytes > room || !lease::concerns(at, bytes)) {
+    if (bytes > room || !concerns(at, bytes)) {
         return next_recvfrom_chk(socket, at, bytes, room, flags, from, length);
     }
     return receive_from(socket, at, bytes, flags, from, length, CALLER);

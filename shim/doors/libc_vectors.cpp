@@ -27,6 +27,8 @@ bool for_program(const iovec* parts, std::size_t count, Visit&& visit) noexcept 
     for (std::size_t done = 0; done < count;) {
         const auto now = std::min(count - done, some.size());
         if (!guarded_copy(some.data(), parts + done, now)) return false;
+        // Of a single part the kernel looks at no more than it transfers (since Linux 6.4), if the length is one.
+        if (count == 1 && some[0].iov_len <= SSIZE_MAX) some[0].iov_len = std::min(some[0].iov_len, kMostBytes);
         for (std::size_t i = 0; i < now; ++i) {
             if (!visit(some[i])) return true;
         }

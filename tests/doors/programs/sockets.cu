@@ -121,6 +121,87 @@ void dropped(int, char**) {
     for (const int s : {listener, sender, receiver}) close(s);
 }
 
+// The kernel cuts a length that reaches out of the address space, if it is that of one range.
+void of_any_length(int, char**) {
+    const Memory data(kMiB);
+    volatile std::size_t lengths[] = {SIZE_MAX, SSIZE_MAX, std::size_t{1} << 46};
+    for (const std::size_t length : lengths) {
+        const Pair pair(SOCK_STREAM);
+        const auto more = [&] {
+            data.change(13);
+            return send(pair.ends[0], "abcdef", 6, 0);
+        };
+        more();
+        result("recv", recv(pair.ends[1], data.at(5000), length, MSG_DONTWAIT));
+        more();
+        result("recvfrom", recvfrom(pair.ends[1], data.at(6000), length, MSG_DONTWAIT, nullptr, nullptr));
+        more();
+        result("recv", recv(pair.ends[1], data.at(7000), length, MSG_DONTWAIT | MSG_TRUNC));
+        // As many bytes as fit.
+        data.change(14);
+        result("send", send(pair.ends[0], data.at(8000), length, MSG_DONTWAIT));
+        data.change(15);
+        result("sendto", sendto(pair.ends[1], data.at(8000), length, MSG_DONTWAIT, nullptr, 0));
+        say("data %llx\n", data.sum());
+    }
+    for (const std::size_t length : lengths) {
+        const Pair pair(SOCK_STREAM);
+        static char ordinary[10];  // far from the end of the address space
+        iovec part{ordinary, length};
+        msghdr message{};
+        message.msg_iov = &part;
+        message.msg_iovlen = 1;
+        send(pair.ends[0], "abcdef", 6, 0);
+        // Not before Linux 6.4.
+        if (recvmsg(pair.ends[1], &message, MSG_DONTWAIT) < 0) continue;
+        send(pair.ends[0], "abcdefghijkl", 12, 0);
+        part.iov_base = data.at(9000);
+        data.change(16);
+        const ssize_t got = recvmsg(pair.ends[1], &message, MSG_DONTWAIT);
+        data.change(17);
+        if (got != 12 || sendmsg(pair.ends[0], &message, MSG_DONTWAIT) <= 0) std::exit(94);
+    }
+    say("data %llx\n", data.sum());
+}
+
+// A descriptor's number is sent from an array that kernels use, and received into one.
+void control_messages(int, char**) {
+    const Pair pair(SOCK_DGRAM);
+    const Memory data(kMiB), other(100);
+    const int wanted = 1;
+    int ends[2];
+    if (pipe(ends) != 0 || setsockopt(pair.ends[1], SOL_SOCKET, SO_PASSCRED, &wanted, sizeof wanted) != 0) return;
+    data.change(18);
+    iovec part{data.at(50), 1000};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = data.at(65536);
+    message.msg_controllen = CMSG_SPACE(sizeof(int));
+    cmsghdr* control = CMSG_FIRSTHDR(&message);
+    control->cmsg_level = SOL_SOCKET;
+    control->cmsg_type = SCM_RIGHTS;
+    control->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(control), &ends[1], sizeof(int));
+    other.change(1);  // a launch takes all blocks from the host
+    result("sent", sendmsg(pair.ends[0], &message, 0));
+    data.change(19);
+    message.msg_control = data.at(131072);
+    message.msg_controllen = 256;
+    char ordinary[1000];
+    part.iov_base = ordinary;
+    result("received", recvmsg(pair.ends[1], &message, 0));
+    say("flags %x, %zu bytes of control\n", message.msg_flags, message.msg_controllen);
+    int got = -1;
+    for (control = CMSG_FIRSTHDR(&message); control != nullptr; control = CMSG_NXTHDR(&message, control)) {
+        say("level %d type %d length %zu\n", control->cmsg_level, control->cmsg_type,
+            static_cast<std::size_t>(control->cmsg_len));
+        if (control->cmsg_type == SCM_RIGHTS) std::memcpy(&got, CMSG_DATA(control), sizeof got);
+    }
+    if (got >= 0) result("written", write(got, "x", 1));
+    result("refused", sendmsg(pair.ends[0], (message.msg_controllen = 2 * kMiB, &message), 0));
+}
+
 // With a descriptor beside the bytes.
 void messages(int, char**) {
     const Pair pair(SOCK_STREAM);
@@ -203,6 +284,8 @@ constexpr Case cases[] = {
     {"dropped", dropped},
     {"datagrams", datagrams},
     {"by_address", by_address},
+    {"of_any_length", of_any_length},
+    {"control_messages", control_messages},
     {"messages", messages},
     {"several_messages", several_messages},
 };
