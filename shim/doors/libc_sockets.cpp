@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 
 #include "shim/coherence/lease.h"
 #include "shim/doors/fault.h"
@@ -90,35 +91,117 @@ ssize_t send_one(int socket, const msghdr* message, int flags, const void* calle
     return holding(vector, [&] { return holding(control, [&] { return next_sendmsg(socket, &other, flags); }); });
 }
 
+// A message to be received that concerns us, in memory that the kernel may use. prepare(), the call, finish().
+class Incoming {
+public:
+    explicit Incoming(const msghdr& program) noexcept
+        : vector_(program.msg_iov, program.msg_iovlen, VectorToWrite::Bounces::Placed),
+          control_bytes_(lease::concerns(program.msg_control, control_bytes(program)) ? control_bytes(program) : 0),
+          message_(program) {
+        ok_ = vector_.ok() && (control_bytes_ == 0 || control_.take(nullptr, control_bytes_));
+    }
+    // False: errno says why.
+    bool ok() const noexcept { return ok_; }
+    bool ours() const noexcept { return room() != 0 || control_bytes_ != 0; }
+    // Bytes that prepare() is to be given.
+    std::size_t room() const noexcept { return vector_.room(); }
+    // Returns the message to receive.
+    msghdr& prepare(std::byte* room, int flags, const void* caller) noexcept {
+        vector_.place(room);
+        // TCP then drops the bytes, and the memory stays as it is.
+        if ((flags & MSG_TRUNC) != 0) vector_.load(caller);
+        message_.msg_iov = vector_.parts();
+        message_.msg_iovlen = static_cast<std::size_t>(vector_.count());
+        if (control_bytes_ != 0) {
+            // The kernel leaves gaps between control messages.
+            lease::load(control_.memory(), message_.msg_control, control_bytes_, caller);
+            message_.msg_control = control_.memory();
+            message_.msg_controllen = control_bytes_;
+        }
+        return message_;
+    }
+    // `received` is the message as the call has left it, of so many bytes.
+    void finish(msghdr& program, const msghdr& received, std::size_t bytes, const void* caller) noexcept {
+        if (control_bytes_ != 0) {
+            lease::store(program.msg_control, control_.memory(), received.msg_controllen, caller);
+        }
+        program.msg_namelen = received.msg_namelen;
+        program.msg_controllen = received.msg_controllen;
+        program.msg_flags = received.msg_flags;
+        vector_.store(bytes, caller);
+    }
+
+private:
+    VectorToWrite vector_;
+    const std::size_t control_bytes_;
+    lease::Bounce control_;
+    msghdr message_;
+    bool ok_ = false;
+};
+
 ssize_t receive_one(int socket, msghdr* message, int flags, const void* caller) {
     if (!concerns(message)) return next_recvmsg(socket, message, flags);
-    msghdr other = *message;
-    VectorToWrite vector(other.msg_iov, other.msg_iovlen);
-    if (!vector.ok()) return -1;
-    // TCP then drops the bytes, and the memory stays as it is.
-    if ((flags & MSG_TRUNC) != 0) vector.load(caller);
-    other.msg_iov = vector.parts();
-    other.msg_iovlen = static_cast<std::size_t>(vector.count());
-    lease::Bounce control;
-    const bool controlled = lease::concerns(other.msg_control, control_bytes(other));
-    if (controlled) {
-        if (!control.take(nullptr, control_bytes(other))) return -1;
-        other.msg_controllen = control_bytes(other);
-        // The kernel leaves gaps between the messages.
-        lease::load(control.memory(), other.msg_control, other.msg_controllen, caller);
-        other.msg_control = control.memory();
-    }
+    Incoming incoming(*message);
+    lease::Bounce room;
+    if (!incoming.ok() || !room.take(nullptr, incoming.room())) return -1;
+    msghdr& other = incoming.prepare(room.memory(), flags, caller);
     const ssize_t got =
-        holding(vector, [&] { return holding(control, [&] { return next_recvmsg(socket, &other, flags); }); });
-    if (got >= 0 && controlled) lease::store(message->msg_control, control.memory(), other.msg_controllen, caller);
-    if (got >= 0) {
-        message->msg_namelen = other.msg_namelen;
-        message->msg_controllen = other.msg_controllen;
-        message->msg_flags = other.msg_flags;
-    }
-    if (got > 0) vector.store(static_cast<std::size_t>(got), caller);
+        holding(incoming, [&] { return holding(room, [&] { return next_recvmsg(socket, &other, flags); }); });
+    if (got >= 0) incoming.finish(*message, other, static_cast<std::size_t>(got), caller);
     return got;
 }
+
+// Messages to be received by one call, which keeps an error that ends it for the next one.
+class Several {
+public:
+    // Up to the first that cannot be read.
+    Several(mmsghdr* program, unsigned count, int flags, const void* caller) noexcept : program_(program) {
+        if (!memory_.take(nullptr, count * (sizeof(mmsghdr) + sizeof(Incoming)))) return;
+        incoming_ = reinterpret_cast<Incoming*>(memory_.memory());
+        messages_ = reinterpret_cast<mmsghdr*>(incoming_ + count);
+        std::size_t bytes = 0;
+        for (; count_ < count && guarded_copy(&messages_[count_], &program[count_]); ++count_) {
+            auto& message = messages_[count_].msg_hdr;
+            // One that does not concern us is received where it is.
+            auto* const incoming = new (incoming_ + count_) Incoming(concerns_read(message) ? message : msghdr{});
+            bytes += incoming->room();
+            if (incoming->ok()) continue;
+            incoming->~Incoming();
+            break;
+        }
+        if (!room_.take(nullptr, bytes)) return;
+        auto* at = room_.memory();
+        for (unsigned i = 0; i < count_; ++i) {
+            auto& message = messages_[i].msg_hdr;
+            if (incoming_[i].ours()) message = incoming_[i].prepare(at, flags, caller);
+            at += incoming_[i].room();
+        }
+        ok_ = count_ != 0;
+    }
+    ~Several() {
+        for (unsigned i = 0; i < count_; ++i) incoming_[i].~Incoming();
+    }
+    Several(const Several&) = delete;
+    Several& operator=(const Several&) = delete;
+    bool ok() const noexcept { return ok_; }
+    mmsghdr* messages() noexcept { return messages_; }
+    unsigned count() const noexcept { return count_; }
+    void finish(unsigned received, const void* caller) noexcept {
+        for (unsigned i = 0; i < received; ++i) {
+            const auto bytes = messages_[i].msg_len;
+            incoming_[i].finish(program_[i].msg_hdr, messages_[i].msg_hdr, bytes, caller);
+            program_[i].msg_len = bytes;
+        }
+    }
+
+private:
+    mmsghdr* const program_;
+    lease::Bounce memory_, room_;
+    Incoming* incoming_ = nullptr;
+    mmsghdr* messages_ = nullptr;
+    unsigned count_ = 0;
+    bool ok_ = false;
+};
 
 // One range as a message.
 auto sent_as_message(int socket, int flags, const sockaddr* to = nullptr, socklen_t length = 0) {
@@ -179,35 +262,19 @@ ssize_t receive_from(int socket, void* at, std::size_t bytes, int flags, sockadd
         received_as_message(socket, flags, from, length));
 }
 
-bool valid(const timespec* timeout) noexcept {
+// At most so many at once: the kernel stops at the first that does not come, libhpe prepares all of them.
+[[gnu::noinline]] int receive_several(int socket, mmsghdr* messages, unsigned count, int flags, timespec* timeout,
+                                      const void* caller) {
     timespec time{};
-    return timeout == nullptr ||
-           (guarded_copy(&time, timeout) && time.tv_sec >= 0 && time.tv_nsec >= 0 && time.tv_nsec < 1000000000);
+    timespec* const rest = timeout != nullptr && guarded_copy(&time, timeout) ? &time : timeout;
+    Several several(messages, std::min(count, static_cast<unsigned>(IOV_MAX)), flags, caller);
+    if (!several.ok()) return -1;
+    const int received =
+        holding(several, [&] { return next_recvmmsg(socket, several.messages(), several.count(), flags, rest); });
+    if (received > 0) several.finish(static_cast<unsigned>(received), caller);
+    if (rest == &time && received > 0) *timeout = time;
+    return received;
 }
-
-// recvmmsg(2): once a message has come, the call gives up at the end of its time.
-class Deadline {
-public:
-    explicit Deadline(timespec* rest) noexcept : rest_(rest) {
-        if (rest_ != nullptr) until_ = now() + rest_->tv_sec * kSecond + rest_->tv_nsec;
-    }
-    bool passed() noexcept {
-        if (rest_ == nullptr) return false;
-        const auto left = std::max(until_ - now(), 0L);
-        *rest_ = {left / kSecond, left % kSecond};
-        return left == 0;
-    }
-
-private:
-    static constexpr long kSecond = 1000000000;
-    static long now() noexcept {
-        timespec time{};
-        clock_gettime(CLOCK_MONOTONIC, &time);
-        return time.tv_sec * kSecond + time.tv_nsec;
-    }
-    timespec* const rest_;
-    long until_ = 0;
-};
 
 }  // namespace
 
@@ -261,21 +328,8 @@ HPE_DOOR ssize_t __recvfrom_chk(int socket, void* at, std::size_t bytes, std::si
 }
 HPE_DOOR ssize_t recvmsg(int socket, msghdr* message, int flags) { return receive_one(socket, message, flags, CALLER); }
 HPE_DOOR int recvmmsg(int socket, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
-    // The kernel says what is wrong with the time.
-    if (!any_concerns(messages, count) || !valid(timeout)) {
-        return next_recvmmsg(socket, messages, count, flags, timeout);
-    }
-    Deadline deadline(timeout);
-    unsigned received = 0;
-    while (received < count) {
-        const int waits = received != 0 && (flags & MSG_WAITFORONE) != 0 ? MSG_DONTWAIT : 0;
-        const ssize_t bytes =
-            receive_one(socket, &messages[received].msg_hdr, (flags & ~MSG_WAITFORONE) | waits, CALLER);
-        if (bytes < 0) break;
-        messages[received++].msg_len = static_cast<unsigned>(bytes);
-        if (deadline.passed()) break;
-    }
-    return received == 0 && count != 0 ? -1 : static_cast<int>(received);
+    if (!any_concerns(messages, count)) return next_recvmmsg(socket, messages, count, flags, timeout);
+    return receive_several(socket, messages, count, flags, timeout, CALLER);
 }
 
 }  // extern "C"

@@ -104,22 +104,28 @@ VectorToRead::VectorToRead(const iovec* program, std::size_t count, const void* 
     }
 }
 
-VectorToWrite::VectorToWrite(const iovec* program, std::size_t count) noexcept : Vector(program, count) {
-    std::size_t pages = 0;
+VectorToWrite::VectorToWrite(const iovec* program, std::size_t count, Bounces bounces) noexcept
+    : Vector(program, count) {
     for (std::size_t i = 0; ok_ && i < count_; ++i) {
         if (!of_object(parts_[i])) continue;
         parts_[i].iov_len = std::min(parts_[i].iov_len, kMostBytes);
-        pages += pages_of(parts_[i]);
+        pages_ += pages_of(parts_[i]);
     }
-    if (pages == 0) return;
-    ok_ = bounce_.take(nullptr, pages);
-    auto* place = bounce_.memory();
-    for (std::size_t i = 0; ok_ && i < count_; ++i) {
+    if (pages_ == 0 || bounces == Bounces::Placed) return;
+    ok_ = bounce_.take(nullptr, pages_);
+    if (ok_) place(bounce_.memory());
+}
+
+void VectorToWrite::place(std::byte* at) noexcept {
+    auto left = pages_;
+    for (std::size_t i = 0; i < count_; ++i) {
         iovec& part = parts_[i];
-        if (!of_object(part)) continue;
         const auto taken = pages_of(part);
-        part.iov_base = place + in_page(part.iov_base);
-        place += taken;
+        // No room: it was no object's a moment ago.
+        if (!of_object(part) || taken > left) continue;
+        part.iov_base = at + in_page(part.iov_base);
+        at += taken;
+        left -= taken;
     }
 }
 

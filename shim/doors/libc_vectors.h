@@ -60,13 +60,18 @@ public:
 
 class VectorToWrite : public Vector {
 public:
-    VectorToWrite(const iovec* program, std::size_t count) noexcept;
+    // With bounce memory of its own, or in the caller's: room() bytes, from a page on.
+    enum class Bounces { Own, Placed };
+    VectorToWrite(const iovec* program, std::size_t count, Bounces bounces = Bounces::Own) noexcept;
+    std::size_t room() const noexcept { return pages_; }
+    void place(std::byte* at) noexcept;
     // For a call that may leave memory as it was: what is there now is what store() then finds.
     void load(const void* caller) const noexcept;
     // Of what the call has written, `bytes` in all. Returns how many bytes could be stored, from the first on.
     std::size_t store(std::size_t bytes, const void* caller) const noexcept;
 
 private:
+    std::size_t pages_ = 0;  // bytes
     lease::Bounce bounce_;
 };
 

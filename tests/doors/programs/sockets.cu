@@ -258,6 +258,40 @@ void several_messages(int, char**) {
     say("data %llx\n", data.sum());
 }
 
+// What ends the call after its first message is told by the next one.
+void an_error_behind_a_message(int, char**) {
+    const Pair pair(SOCK_DGRAM);
+    const Memory data(100000);
+    data.change(20);
+    for (const char* text : {"one", "two", "three"}) send(pair.ends[0], text, 3, 0);
+    iovec parts[] = {{data.at(10), 100}, {reinterpret_cast<void*>(8), 100}, {data.at(70000), 100}};
+    mmsghdr list[3] = {};
+    for (std::size_t i = 0; i < 3; ++i) {
+        list[i].msg_hdr.msg_iov = &parts[i];
+        list[i].msg_hdr.msg_iovlen = 1;
+    }
+    result("recvmmsg", recvmmsg(pair.ends[1], list, 3, MSG_DONTWAIT, nullptr));
+    say("%u %u %u\n", list[0].msg_len, list[1].msg_len, list[2].msg_len);
+    for (int i = 0; i < 3; ++i) result("recv", recv(pair.ends[1], data.at(50000), 100, MSG_DONTWAIT));
+    // The first vector cannot be read; the second one cannot; a count that no vector has.
+    for (const std::size_t bad : {0, 1}) {
+        for (const char* text : {"one", "two"}) send(pair.ends[0], text, 3, 0);
+        parts[1] = {data.at(60000), 100};
+        list[0].msg_hdr.msg_iov = &parts[0];
+        list[1].msg_hdr.msg_iov = &parts[1];
+        list[bad].msg_hdr.msg_iov = reinterpret_cast<iovec*>(8);
+        timespec timeout{3, 0};
+        result("recvmmsg", recvmmsg(pair.ends[1], list, 3, MSG_DONTWAIT, &timeout));
+        for (int i = 0; i < 2; ++i) result("recv", recv(pair.ends[1], data.at(50000), 100, MSG_DONTWAIT));
+        list[bad].msg_hdr.msg_iov = &parts[bad];
+    }
+    list[0].msg_hdr.msg_iovlen = IOV_MAX + 1;
+    result("recvmmsg", recvmmsg(pair.ends[1], list, 3, MSG_DONTWAIT, nullptr));
+    timespec wrong{0, -1};
+    result("recvmmsg", recvmmsg(pair.ends[1], list, 3, MSG_DONTWAIT, &wrong));
+    say("data %llx\n", data.sum());
+}
+
 // More messages than the program has: the kernel sends what it can read.
 void more_than_there_are(int, char**) {
     const Memory data(100);
@@ -288,6 +322,7 @@ constexpr Case cases[] = {
     {"control_messages", control_messages},
     {"messages", messages},
     {"several_messages", several_messages},
+    {"an_error_behind_a_message", an_error_behind_a_message},
 };
 
 }  // namespace
