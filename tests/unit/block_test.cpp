@@ -52,6 +52,28 @@ TEST_CASE("the last block of an object is as short as the object") {
     CHECK_FALSE(object.alive(serial));
 }
 
+TEST_CASE("an object that is used when it is closed is known to be, and cannot be used from then on") {
+    Object object;
+    object.base = 0x100000;
+    object.size = 2 * kPage;
+    std::vector<Block> words(2);
+    object.open(kPage, words.data());
+    {
+        const ObjectUse use(object, object.base + object.size - 1);
+        REQUIRE(use);
+        CHECK(object.alive(use.serial()));
+        object.close();
+        CHECK(object.used());
+        CHECK_FALSE(ObjectUse(object, object.base));
+        CHECK(object.used());
+    }
+    CHECK_FALSE(object.used());
+    object.open(kPage, words.data());
+    CHECK_FALSE(ObjectUse(object, object.base + object.size));
+    CHECK(ObjectUse(object, object.base));
+    CHECK_FALSE(object.used());
+}
+
 TEST_CASE("a state that changes under the lock, and a lock that is only tried") {
     Block block;
     block.lock();
