@@ -124,7 +124,7 @@ TEST_CASE("of threads that touch and close an object one comes first") {
     Object object;
     Block word;
     object.size = kPage;
-    for (int round = 0; round < 2000; ++round) {
+    for (int round = 0; round < 300; ++round) {
         object.open(kPage, &word);
         std::atomic<int> ready{0}, closed{0};
         bool touched = false;
