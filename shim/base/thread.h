@@ -20,7 +20,7 @@ struct ThreadState {
     bool in_fault = false;                  // in our SIGSEGV handler, where every signal is blocked
     bool touched_inside = false;  // a fault was served while inside or in_gate: the door looks again when it returns
     bool settled = false;         // its signal mask was examined since our handler was installed, in this process
-    bool quick = false;           // settled, and no timeline is recorded: a door needs no other check
+    bool quick = false;           // settled, and nothing is recorded: a door needs no other check
     bool reentered = false;       // a door that records its call is about to call itself
     unsigned traced = 0;          // depth of calls that are being recorded
 };

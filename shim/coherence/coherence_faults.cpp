@@ -19,6 +19,7 @@
 #include "shim/memory/arena.h"
 #include "shim/memory/pager.h"
 #include "shim/observe/call_sites.h"
+#include "shim/observe/call_stacks.h"
 #include "shim/observe/trace.h"
 #include "shim/transfer/copiers.h"
 #include "shim/transfer/engine.h"
@@ -55,6 +56,7 @@ void count_fault(Object& object, const Coherence::Access& access, std::size_t fe
     auto& faults = access.is_write ? object.traffic.write_faults : object.traffic.read_faults;
     faults.fetch_add(1, std::memory_order_relaxed);
     call_sites::note(access.instruction, fetched);
+    call_stacks::add(call_stacks::Cost::FetchedBytes, fetched);
     traced.served(object.report_id, fetched);
 }
 
@@ -104,6 +106,7 @@ struct Coherence::Run {
 CUresult Coherence::wait_in_order() noexcept {
     using Clock = LaunchesBlocked::Clock;
     const trace::Span span(trace::Kind::Wait, "wait for device work");
+    const call_stacks::Waiting waiting;
     // A lost context does nothing any more; the others go on.
     const auto but_lost = [](CUresult result) { return lost_context(result) ? CUDA_SUCCESS : result; };
     constexpr int kPatience = 8;  // attempts, before threads that launch without a pause are blocked
@@ -151,16 +154,18 @@ Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
         served = borrow(*object, serial, access, traced);
         if (this_thread.inside != 0 || interrupted) this_thread.touched_inside = true;
     } else {
-        helper::with_driver(on_alternate_stack(), helper::Kind::Fault, [&, mine = &sweeps] {
-            const auto waited = wait_in_order();
-            if (waited == CUDA_SUCCESS) {
-                served = serve(*object, serial, access, *mine, traced);
-            } else {
-                log::error("cannot wait for the device work that may still write object {:#x}: {}", object->base,
-                           error_name(waited));
-            }
-            launch_gate_.leave_fault();
-        });
+        helper::with_driver(on_alternate_stack(), helper::Kind::Fault,
+                            [&, mine = &sweeps, event = call_stacks::Event::current()] {
+                                const call_stacks::Event::Lent lent(event);
+                                const auto waited = wait_in_order();
+                                if (waited == CUDA_SUCCESS) {
+                                    served = serve(*object, serial, access, *mine, traced);
+                                } else {
+                                    log::error("cannot wait for the device work that may still write object {:#x}: {}",
+                                               object->base, error_name(waited));
+                                }
+                                launch_gate_.leave_fault();
+                            });
     }
     return served ? Served::Done : Served::NotOurs;
 }

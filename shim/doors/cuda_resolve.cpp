@@ -120,7 +120,7 @@ bool unsettled_passes_through() noexcept {
     const bool active = process::active.load(std::memory_order_relaxed) || linked_first_use();
     if (active && !this_thread.settled) signals::settle_thread();
     if (this_thread.inside != 0 || !active) return true;
-    return !std::exchange(this_thread.reentered, false) && trace::on();
+    return !std::exchange(this_thread.reentered, false) && recording();
 }
 
 bool linked_first_use() noexcept { return process::undecided() && libcuda() != nullptr && process::first_use(); }

@@ -22,7 +22,7 @@
 #include "shim/doors/exported.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
-#include "shim/observe/trace.h"
+#include "shim/observe/recording.h"
 #include "shim/process/process.h"
 
 // For launches when no object has host-valid blocks: inlined, so that no call of ours copies the eleven arguments
@@ -60,7 +60,7 @@ inline bool passes_through() noexcept {
     return this_thread.quick ? this_thread.inside != 0 : unsettled_passes_through();
 }
 // Which of those calls are recorded, and come back by traced() (traced.h).
-HPE_HOT bool is_traced() noexcept { return this_thread.inside == 0 && trace::on(); }
+HPE_HOT bool is_traced() noexcept { return this_thread.inside == 0 && recording(); }
 
 void end_touched_inside() noexcept;
 

@@ -12,6 +12,7 @@
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/device_owned.h"
+#include "shim/observe/call_stacks.h"
 #include "shim/process/process.h"
 #include "shim/process/signals.h"
 
@@ -94,8 +95,13 @@ void on_fault(int signal, siginfo_t* info, void* context) {
             int cancellation = PTHREAD_CANCEL_ENABLE;
             pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
             this_thread.in_fault = true;
-            const auto served = coherence().serve_fault(
-                {address, (code & kWrite) != 0, static_cast<std::uintptr_t>(registers[REG_RIP])});
+            const bool is_write = (code & kWrite) != 0;
+            call_stacks::Event event;
+            const auto served =
+                coherence().serve_fault({address, is_write, static_cast<std::uintptr_t>(registers[REG_RIP])});
+            if (served == Coherence::Served::Done) {
+                event.ended(is_write ? "write fault" : "read fault", *static_cast<const ucontext_t*>(context));
+            }
             this_thread.in_fault = false;
             pthread_setcancelstate(cancellation, nullptr);
             if (served == Coherence::Served::Done) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Doors while a timeline is recorded (HPE_TRACE). Then no thread is `quick`: every call of the program comes here by
-// its door's slow path, and the door calls itself once more, or its treatment with a call that is timed.
+// Doors while a timeline is recorded (HPE_TRACE), or the costs of call stacks (recording.h). Then no thread is `quick`:
+// every call of the program comes here by its door's slow path, and the door calls itself once more, or its treatment
+// with a call that is timed.
 //
 // Threads, ownership and errors: door.h.
 #pragma once
@@ -19,6 +20,8 @@ public:
     Recorded(const char* name, std::size_t bytes) noexcept : name_(name), bytes_(bytes) { ++this_thread.traced; }
     ~Recorded() {
         --this_thread.traced;
+        event_.ended(name_);
+        if (!trace::on()) return;
         trace::add_until_now({.begin = begin_,
                               .name = name_,
                               .bytes = bytes_,
@@ -33,6 +36,7 @@ public:
     std::uint64_t begin() const noexcept { return begin_; }
 
 private:
+    call_stacks::Event event_;
     const std::uint64_t begin_ = ticks::look();
     const char* const name_;
     const std::size_t bytes_;
@@ -50,7 +54,7 @@ template <bool waits, class C, class Again>
         this_thread.reentered = true;
         result = recorded.ended(again());
     }
-    if (waits && result == CUDA_SUCCESS) kernel_times::collect();
+    if (waits && result == CUDA_SUCCESS && trace::on()) kernel_times::collect();
     return result;
 }
 
@@ -106,6 +110,7 @@ private:
 template <class C, class Treatment>
 [[gnu::noinline, gnu::hot]] CUresult launched(const C& call, std::size_t bytes, const Treatment& treatment) {
     Recorded recorded(call.name(), bytes);
+    if (!trace::on()) return recorded.ended(treatment(call));
     return recorded.ended(treatment(Timed<C>(call, recorded)));
 }
 

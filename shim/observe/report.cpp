@@ -11,6 +11,7 @@
 
 #include "shim/base/log.h"
 #include "shim/observe/call_sites.h"
+#include "shim/observe/call_stacks.h"
 #include "shim/observe/output.h"
 
 namespace hpe::report {
@@ -46,6 +47,9 @@ struct Line {
 // A program may allocate millions of objects: only the first that moved bytes are listed, all are in the total. The
 // same bound holds for call sites.
 constexpr std::size_t kListed = 1000;
+
+// Of the JSON: it grows with every change that a reader of the former one would misread (docs/report.md).
+constexpr int kVersion = 1;
 
 constinit std::mutex mutex;
 constinit std::atomic<std::uint32_t> added{0};
@@ -115,13 +119,16 @@ void append_json(std::string& out, const call_sites::Most& most) {
 }
 
 std::string as_json(const State& s, std::uint32_t objects) {
-    std::string out =
-        fmt::format("{{\n  \"protocol\": \"{}\",\n  \"process\": {},\n  \"objects\": {},\n  \"total\": {{", s.protocol,
-                    getpid(), objects);
+    std::string out = fmt::format(
+        "{{\n  \"version\": {},\n  \"protocol\": \"{}\",\n  \"process\": {},\n  \"objects\": {},\n  \"total\": {{",
+        kVersion, s.protocol, getpid(), objects);
     append_json(out, s.total);
     fmt::format_to(std::back_inserter(out), "}},\n  \"staged_copies\": {}, \"staged_bytes\": {},\n",
                    staged_copies.load(), staged_bytes.load());
     append_json(out, call_sites::most(kListed));
+    out += "  \"call_stacks\": ";
+    call_stacks::append_json(out);
+    out += ",\n";
     out += "  \"per_object\": [";
     const char* separator = "\n";
     for (const auto& line : s.lines) {
@@ -202,6 +209,10 @@ void configure(const std::string& destination, std::string protocol) {
     if (!destination.empty()) call_sites::enable();
 }
 
+bool is_json(const std::string& destination) noexcept {
+    return destination.size() > 5 && destination.ends_with(".json");
+}
+
 void write(std::vector<Object*> (*live_objects)()) noexcept {
     std::scoped_lock lock(mutex);
     auto& s = state();
@@ -218,8 +229,7 @@ void write(std::vector<Object*> (*live_objects)()) noexcept {
     }
     const auto path = path_of_output(s.destination);
     const int fd = open_output(path);
-    const bool json = path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0;
-    if (fd < 0 || !write_all(fd, json ? as_json(s, objects) : as_text(s, objects))) {
+    if (fd < 0 || !write_all(fd, is_json(path) ? as_json(s, objects) : as_text(s, objects))) {
         log::error("cannot write the report to {}: {}", path, std::strerror(errno));
     }
     if (fd >= 0) close(fd);

@@ -20,6 +20,7 @@ void object_removed(const Object& object);
 
 // "" : none; "-": text on stderr; otherwise a path, JSON if it ends in .json, "%p" replaced by the process id.
 void configure(const std::string& destination, std::string protocol);
+bool is_json(const std::string& destination) noexcept;
 // Writes the report, once. Objects that still live are counted as they stand.
 void write(std::vector<Object*> (*live_objects)()) noexcept;
 

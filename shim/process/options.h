@@ -18,7 +18,8 @@ struct Options {
     bool mpi = true;
     bool mpi_ipc = true;
     std::string report;  // "": none
-    std::string trace;   // likewise
+    bool stacks = true;
+    std::string trace;  // likewise
     log::Level log = log::Level::Warn;
     std::size_t pinned_limit = 0;   // bytes; 0: a share of the machine's memory
     unsigned staging_threads = 0;   // or staging::kAutomatic

@@ -19,6 +19,7 @@
 #include "shim/ipc/exports.h"
 #include "shim/memory/pinned.h"
 #include "shim/mpi/host_memory.h"
+#include "shim/observe/call_stacks.h"
 #include "shim/observe/report.h"
 #include "shim/observe/trace.h"
 #include "shim/process/options.h"
@@ -37,6 +38,7 @@ constinit std::atomic<void (*)()> say_at_exit{nullptr};
 
 void finish() {
     if (!active.load(std::memory_order_relaxed)) return;
+    call_stacks::finish();
     report::write(live_objects::all);
     trace::write();
     if (auto* say = say_at_exit.load(std::memory_order_acquire)) say();
@@ -45,6 +47,7 @@ void finish() {
 void in_child() {
     signals::forget();
     trace::in_child(started.load(std::memory_order_relaxed));
+    call_stacks::in_child();
     if (!started.load(std::memory_order_relaxed)) return;
     active.store(false, std::memory_order_relaxed);
     this_thread.settled = this_thread.quick = false;
@@ -69,6 +72,7 @@ bool read_options() {
     pinned::configure(options.pinned_limit);
     staging::configure(options.staging_threads, options.staging_block);
     report::configure(options.report, options.protocol);
+    if (options.stacks && report::is_json(options.report)) call_stacks::want();
     trace::configure(options.trace);
     pthread_atfork(nullptr, nullptr, in_child);
     std::atexit(finish);
@@ -94,7 +98,10 @@ bool first_use() noexcept {
 
 bool undecided() noexcept { return phase.load(std::memory_order_acquire) == Phase::Unknown; }
 
-void cuda_started() noexcept { started.store(true, std::memory_order_relaxed); }
+void cuda_started() noexcept {
+    started.store(true, std::memory_order_relaxed);
+    call_stacks::begin();
+}
 
 void objects_exist(signals::Handler* on_fault) noexcept {
     static std::once_flag once;

@@ -15,7 +15,7 @@
 #include "shim/base/spin_lock.h"
 #include "shim/base/thread.h"
 #include "shim/driver/driver.h"
-#include "shim/observe/trace.h"
+#include "shim/observe/recording.h"
 
 namespace hpe::signals {
 
@@ -197,7 +197,7 @@ void install(Handler* handler) noexcept {
 void settle_thread() noexcept {
     if (!installed()) return;
     this_thread.settled = true;
-    this_thread.quick = !trace::on();
+    this_thread.quick = !recording();
     program_sigmask(SIG_BLOCK, nullptr, nullptr);
 }
 

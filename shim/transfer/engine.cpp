@@ -15,6 +15,7 @@
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
 #include "shim/memory/arena.h"
+#include "shim/observe/call_stacks.h"
 #include "shim/observe/trace.h"
 #include "shim/transfer/staging.h"
 
@@ -258,6 +259,7 @@ CUresult Engine::flush(Object& object, std::size_t offset, std::size_t bytes, Or
     if (result != CUDA_SUCCESS) return result;
     traced.done();
     object.traffic.to_device_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    call_stacks::add(call_stacks::Cost::FlushedBytes, bytes);
     object.traffic.to_device_transfers.fetch_add(1, std::memory_order_relaxed);
     return CUDA_SUCCESS;
 }
@@ -286,6 +288,7 @@ CUresult Engine::flush_changes(Object& object, std::size_t offset, std::size_t b
     if (result != CUDA_SUCCESS) return result;
     traced.done();
     object.traffic.to_device_bytes.fetch_add(sum, std::memory_order_relaxed);
+    call_stacks::add(call_stacks::Cost::FlushedBytes, sum);
     object.traffic.to_device_transfers.fetch_add(count, std::memory_order_relaxed);
     return CUDA_SUCCESS;
 }

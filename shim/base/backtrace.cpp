@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: MIT
+// Slots for copied stacks, the table of known stacks, and the thread that unwinds.
+#include "shim/base/backtrace.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+
+#include "shim/base/errno_kept.h"
+#include "shim/base/kernel.h"
+#include "shim/base/modules.h"
+#include "shim/base/thread.h"
+#include "shim/base/waiting.h"
+
+// Of the loader: where the first thread's stack ends (proc(5), stat, startstack).
+extern "C" [[gnu::weak]] void* __libc_stack_end;
+
+namespace hpe::backtrace {
+
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kSlots = 128, kTries = 8;
+constexpr std::size_t kBuckets = std::size_t{1} << 12;
+constexpr std::size_t kEntries = std::size_t{1} << 14, kReturns = std::size_t{1} << 18;
+constexpr unsigned kLongestChain = 64;
+
+enum class Slot : int { Free, Filling, Full };
+
+struct Copied {
+    std::atomic<Slot> state{Slot::Free};
+    Registers registers;
+    const char* what;
+    Payload payload;
+    std::size_t bytes;
+    alignas(8) std::byte stack[kStackBytes];
+};
+
+// A place in the stack, in words from the stack pointer on, and what it holds.
+struct Return {
+    std::uint64_t address;
+    std::uint32_t word;
+};
+
+struct Known {
+    std::uint64_t ip, sp, bp;
+    const char* what;
+    std::uint32_t number;
+    std::uint32_t first, count;  // returns
+    std::uint32_t next;          // in the bucket's chain; 0: the last
+    bool by_bp;                  // the unwinding depends on it
+};
+
+struct Memory {
+    std::array<Copied, kSlots> slots;
+    std::array<std::atomic<std::uint32_t>, kBuckets> buckets;
+    std::array<Known, kEntries> entries;  // the first one is not used
+    std::array<Return, kReturns> returns;
+};
+
+constinit std::atomic<Memory*> memory{nullptr};
+constinit std::atomic<State> stage{State::NotStarted};
+constinit std::atomic<unsigned> next_slot{0};
+constinit std::atomic<std::uint32_t> filled{0};  // counts; the thread waits for a change
+constinit std::atomic<std::uint64_t> hits{0}, walks{0}, misses{0};
+constinit Owner owner{};
+// Guards all below, and who may unwind.
+constinit std::atomic<bool> unwinding{false};
+constinit std::uint32_t used_entries = 1, used_returns = 0;
+constinit std::uintptr_t end_of_first_stack = 0;
+
+std::size_t bucket_of(std::uint64_t ip, std::uint64_t sp) noexcept {
+    return static_cast<std::size_t>(((ip * 0x9E3779B97F4A7C15ull) ^ (sp * 0xC2B2AE3D27D4EB4Full)) >> 52) % kBuckets;
+}
+
+// Each return address is looked at only where those before it are as they were: so the frames of those callers are
+// there, and the next one's with them.
+bool matches(const Memory& all, const Known& known, const Registers& registers, const char* what) noexcept {
+    if (known.ip != registers.ip() || known.sp != registers.sp() || known.what != what) return false;
+    if (known.by_bp && known.bp != registers.value[Registers::kBp]) return false;
+    const auto* const stack = reinterpret_cast<const volatile std::uint64_t*>(registers.sp());
+    const auto* entry = &all.returns[known.first];
+    for (std::uint32_t i = 0; i < known.count; ++i, ++entry) {
+        if (stack[entry->word] != entry->address) return false;
+    }
+    return true;
+}
+bool matches_copy(const Memory& all, const Known& known, const Copied& copy) noexcept {
+    if (known.ip != copy.registers.ip() || known.sp != copy.registers.sp() || known.what != copy.what) return false;
+    if (known.by_bp && known.bp != copy.registers.value[Registers::kBp]) return false;
+    for (std::uint32_t i = 0; i < known.count; ++i) {
+        const auto& entry = all.returns[known.first + i];
+        std::uint64_t word = 0;
+        if ((entry.word + 1) * sizeof word > copy.bytes) return false;
+        std::memcpy(&word, copy.stack + entry.word * sizeof word, sizeof word);
+        if (word != entry.address) return false;
+    }
+    return true;
+}
+
+template <class Matches>
+std::uint32_t find(const Memory& all, std::uint64_t ip, std::uint64_t sp, Matches&& is) noexcept {
+    auto at = all.buckets[bucket_of(ip, sp)].load(std::memory_order_acquire);
+    for (unsigned i = 0; at != 0 && i < kLongestChain; ++i) {
+        const auto& known = all.entries[at];
+        if (is(known)) return known.number;
+        at = known.next;
+    }
+    return 0;
+}
+
+// --- copying -----------------------------------------------------------------------------------------------------
+
+bool readable(std::uintptr_t page) noexcept {
+    constexpr long kNoSuchHow = -1;
+    return kernel::raw(SYS_rt_sigprocmask, kNoSuchHow, static_cast<long>(page), 0, 8) != -EFAULT;
+}
+
+// The end of the calling thread's stack, or of what may be copied from there on. A thread's control block lies at the
+// upper end of its stack.
+std::size_t bytes_above(std::uintptr_t sp) noexcept {
+    auto end = sp + kStackBytes;
+    const auto control = static_cast<std::uintptr_t>(pthread_self());
+    if (control > sp) end = std::min(end, control);
+    if (end_of_first_stack > sp) end = std::min(end, end_of_first_stack);
+    if (!readable(sp / kPage * kPage)) return 0;
+    for (auto page = sp / kPage * kPage + kPage; page < end; page += kPage) {
+        if (!readable(page)) end = page;
+    }
+    return (end - sp) / 8 * 8;
+}
+
+// Not memcpy: that is a door of ours, and sanitizers and profilers have their own.
+void copy_words(std::byte* to, std::uintptr_t from, std::size_t bytes) noexcept {
+    auto words = bytes / 8;
+    asm volatile("rep movsq" : "+D"(to), "+S"(from), "+c"(words) : : "memory");
+}
+
+Copied* free_slot(Memory& all) noexcept {
+    for (std::size_t i = 0; i < kTries; ++i) {
+        auto& slot = all.slots[next_slot.fetch_add(1, std::memory_order_relaxed) % kSlots];
+        auto is = Slot::Free;
+        if (slot.state.load(std::memory_order_relaxed) == is &&
+            slot.state.compare_exchange_strong(is, Slot::Filling, std::memory_order_acquire)) {
+            return &slot;
+        }
+    }
+    return nullptr;
+}
+
+// --- unwinding ---------------------------------------------------------------------------------------------------
+
+// finish() keeps it for ever. With patience, since a thread that ends the process inside dl_iterate_phdr has the lock
+// that ours may be waiting for.
+bool begin_unwinding(std::chrono::milliseconds patience) noexcept {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (unwinding.exchange(true, std::memory_order_acquire)) {
+        if (std::chrono::steady_clock::now() >= end) return false;
+        nap(std::chrono::microseconds(50));
+    }
+    return true;
+}
+void end_unwinding() noexcept { unwinding.store(false, std::memory_order_release); }
+
+void remember(Memory& all, const Copied& copy, const unwinder::Walk& walk, std::uint32_t number, bool by_bp) noexcept {
+    if (used_entries == kEntries || used_returns + walk.count > kReturns) return;
+    auto& known = all.entries[used_entries];
+    known = {copy.registers.ip(),
+             copy.registers.sp(),
+             copy.registers.value[Registers::kBp],
+             copy.what,
+             number,
+             used_returns,
+             0,
+             0,
+             by_bp};
+    for (std::size_t i = 1; i < walk.count; ++i) {
+        // A caller's frame begins where the return address ends (System V ABI, AMD64 supplement, 3.2.2). Not so
+        // behind a signal handler: such a stack is unwound each time.
+        const auto offset = walk.frames[i].sp - 8 - copy.registers.sp();
+        std::uint64_t word = 0;
+        if (offset % 8 != 0 || offset + 8 > copy.bytes) return;
+        std::memcpy(&word, copy.stack + offset, sizeof word);
+        if (word != walk.frames[i].ip) return;
+        all.returns[used_returns + known.count++] = {word, static_cast<std::uint32_t>(offset / 8)};
+    }
+    // One frame alone could be any stack.
+    if (known.count == 0) return;
+    used_returns += known.count;
+    auto& bucket = all.buckets[bucket_of(known.ip, known.sp)];
+    known.next = bucket.load(std::memory_order_relaxed);
+    bucket.store(used_entries++, std::memory_order_release);
+}
+
+bool same(const unwinder::Walk& a, const unwinder::Walk& b) noexcept {
+    return a.count == b.count &&
+           std::equal(a.frames.begin(), a.frames.begin() + static_cast<long>(a.count), b.frames.begin(),
+                      [](const auto& x, const auto& y) { return x.ip == y.ip; });
+}
+
+std::uintptr_t own_module() noexcept {
+    static const auto number = modules::find(reinterpret_cast<std::uintptr_t>(&own_module));
+    return number;
+}
+
+void unwind(Memory& all, Copied& copy) noexcept {
+    if (!modules::refresh()) {
+        // Other code is where unloaded code was. The entries stay as they are: a thread may be looking at one.
+        for (auto& bucket : all.buckets) bucket.store(0, std::memory_order_relaxed);
+        unwinder::forget();
+    }
+    auto number = find(all, copy.registers.ip(), copy.registers.sp(),
+                       [&](const Known& known) { return matches_copy(all, known, copy); });
+    if (number == 0) {
+        unwinder::Walk walk;
+        const std::span<const std::byte> stack(copy.stack, copy.bytes);
+        unwinder::walk(copy.registers, stack, walk);
+        walks.fetch_add(1, std::memory_order_relaxed);
+        std::array<Place, unwinder::kMostFrames> places;
+        std::size_t count = 0;
+        for (std::size_t i = 0; i < walk.count; ++i) {
+            const auto& frame = walk.frames[i];
+            const auto call = frame.interrupted ? frame.ip : frame.ip - 1;
+            const auto module = modules::find(call);
+            // The doors of a call are no part of the program.
+            if (count == 0 && module == own_module()) continue;
+            places[count++] = {module, module != modules::kNone ? call - modules::at(module).bias : call};
+        }
+        number = owner.number(copy.what, {places.data(), count}, walk.cut);
+        // A register that most code uses for anything matters only where it changes the answer.
+        auto other = copy.registers;
+        other.value[Registers::kBp] = 0;
+        unwinder::Walk without;
+        unwinder::walk(other, stack, without);
+        remember(all, copy, walk, number, !same(walk, without));
+    }
+    owner.add(number, copy.payload);
+}
+
+void unwind_all(Memory& all) noexcept {
+    for (auto& slot : all.slots) {
+        if (slot.state.load(std::memory_order_acquire) != Slot::Full) continue;
+        unwind(all, slot);
+        slot.state.store(Slot::Free, std::memory_order_release);
+    }
+}
+
+void serve(void*) noexcept {
+    name_this_thread("hpe-stacks");
+    auto opening = State::Opening;
+    const bool there = unwinder::open();
+    if (!stage.compare_exchange_strong(opening, there ? State::Ready : State::Missing)) return;
+    if (!there) return;
+    Memory& all = *memory.load(std::memory_order_acquire);
+    for (;;) {
+        const auto seen = filled.load(std::memory_order_acquire);
+        if (!unwinding.exchange(true, std::memory_order_acquire)) {
+            unwind_all(all);
+            end_unwinding();
+        }
+        wait_while(filled, seen);
+    }
+}
+
+}  // namespace
+
+bool start(const Owner& with) noexcept {
+    auto none = State::NotStarted;
+    if (!stage.compare_exchange_strong(none, State::Opening)) return true;
+    void* const place =
+        kernel::mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+    if (place == MAP_FAILED) {
+        stage.store(State::Missing);
+        return false;
+    }
+    if (&__libc_stack_end != nullptr) end_of_first_stack = reinterpret_cast<std::uintptr_t>(__libc_stack_end);
+    owner = with;
+    memory.store(static_cast<Memory*>(place), std::memory_order_release);  // zeros are empty slots
+    if (start_thread(serve)) return true;
+    stage.store(State::Missing);
+    return false;
+}
+
+State state() noexcept { return stage.load(std::memory_order_acquire); }
+
+bool take(const Registers& registers, const char* what, const Payload& payload) noexcept {
+    const auto now = stage.load(std::memory_order_acquire);
+    Memory* const all = memory.load(std::memory_order_acquire);
+    if (all == nullptr || (now != State::Ready && now != State::Opening)) return false;
+    const auto number = find(*all, registers.ip(), registers.sp(),
+                             [&](const Known& known) { return matches(*all, known, registers, what); });
+    if (number != 0) {
+        hits.fetch_add(1, std::memory_order_relaxed);
+        owner.add(number, payload);
+        return true;
+    }
+    Copied* const slot = free_slot(*all);
+    if (slot == nullptr) {
+        misses.fetch_add(1, std::memory_order_relaxed);
+        return false;
+    }
+    slot->registers = registers;
+    slot->what = what;
+    slot->payload = payload;
+    slot->bytes = bytes_above(registers.sp());
+    copy_words(slot->stack, registers.sp(), slot->bytes);
+    slot->state.store(Slot::Full, std::memory_order_release);
+    const ErrnoKept kept;
+    filled.fetch_add(1, std::memory_order_seq_cst);
+    filled.notify_one();
+    return true;
+}
+
+Registers registers_of(const ucontext_t& context) noexcept {
+    const auto& from = context.uc_mcontext.gregs;
+    constexpr int order[] = {REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP, REG_R8,
+                             REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15, REG_RIP};
+    Registers to;
+    for (std::size_t i = 0; i < to.value.size(); ++i) to.value[i] = static_cast<std::uint64_t>(from[order[i]]);
+    return to;
+}
+
+void finish() noexcept {
+    auto opening = State::Opening;
+    // A short program may come here before the thread has opened the library. Not waited for: it may wait for the
+    // loader's lock, which the calling thread may hold.
+    if (state() == State::Opening) {
+        const bool there = unwinder::open();
+        stage.compare_exchange_strong(opening, there ? State::Ready : State::Missing);
+    }
+    Memory* const all = memory.load(std::memory_order_acquire);
+    if (all == nullptr || state() != State::Ready) return;
+    if (!begin_unwinding(std::chrono::seconds(1))) return;
+    unwind_all(*all);
+}
+
+void in_child() noexcept {
+    if (state() == State::NotStarted) return;
+    stage.store(State::Missing, std::memory_order_release);
+    memory.store(nullptr, std::memory_order_release);
+}
+
+Counts counts() noexcept {
+    return {hits.load(std::memory_order_relaxed), walks.load(std::memory_order_relaxed),
+            misses.load(std::memory_order_relaxed)};
+}
+
+}  // namespace hpe::backtrace

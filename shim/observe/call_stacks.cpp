@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+// From events to the stacks of the report. docs/report.md describes the JSON.
+#include "shim/observe/call_stacks.h"
+
+#include <iterator>
+
+#include "shim/base/log.h"
+#include "shim/base/modules.h"
+#include "shim/observe/call_tree.h"
+#include "shim/observe/output.h"
+
+namespace hpe::call_stacks {
+
+namespace {
+
+struct Column {
+    const char* name;
+    bool time;
+};
+constexpr Column kColumns[kCosts] = {
+    {"count", false},         {"seconds", true},         {"wait_seconds", true},
+    {"fetched_bytes", false}, {"flushed_bytes", false},  {"to_device_bytes", false},
+    {"to_host_bytes", false}, {"pageable_bytes", false}, {"pageable_seconds", true},
+};
+
+constinit std::atomic<bool> wanted{false};
+constinit std::array<std::atomic<std::uint64_t>, kCosts> without_stack{};
+
+ticks::Point& first_point() noexcept {
+    static constinit ticks::Point point{};
+    return point;
+}
+
+double seconds(std::uint64_t ticks, const ticks::Point& now) {
+    const auto& first = first_point();
+    const auto in_ticks = static_cast<double>(now.ticks - first.ticks);
+    const auto in_seconds = static_cast<double>(now.nanoseconds - first.nanoseconds) / 1e9;
+    return in_ticks > 0 ? static_cast<double>(ticks) / in_ticks * in_seconds : 0;
+}
+
+template <class Value>
+void append_costs(std::string& out, const ticks::Point& now, Value&& value) {
+    const char* separator = "";
+    for (std::size_t i = 0; i < kCosts; ++i) {
+        const std::uint64_t much = value(i);
+        if (much == 0) continue;
+        if (kColumns[i].time) {
+            fmt::format_to(std::back_inserter(out), "{}\"{}\": {:.9f}", separator, kColumns[i].name,
+                           seconds(much, now));
+        } else {
+            fmt::format_to(std::back_inserter(out), "{}\"{}\": {}", separator, kColumns[i].name, much);
+        }
+        separator = ", ";
+    }
+}
+
+void append_modules(std::string& out) {
+    out += "\"modules\": [";
+    const char* separator = "\n";
+    for (std::uint32_t i = 0; i < modules::count(); ++i) {
+        const auto& module = modules::at(i);
+        out += separator;
+        out += "      {\"path\": ";
+        append_json_text(out, module.path);
+        out += ", \"build_id\": ";
+        append_json_text(out, modules::build_id_text(module));
+        fmt::format_to(std::back_inserter(out), ", \"loaded_at\": \"{:#x}\"}}", module.bias);
+        separator = ",\n";
+    }
+    out += "\n    ]";
+}
+
+void append_nodes(std::string& out) {
+    out += "\"nodes\": [";
+    const char* separator = "\n";
+    for (const auto& node : call_tree::nodes()) {
+        const auto number = [](std::uint32_t n) { return n == modules::kNone ? -1 : static_cast<long>(n); };
+        fmt::format_to(std::back_inserter(out), "{}      [{}, {}, \"{:#x}\"]", separator, number(node.parent),
+                       number(node.place.module), node.place.offset);
+        separator = ",\n";
+    }
+    out += "\n    ]";
+}
+
+void append_stacks(std::string& out, const ticks::Point& now) {
+    out += "\"stacks\": [";
+    const char* separator = "\n";
+    const auto& stacks = call_tree::stacks();
+    for (std::size_t i = 0; i < stacks.size(); ++i) {
+        const auto costs = call_tree::counted(static_cast<std::uint32_t>(i) + call_tree::kOther);
+        if (costs[static_cast<std::size_t>(Cost::Count)] == 0) continue;
+        const auto node = stacks[i].node == call_tree::kNoParent ? -1 : static_cast<long>(stacks[i].node);
+        fmt::format_to(std::back_inserter(out), "{}      {{\"node\": {}, \"what\": ", separator, node);
+        append_json_text(out, stacks[i].what);
+        fmt::format_to(std::back_inserter(out), ", \"cut\": {}, ", stacks[i].cut);
+        append_costs(out, now, [&](std::size_t column) { return costs[column]; });
+        out += "}";
+        separator = ",\n";
+    }
+    out += "\n    ]";
+}
+
+}  // namespace
+
+void Event::take(const char* name, const ucontext_t* interrupted) noexcept {
+    if (!on()) return;
+    add(Cost::Count, 1);
+    add(Cost::Ticks, ticks::look() - begin_);
+    backtrace::Registers registers;
+    if (interrupted != nullptr) {
+        registers = backtrace::registers_of(*interrupted);
+    } else {
+        backtrace::look(registers);
+    }
+    if (backtrace::take(registers, name, payload_)) return;
+    for (std::size_t i = 0; i < kCosts; ++i) without_stack[i].fetch_add(payload_[i], std::memory_order_relaxed);
+}
+
+void want() noexcept {
+    ticks::choose();
+    first_point() = ticks::point();
+    wanted.store(true, std::memory_order_relaxed);
+}
+
+void begin() noexcept {
+    if (!wanted.exchange(false, std::memory_order_acq_rel)) return;
+    if (call_tree::open() && backtrace::start({call_tree::number, call_tree::add})) {
+        enabled.store(true, std::memory_order_release);
+    } else {
+        log::warn("the report has no call stacks: there is no memory, or no thread, for them");
+    }
+}
+
+void finish() noexcept {
+    if (!enabled.exchange(false, std::memory_order_acq_rel)) return;
+    backtrace::finish();
+    if (backtrace::state() == backtrace::State::Missing) {
+        log::warn("the report has no call stacks: libunwind-x86_64.so.8 (package libunwind8) cannot be loaded");
+    }
+}
+
+void in_child() noexcept {
+    enabled.store(false, std::memory_order_relaxed);
+    backtrace::in_child();
+}
+
+void append_json(std::string& out) {
+    if (backtrace::state() != backtrace::State::Ready) {
+        out += "null";
+        return;
+    }
+    const auto now = ticks::point();
+    const auto counts = backtrace::counts();
+    out += "{\n    ";
+    append_modules(out);
+    out += ",\n    ";
+    append_nodes(out);
+    out += ",\n    ";
+    append_stacks(out, now);
+    out += ",\n    \"without_stack\": {";
+    append_costs(out, now, [](std::size_t column) { return without_stack[column].load(); });
+    fmt::format_to(std::back_inserter(out),
+                   "}},\n    \"taken\": {{\"known\": {}, \"unwound\": {}, \"not_taken\": {}}}\n  }}", counts.known,
+                   counts.unwound, counts.not_taken);
+}
+
+}  // namespace hpe::call_stacks

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+// What each call stack of the program cost, for the report (HPE_REPORT=file.json): its accesses that trapped, and its
+// CUDA calls. backtrace.h takes the stacks, call_tree.h keeps them.
+//
+// Units: those of Cost; ticks of ticks.h. Threads: any; an Event also in the fault path: no allocation, no lock. While
+// no stacks are wanted an Event costs a load. Errors: where libunwind is missing that is said in one line, and there
+// are no stacks; an event whose stack could not be taken is counted without one.
+#pragma once
+
+#include <ucontext.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "shim/base/backtrace.h"
+#include "shim/base/ticks.h"
+
+namespace hpe::call_stacks {
+
+enum class Cost : unsigned char {
+    Count,
+    Ticks,          // from the beginning to the end
+    WaitTicks,      // of these: for device work
+    FetchedBytes,   // that libhpe brought to the host
+    FlushedBytes,   // that libhpe sent to the device
+    ToDeviceBytes,  // of the program's own copies
+    ToHostBytes,
+    PageableBytes,  // of both: of memory that is not pinned
+    PageableTicks,
+    kCosts
+};
+constexpr std::size_t kCosts = static_cast<std::size_t>(Cost::kCosts);
+static_assert(kCosts <= backtrace::kPayloadWords);
+
+inline constinit std::atomic<bool> enabled{false};
+inline bool on() noexcept { return enabled.load(std::memory_order_relaxed); }
+
+// An access or a call, from construction to destruction; counted if it ended.
+class Event {
+public:
+    Event() noexcept : begin_(on() ? ticks::look() : 0), around_(current_) {
+        if (begin_ != 0) current_ = this;
+    }
+    ~Event() { current_ = around_; }
+    Event(const Event&) = delete;
+    Event& operator=(const Event&) = delete;
+
+    void add(Cost cost, std::uint64_t much) noexcept { payload_[static_cast<std::size_t>(cost)] += much; }
+    // `name` lives for ever. The first is for signal handlers.
+    void ended(const char* name, const ucontext_t& interrupted) noexcept {
+        if (begin_ != 0) take(name, &interrupted);
+    }
+    [[gnu::always_inline]] void ended(const char* name) noexcept {
+        if (begin_ != 0) take(name, nullptr);
+    }
+    std::uint64_t begin() const noexcept { return begin_; }
+
+    // The one that the calling thread works for, or nullptr.
+    static Event* current() noexcept { return current_; }
+    // Another thread works for it meanwhile.
+    class Lent {
+    public:
+        explicit Lent(Event* event) noexcept : before_(current_) { current_ = event; }
+        ~Lent() { current_ = before_; }
+        Lent(const Lent&) = delete;
+        Lent& operator=(const Lent&) = delete;
+
+    private:
+        Event* const before_;
+    };
+
+private:
+    void take(const char* name, const ucontext_t* interrupted) noexcept;
+
+    static inline thread_local constinit Event* current_ __attribute__((tls_model("initial-exec"))) = nullptr;
+    const std::uint64_t begin_;  // 0: not counted
+    Event* const around_;
+    backtrace::Payload payload_{};
+};
+
+inline void add(Cost cost, std::uint64_t much) noexcept {
+    if (Event* event = Event::current()) event->add(cost, much);
+}
+
+// Waiting for device work, from construction to destruction.
+class Waiting {
+public:
+    Waiting() noexcept : begin_(Event::current() != nullptr ? ticks::look() : 0) {}
+    ~Waiting() {
+        if (begin_ != 0) add(Cost::WaitTicks, ticks::look() - begin_);
+    }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+private:
+    const std::uint64_t begin_;
+};
+
+// A report wants stacks. Before anything is counted.
+void want() noexcept;
+// The program uses CUDA: begins, if they are wanted.
+void begin() noexcept;
+// Ends it, before the others are asked. Outside the fault path.
+void finish() noexcept;
+// In a forked child: nothing is counted there if the parent had begun.
+void in_child() noexcept;
+
+// As JSON, for the report: an object, or null where there are no stacks.
+void append_json(std::string& out);
+
+}  // namespace hpe::call_stacks

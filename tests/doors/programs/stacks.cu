@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT
+// Accesses and calls whose call stacks are known, from every place where taking a stack could do harm: for the test of
+// the report's call stacks.
+#include <dlfcn.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/mman.h>
+
+#include <stdexcept>
+
+#include "program.h"
+
+#define NEVER_INLINED __attribute__((noinline, noclone))
+
+// One access that traps, since the device has had the object meanwhile.
+NEVER_INLINED static unsigned read_first(Data& data) {
+    const unsigned value = data.get(0);
+    return value != data.model[0];
+}
+NEVER_INLINED static unsigned launch_and_read(Data& data) {
+    data.launch();
+    CHECK(cudaDeviceSynchronize());
+    return read_first(data) * 5;
+}
+NEVER_INLINED static unsigned first_caller(Data& data) { return launch_and_read(data) * 2; }
+NEVER_INLINED static unsigned second_caller(Data& data) { return launch_and_read(data) * 3; }
+
+static void chain(int, char**) {
+    Data data(1000);
+    unsigned wrong = 0;
+    for (int i = 0; i < 50; ++i) wrong += first_caller(data);
+    for (int i = 0; i < 30; ++i) wrong += second_caller(data);
+    say("%u wrong\n", wrong);
+}
+
+// --- a library whose constructor waits while another thread's accesses trap -----------------------------------------
+
+static sem_t inside, finished;
+static Data* shared = nullptr;
+static bool wait_in_constructor = false;
+extern "C" void constructor_of_library() {
+    if (!wait_in_constructor) return;
+    sem_post(&inside);
+    sem_wait(&finished);
+    if (first_caller(*shared) != 0) say("wrong in the constructor\n");
+}
+static void constructor(int, char** argv) {
+    Data data(1000);
+    shared = &data;
+    sem_init(&inside, 0, 0);
+    sem_init(&finished, 0, 0);
+    wait_in_constructor = true;
+    auto open = [&] {
+        void* const library = dlopen(argv[0], RTLD_NOW);
+        say("library %s\n", library != nullptr ? "opened" : dlerror());
+    };
+    const pthread_t opens = start(open);
+    sem_wait(&inside);
+    unsigned wrong = 0;
+    for (int i = 0; i < 100; ++i) wrong += second_caller(data);
+    sem_post(&finished);
+    pthread_join(opens, nullptr);
+    say("%u wrong\n", wrong);
+}
+
+// The library comes and goes a thousand times, and its accesses trap, too, while another thread's do.
+static void libraries(int, char** argv) {
+    Data data(1000), mine(1000);
+    unsigned wrong = 0, in_library = 0;
+    auto open = [&] {
+        for (int i = 0; i < 1000; ++i) {
+            void* const library = dlopen(argv[0], RTLD_NOW);
+            if (library == nullptr) say("%s\n", dlerror());
+            const auto read = reinterpret_cast<unsigned (*)(const unsigned*)>(dlsym(library, "read_in_library"));
+            if (i % 10 == 0) {
+                mine.launch();
+                CHECK(cudaDeviceSynchronize());
+                const unsigned value = plain ? read(mine.gpu) : mine.get(0);
+                in_library += value != mine.model[0];
+            }
+            dlclose(library);
+        }
+    };
+    const pthread_t opens = start(open);
+    for (int i = 0; i < 300; ++i) wrong += first_caller(data);
+    pthread_join(opens, nullptr);
+    say("%u %u wrong\n", wrong, in_library);
+}
+
+// --- before main ----------------------------------------------------------------------------------------------------
+
+__attribute__((constructor)) static void early(int argc, char** argv) {
+    if (argc < 3 || std::strcmp(argv[2], "early") != 0) return;
+    plain = std::strcmp(argv[1], "plain") == 0;
+    Data data(1000);
+    say("%u wrong before main\n", read_first(data) * 7);
+}
+static void early_case(int, char**) { say("main\n"); }
+
+// --- odd stacks -----------------------------------------------------------------------------------------------------
+
+static char other_stack[1 << 16];
+static void on_other_stack() {
+    stack_t stack{};
+    stack.ss_sp = other_stack;
+    stack.ss_size = sizeof other_stack;
+    sigaltstack(&stack, nullptr);
+}
+static void handle(int) {
+    if (plain) {
+        if (read_first(*shared) != 0) say("wrong in the handler\n");
+    }
+}
+static void alternate(int, char**) {
+    Data data(1000);
+    shared = &data;
+    on_other_stack();
+    struct sigaction action {};
+    action.sa_handler = handle;
+    action.sa_flags = SA_ONSTACK;
+    sigaction(SIGUSR1, &action, nullptr);
+    for (int i = 0; i < 20; ++i) {
+        data.launch();
+        CHECK(cudaDeviceSynchronize());
+        raise(SIGUSR1);
+    }
+    say("%u wrong\n", data.check_all());
+}
+
+static sigjmp_buf back;
+static void leave(int) { siglongjmp(back, 1); }
+NEVER_INLINED static unsigned for_ever(volatile unsigned* above) {
+    volatile unsigned here[200];
+    here[0] = above[0] + 1;
+    return for_ever(here) + here[0];
+}
+static void overflow(int, char**) {
+    Data data(1000);
+    unsigned wrong = first_caller(data);
+    on_other_stack();
+    struct sigaction action {};
+    action.sa_handler = leave;
+    action.sa_flags = SA_ONSTACK;
+    sigaction(SIGSEGV, &action, nullptr);
+    for (int i = 0; i < 3; ++i) {
+        volatile unsigned first[1] = {0};
+        if (sigsetjmp(back, 1) == 0) say("%u\n", for_ever(first));
+        say("back\n");
+        wrong += second_caller(data);
+    }
+    say("%u wrong\n", wrong);
+}
+
+NEVER_INLINED static unsigned deeper(Data& data, unsigned depth) {
+    volatile char room[100];
+    room[0] = static_cast<char>(depth);
+    const unsigned wrong = depth == 0 ? launch_and_read(data) : deeper(data, depth - 1);
+    asm volatile("" : : "r"(room) : "memory");  // no loop instead
+    return wrong;
+}
+static void deep(int, char**) {
+    Data data(1000);
+    unsigned wrong = 0;
+    for (int i = 0; i < 20; ++i) wrong += deeper(data, 20) + deeper(data, 1000);
+    say("%u wrong\n", wrong);
+}
+
+// Code that no table describes: with a frame pointer, and without.
+static void generated(int, char**) {
+    constexpr unsigned char with_frame[] = {0x55, 0x48, 0x89, 0xe5, 0x8b, 0x07, 0x5d, 0xc3};  // push, mov, load, pop
+    constexpr unsigned char without[] = {0x48, 0x83, 0xec, 0x18, 0x8b, 0x07, 0x48, 0x83, 0xc4, 0x18, 0xc3};
+    auto* const code = static_cast<unsigned char*>(
+        mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    std::memcpy(code, with_frame, sizeof with_frame);
+    std::memcpy(code + 64, without, sizeof without);
+    Data data(1000);
+    unsigned wrong = 0;
+    for (int i = 0; i < 20; ++i) {
+        data.launch();
+        CHECK(cudaDeviceSynchronize());
+        const auto read = reinterpret_cast<unsigned (*)(const unsigned*)>(code + (i % 2) * 64);
+        wrong += (plain ? read(data.gpu) : data.get(0)) != data.model[0];
+    }
+    say("%u wrong\n", wrong);
+}
+
+// --- exceptions and threads -----------------------------------------------------------------------------------------
+
+NEVER_INLINED static unsigned throws(Data& data, int depth) {
+    const std::string kept(static_cast<std::size_t>(depth) + 20, 'x');  // has a destructor to be run
+    if (depth > 0) return throws(data, depth - 1) + static_cast<unsigned>(kept.size());
+    if (first_caller(data) == 0) throw std::runtime_error("thrown");
+    return 0;
+}
+static void exceptions(int, char**) {
+    Data data(1000);
+    unsigned caught = 0;
+    for (int i = 0; i < 50; ++i) {
+        try {
+            throws(data, 5);
+        } catch (const std::runtime_error&) {
+            ++caught;
+        }
+    }
+    say("%u caught\n", caught);
+}
+
+static void threads(int, char**) {
+    struct Work {
+        unsigned wrong = 0;
+        void operator()() {
+            Data data(1000);
+            for (int i = 0; i < 50; ++i) wrong += first_caller(data);
+        }
+    };
+    for (int round = 0; round < 3; ++round) {
+        Work works[4];
+        pthread_t all[4];
+        for (int i = 0; i < 4; ++i) all[i] = start(works[i]);
+        unsigned wrong = 0;
+        for (int i = 0; i < 4; ++i) {
+            pthread_join(all[i], nullptr);
+            wrong += works[i].wrong;
+        }
+        say("%u wrong\n", wrong);
+    }
+}
+
+int main(int argc, char** argv) {
+    static const Case cases[] = {{"chain", chain},      {"constructor", constructor}, {"libraries", libraries},
+                                 {"early", early_case}, {"alternate", alternate},     {"overflow", overflow},
+                                 {"deep", deep},        {"generated", generated},     {"exceptions", exceptions},
+                                 {"threads", threads}};
+    return run_case(cases, argc, argv);
+}
