@@ -286,12 +286,13 @@ bool start(const Owner& with) noexcept {
 
 State state() noexcept { return stage.load(std::memory_order_acquire); }
 
-bool take(const Registers& registers, const char* what, const Payload& payload) noexcept {
+bool take(const Registers& registers, const char* what, const Payload& payload, std::uint32_t& number) noexcept {
+    number = 0;
     const auto now = stage.load(std::memory_order_acquire);
     Memory* const all = memory.load(std::memory_order_acquire);
     if (all == nullptr || (now != State::Ready && now != State::Opening)) return false;
-    const auto number = find(*all, registers.ip(), registers.sp(),
-                             [&](const Known& known) { return matches(*all, known, registers, what); });
+    number = find(*all, registers.ip(), registers.sp(),
+                  [&](const Known& known) { return matches(*all, known, registers, what); });
     if (number != 0) {
         hits.fetch_add(1, std::memory_order_relaxed);
         owner.add(number, payload);

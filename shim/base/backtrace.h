@@ -51,8 +51,9 @@ bool start(const Owner& owner) noexcept;
 enum class State : int { NotStarted, Opening, Ready, Missing };
 State state() noexcept;
 
-// What happened here is `what` (text that lives for ever). False: the stack was not taken.
-bool take(const Registers& registers, const char* what, const Payload& payload) noexcept;
+// What happened here is `what` (text that lives for ever). False: the stack was not taken. `number`: of a stack that
+// was known, else 0.
+bool take(const Registers& registers, const char* what, const Payload& payload, std::uint32_t& number) noexcept;
 
 Registers registers_of(const ucontext_t& context) noexcept;
 

@@ -11,6 +11,7 @@
 #include "shim/copies/pageable.h"
 #include "shim/doors/cuda_memory.h"
 #include "shim/doors/cuda_peers.h"
+#include "shim/observe/wasted.h"
 
 namespace hpe::doors {
 
@@ -80,7 +81,13 @@ template <class Driver>
 CUresult copy_of_host(Direction direction, CUdeviceptr device, const void* host, const staging::Extent& extent,
                       CUstream stream, Flavour flavour, pageable::Return returns, Driver&& driver) {
     Inside inside;
-    return pageable::copy({direction, device, const_cast<void*>(host), extent, stream, flavour, returns}, driver);
+    const CUresult result =
+        pageable::copy({direction, device, const_cast<void*>(host), extent, stream, flavour, returns}, driver);
+    if (call_stacks::on() && result == CUDA_SUCCESS && !in_flight.capturing_anywhere()) {
+        wasted::copied({direction == Direction::ToDevice, device, host, extent.width, extent.rows, extent.host_pitch,
+                        returns == pageable::Return::Done});
+    }
+    return result;
 }
 
 // Between addresses of any kind: perhaps an object on one side and the program's own memory on the other.

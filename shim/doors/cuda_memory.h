@@ -12,6 +12,7 @@
 #include "shim/doors/fault.h"
 #include "shim/doors/mpi_imports.h"
 #include "shim/ipc/exports.h"
+#include "shim/observe/wasted.h"
 #include "shim/transfer/peers.h"
 
 namespace hpe::doors {
@@ -52,6 +53,7 @@ CUresult alloc(const C& call, CUdeviceptr* pointer, std::size_t bytes) {
     if (result == CUDA_SUCCESS) {
         objects_exist();
         coherence().track(address(*pointer), bytes);
+        if (call_stacks::on()) wasted::allocated(*pointer, bytes);
     }
     return result;
 }
@@ -80,6 +82,7 @@ CUresult alloc_pitch(const C& call, CUdeviceptr* pointer, std::size_t* pitch, st
     *pitch = row;
     objects_exist();
     coherence().track(address(rows), bytes);
+    if (call_stacks::on()) wasted::allocated(rows, bytes);
     return result;
 }
 
@@ -97,6 +100,7 @@ CUresult free_object(CUdeviceptr pointer, Free&& true_free) {
         if (begun != CUDA_SUCCESS) return result;  // freed by two threads: the driver's answer is the right one
         if (result == CUDA_SUCCESS) {
             state.finish_free(*object);
+            if (call_stacks::on()) wasted::freed(pointer);
         } else {
             state.cancel_free(*object);
         }

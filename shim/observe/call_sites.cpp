@@ -4,12 +4,10 @@
 
 #include <dlfcn.h>
 #include <link.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <climits>
 
 #include "shim/observe/output.h"
 
@@ -38,12 +36,6 @@ Slot* slot_of(std::uintptr_t address) noexcept {
         if (there == address) return &slot;
     }
     return nullptr;
-}
-
-std::string path_of_program() {
-    char path[PATH_MAX];
-    const auto length = readlink("/proc/self/exe", path, sizeof path);
-    return length > 0 ? std::string(path, static_cast<std::size_t>(length)) : std::string();
 }
 
 void name(Site& site) {

@@ -3,6 +3,8 @@
 #include "shim/observe/call_stacks.h"
 
 #include <iterator>
+#include <string_view>
+#include <utility>
 
 #include "shim/base/log.h"
 #include "shim/base/modules.h"
@@ -18,9 +20,26 @@ struct Column {
     bool time;
 };
 constexpr Column kColumns[kCosts] = {
-    {"count", false},         {"seconds", true},         {"wait_seconds", true},
-    {"fetched_bytes", false}, {"flushed_bytes", false},  {"to_device_bytes", false},
-    {"to_host_bytes", false}, {"pageable_bytes", false}, {"pageable_seconds", true},
+    {"count", false},
+    {"seconds", true},
+    {"wait_seconds", true},
+    {"fetched_bytes", false},
+    {"flushed_bytes", false},
+    {"to_device_bytes", false},
+    {"to_host_bytes", false},
+    {"pageable_bytes", false},
+    {"pageable_seconds", true},
+    {"pinned_sync_bytes", false},
+    {"pinned_sync_seconds", true},
+    {"sent_again_bytes", false},
+    {"sent_again_seconds", true},
+    {"back_unchanged_bytes", false},
+    {"back_unchanged_seconds", true},
+    {"renewed", false},
+    {"renewed_bytes", false},
+    {"renewed_seconds", true},
+    {"waits_not_needed", false},
+    {"waits_not_needed_seconds", true},
 };
 
 constinit std::atomic<bool> wanted{false};
@@ -29,6 +48,28 @@ constinit std::array<std::atomic<std::uint64_t>, kCosts> without_stack{};
 ticks::Point& first_point() noexcept {
     static constinit ticks::Point point{};
     return point;
+}
+
+// The calling thread's last wait, as long as it has not looked at a result.
+struct Wait {
+    std::uint32_t number = 0;  // of its stack; 0: none
+    std::uint64_t ticks = 0;
+};
+thread_local constinit Wait last_wait __attribute__((tls_model("initial-exec")));
+
+// Between a wait and new work for the device the thread looked at no result that libhpe knows of.
+void look_at_waits(std::string_view name, std::uint32_t number, const backtrace::Payload& payload) noexcept {
+    const auto of = [&](Cost cost) { return payload[static_cast<std::size_t>(cost)]; };
+    const auto before = std::exchange(last_wait, {});
+    if (name.ends_with("Synchronize")) {
+        last_wait = {number, of(Cost::Ticks)};
+    } else if (name.starts_with("cuLaunch") || of(Cost::ToDeviceBytes) != 0) {
+        if (before.number == 0) return;
+        backtrace::Payload more{};
+        more[static_cast<std::size_t>(Cost::NotNeeded)] = 1;
+        more[static_cast<std::size_t>(Cost::NotNeededTicks)] = before.ticks;
+        call_tree::add(before.number, more);
+    }
 }
 
 double seconds(std::uint64_t ticks, const ticks::Point& now) {
@@ -112,7 +153,10 @@ void Event::take(const char* name, const ucontext_t* interrupted) noexcept {
     } else {
         backtrace::look(registers);
     }
-    if (backtrace::take(registers, name, payload_)) return;
+    std::uint32_t number = 0;
+    const bool taken = backtrace::take(registers, name, payload_, number);
+    look_at_waits(name, number, payload_);
+    if (taken) return;
     for (std::size_t i = 0; i < kCosts; ++i) without_stack[i].fetch_add(payload_[i], std::memory_order_relaxed);
 }
 
@@ -151,7 +195,8 @@ void append_json(std::string& out) {
     }
     const auto now = ticks::point();
     const auto counts = backtrace::counts();
-    out += "{\n    ";
+    fmt::format_to(std::back_inserter(out), "{{\n    \"seconds\": {:.9f},\n    ",
+                   seconds(now.ticks - first_point().ticks, now));
     append_modules(out);
     out += ",\n    ";
     append_nodes(out);

@@ -30,6 +30,17 @@ enum class Cost : unsigned char {
     ToHostBytes,
     PageableBytes,  // of both: of memory that is not pinned
     PageableTicks,
+    PinnedSyncBytes,  // of both: of pinned memory, by calls that return when it is done
+    PinnedSyncTicks,
+    SentAgainBytes,  // that were there already, as far as copies tell (wasted.h)
+    SentAgainTicks,
+    BackBytes,  // brought to the host, and the same as were last sent or brought
+    BackTicks,
+    Renewed,  // allocations of a size that was freed before
+    RenewedBytes,
+    RenewedTicks,  // and for the frees of such
+    NotNeeded,     // waits after which the thread gave the device new work before it looked at any result
+    NotNeededTicks,
     kCosts
 };
 constexpr std::size_t kCosts = static_cast<std::size_t>(Cost::kCosts);
@@ -57,6 +68,10 @@ public:
         if (begin_ != 0) take(name, nullptr);
     }
     std::uint64_t begin() const noexcept { return begin_; }
+    // Time that was the report's own.
+    void leave_out(std::uint64_t ticks) noexcept {
+        if (begin_ != 0) begin_ += ticks;
+    }
 
     // The one that the calling thread works for, or nullptr.
     static Event* current() noexcept { return current_; }
@@ -76,7 +91,7 @@ private:
     void take(const char* name, const ucontext_t* interrupted) noexcept;
 
     static inline thread_local constinit Event* current_ __attribute__((tls_model("initial-exec"))) = nullptr;
-    const std::uint64_t begin_;  // 0: not counted
+    std::uint64_t begin_;  // 0: not counted
     Event* const around_;
     backtrace::Payload payload_{};
 };

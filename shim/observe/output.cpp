@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <iterator>
 
@@ -39,10 +40,35 @@ std::size_t length_of_character(std::string_view text) noexcept {
 
 }  // namespace
 
+std::string path_of_program() {
+    char path[PATH_MAX];
+    const auto length = readlink("/proc/self/exe", path, sizeof path);
+    return length > 0 ? std::string(path, static_cast<std::size_t>(length)) : std::string();
+}
+
+std::string rank_of_process() {
+    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+        const char* const text = std::getenv(name);
+        if (text == nullptr || *text == '\0') continue;
+        const std::string_view rank(text);
+        if (rank.find_first_not_of("0123456789") == rank.npos && rank.size() < 10) return std::string(rank);
+    }
+    return {};
+}
+
 std::string path_of_output(std::string destination) {
     const auto process = std::to_string(getpid());
-    for (std::size_t at = 0; (at = destination.find("%p", at)) != std::string::npos; at += process.size()) {
-        destination.replace(at, 2, process);
+    auto rank = rank_of_process();
+    if (rank.empty()) rank = "0";
+    for (std::size_t at = 0; (at = destination.find('%', at)) != std::string::npos;) {
+        const char what = at + 1 < destination.size() ? destination[at + 1] : '\0';
+        if (what != 'p' && what != 'r') {
+            ++at;
+            continue;
+        }
+        const auto& text = what == 'p' ? process : rank;
+        destination.replace(at, 2, text);
+        at += text.size();
     }
     return destination;
 }

@@ -9,7 +9,11 @@
 
 namespace hpe {
 
-// The destination with each "%p" replaced by the process id.
+// "" if the kernel does not say.
+std::string path_of_program();
+// This process's rank in its MPI job, as the starter says (Open MPI, PMI, PMIx, Slurm); "" outside of one.
+std::string rank_of_process();
+// The destination with each "%p" replaced by the process id, and each "%r" by the rank, or 0.
 std::string path_of_output(std::string destination);
 // An empty file at that path, for writing; the caller closes it.
 int open_output(const std::string& path) noexcept;

@@ -119,9 +119,12 @@ void append_json(std::string& out, const call_sites::Most& most) {
 }
 
 std::string as_json(const State& s, std::uint32_t objects) {
+    const auto rank = rank_of_process();
     std::string out = fmt::format(
-        "{{\n  \"version\": {},\n  \"protocol\": \"{}\",\n  \"process\": {},\n  \"objects\": {},\n  \"total\": {{",
-        kVersion, s.protocol, getpid(), objects);
+        "{{\n  \"version\": {},\n  \"protocol\": \"{}\",\n  \"process\": {},\n  \"rank\": {},\n  \"program\": ",
+        kVersion, s.protocol, getpid(), rank.empty() ? "null" : std::to_string(std::stoul(rank)));
+    append_json_text(out, path_of_program());
+    fmt::format_to(std::back_inserter(out), ",\n  \"objects\": {},\n  \"total\": {{", objects);
     append_json(out, s.total);
     fmt::format_to(std::back_inserter(out), "}},\n  \"staged_copies\": {}, \"staged_bytes\": {},\n",
                    staged_copies.load(), staged_bytes.load());

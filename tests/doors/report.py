@@ -78,7 +78,7 @@ with tempfile.TemporaryDirectory() as folder:
         if run("work", HPE_REPORT=folder / "report.json", HPE_PROTOCOL=protocol):
             compare.problem("a report in a file is announced on stderr")
         report = json.loads((folder / "report.json").read_text())
-        if set(report) != {"version", "call_stacks", "protocol", "process", "objects", "total", "per_object", "objects_omitted", "call_sites",
+        if set(report) != {"version", "rank", "program", "call_stacks", "protocol", "process", "objects", "total", "per_object", "objects_omitted", "call_sites",
                            "staged_copies", "staged_bytes",
                            "faults_elsewhere"}:
             compare.problem(f"keys {sorted(report)}")

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""Functions, files and lines of code, by module and offset: by addr2line, eu-addr2line or llvm-symbolizer, whichever
+there is, and by the symbol tables where there are no lines. A file that is another build than the one that ran is not
+asked: it would answer something else.
+"""
+import collections
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+from elf import Elf, Functions
+
+# line: 0 where it is not known; inlined: into the frame after it.
+Frame = collections.namedtuple("Frame", "function file line inlined module")
+
+
+def base_name(path):
+    return path.rsplit("/", 1)[-1] if path else "?"
+
+
+class Symbols:
+    """folders: where to look for modules, by name, before the places where they were."""
+
+    def __init__(self, folders=()):
+        self.folders = [pathlib.Path(folder) for folder in folders]
+        self.said = []  # about modules, for people
+        self._known = {}
+        self._files = {}
+
+    def prepare(self, wanted):
+        """wanted: (module, offset) pairs; a module is the report's record of it. One run of a tool a module."""
+        by_module = collections.defaultdict(set)
+        modules = {}
+        for module, offset in wanted:
+            key = self._key(module)
+            if (key, offset) not in self._known:
+                by_module[key].add(offset)
+                modules[key] = module
+        for key, offsets in by_module.items():
+            self._ask(key, modules[key], sorted(offsets))
+
+    def frames(self, module, offset):
+        """Innermost first; more than one where functions were inlined."""
+        key = self._key(module)
+        if (key, offset) not in self._known:
+            self._ask(key, module, [offset])
+        return self._known[key, offset]
+
+    @staticmethod
+    def _key(module):
+        return (module["path"], module["build_id"]) if module else None
+
+    def _file(self, module):
+        """The file of a module, or None with a line in said."""
+        path, wanted = module["path"], module["build_id"]
+        candidates = [folder / base_name(path) for folder in self.folders] + [pathlib.Path(path or "/nowhere")]
+        if wanted:
+            candidates.append(pathlib.Path(f"/usr/lib/debug/.build-id/{wanted[:2]}/{wanted[2:]}.debug"))
+        others = 0
+        for candidate in candidates:
+            try:
+                elf = Elf(candidate)
+            except (OSError, ValueError):
+                continue
+            if wanted and elf.build_id() not in (None, wanted):
+                others += 1
+                continue
+            return candidate, elf
+        found = self._by_debuginfod(wanted)
+        if found is not None:
+            return found
+        if path and not path.startswith("linux-vdso"):
+            self.said.append(f"{path} is another build than the one that ran (build-id {wanted}): its functions are "
+                             "not named" if others else f"{path} is not here: its functions are not named")
+        return None
+
+    @staticmethod
+    def _by_debuginfod(build_id):
+        if not build_id or not os.environ.get("DEBUGINFOD_URLS") or not shutil.which("debuginfod-find"):
+            return None
+        done = subprocess.run(["debuginfod-find", "debuginfo", build_id], capture_output=True, text=True)
+        try:
+            return (pathlib.Path(done.stdout.strip()), Elf(done.stdout.strip())) if done.returncode == 0 else None
+        except (OSError, ValueError):
+            return None
+
+    def _ask(self, key, module, offsets):
+        if module is None:
+            for offset in offsets:
+                self._known[key, offset] = [Frame(f"{offset:#x}", "", 0, False, "?")]
+            return
+        if key not in self._files:
+            self._files[key] = self._file(module)
+        name = base_name(module["path"])
+        answers = {}
+        if self._files[key] is not None:
+            path, elf = self._files[key]
+            answers = lines_of(path, offsets)
+            functions = Functions(elf.functions())
+        for offset in offsets:
+            frames = []
+            for i, (function, file, line) in enumerate(answers.get(offset, [])):
+                frames.append(Frame(function, file, line, i + 1 < len(answers[offset]), name))
+            if not frames or frames[-1].function is None:
+                found = functions.find(offset) if self._files[key] is not None else None
+                frames = [Frame(demangled(found) if found else f"{name}+{offset:#x}", "", 0, False, name)]
+            self._known[key, offset] = frames
+
+
+def demangled(symbol):
+    tool = shutil.which("c++filt") or shutil.which("llvm-cxxfilt")
+    if not symbol.startswith("_Z") or tool is None:
+        return symbol
+    return subprocess.run([tool], input=symbol, capture_output=True, text=True).stdout.strip() or symbol
+
+
+def tidy(file):
+    """As people know it: nvcc's intermediate file has the lines of the source, and a path relative to here is shorter."""
+    file = os.path.normpath(re.sub(r"^.*/tmpxft_[^/]*?-\d+_([^/]+)\.cudafe1\.cpp$", r"\1.cu", file))
+    here = os.getcwd() + os.sep
+    return file[len(here):] if file.startswith(here) else file
+
+
+def lines_of(path, offsets):
+    """offset -> [(function or None, file, line)], innermost first."""
+    for tool, arguments in (("addr2line", ["-a", "-f", "-i", "-C", "-e"]),
+                            ("eu-addr2line", ["-a", "-f", "-i", "-C", "-e"]),
+                            ("llvm-symbolizer", ["--output-style=GNU", "-a", "-f", "-i", "-C", "-e"])):
+        if shutil.which(tool):
+            break
+    else:
+        return {}
+    done = subprocess.run([tool, *arguments, str(path)], input="".join(f"{o:#x}\n" for o in offsets), text=True,
+                          errors="replace", capture_output=True)
+    found, current, function = {}, None, None
+    for line in done.stdout.splitlines():
+        if line.startswith("0x"):
+            current, function = found.setdefault(int(line, 16), []), None
+        elif current is None:
+            continue
+        elif function is None:
+            function = line
+        else:
+            file, _, number = line.split(" (")[0].rpartition(":")
+            known = None if function in ("??", "") else function
+            current.append((known, "" if file.startswith("??") else tidy(file), int(number) if number.isdigit() else 0))
+            function = None
+    return found

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: MIT
+"""The report and the comparison of two as text."""
+import collections
+import re
+
+from advice import advise, pinned_rate, size
+
+# Code that a program stands on: what is to be changed is above it.
+FOUNDATION = re.compile(r"(lib(c|m|cuda|cudart|hpe|pthread|stdc\+\+|gcc_s|gomp)|ld-linux-x86-64|linux-vdso)\b[-.\d\w]*\.so")
+
+
+def lines_of(stack, symbols):
+    """All frames, innermost first."""
+    return [frame for module, offset in stack.frames for frame in symbols.frames(module, offset)]
+
+
+def place_of(stack, symbols):
+    """The frame to change: the innermost of the program's, one with a line if there is any."""
+    frames = [f for f in lines_of(stack, symbols) if not FOUNDATION.match(f.module)]
+    return next((f for f in frames if f.line), frames[0] if frames else None)
+
+
+LONGEST = 90  # characters of a function's name
+
+
+def calls_of(stack, symbols):
+    """The frames that say something to the program's author: from what it called, to main."""
+    frames = lines_of(stack, symbols)
+    own = next((i for i, f in enumerate(frames) if not FOUNDATION.match(f.module)), 0)
+    last = next((i for i, f in enumerate(frames) if f.function == "main"), len(frames) - 1)
+    return frames[max(own - 1, 0):last + 1]
+
+
+def shown(frame):
+    where = f"{frame.file}:{frame.line}" if frame.line else frame.module
+    name = frame.function or "?"
+    name = name if len(name) <= LONGEST else name[:LONGEST - 2] + ".."
+    return f"{name}  {where}{'  (inlined)' if frame.inlined else ''}"
+
+
+def seconds(s):
+    return f"{s:.3f} s" if s >= 0.1 else f"{s * 1e3:.3f} ms" if s >= 1e-4 else f"{s * 1e6:.1f} us"
+
+
+def what_happened(stack):
+    c = collections.Counter(stack.costs)
+    parts = [f"{c['count']} x {stack.what}", seconds(c["seconds"])]
+    if c["wait_seconds"] >= 0.05 * c["seconds"]:
+        parts.append(f"{seconds(c['wait_seconds'])} of it for device work")
+    for key, text in (("to_device_bytes", "to the device"), ("to_host_bytes", "to the host"),
+                      ("fetched_bytes", "fetched"), ("flushed_bytes", "flushed")):
+        if c[key]:
+            parts.append(f"{size(c[key])} {text}")
+    return ", ".join(parts)
+
+
+def ranked(reports):
+    """(advice list, stack) in order of what could be saved, then of what it took."""
+    rate = pinned_rate(reports.stacks)
+    found = [(advise(stack, rate), stack) for stack in reports.stacks]
+    found.sort(key=lambda pair: (-sum(a.seconds for a in pair[0]), -pair[1].costs.get("seconds", 0)))
+    return found
+
+
+def head(reports):
+    t = reports.total
+    yield reports.title()
+    yield (f"  to the host {size(t['bytes_to_host'])} by libhpe, to the device {size(t['bytes_to_device'])}; "
+           f"{t['read_faults']} read faults, {t['write_faults']} write faults")
+    if not reports.stacks:
+        yield "  no call stacks: HPE_STACKS=off, or libunwind8 was missing"
+    if reports.without.get("count"):
+        yield (f"  {reports.without['count']} events came too fast for their stacks to be taken: "
+               f"{seconds(reports.without['seconds'])}")
+
+
+def report(reports, symbols, most):
+    symbols.prepare((m, o) for s in reports.stacks for m, o in s.frames)
+    yield from head(reports)
+    shown_stacks = [(a, s) for a, s in ranked(reports) if a]
+    rest = sum(s.costs.get("seconds", 0) for a, s in ranked(reports) if not a)
+    whole = sum(a.seconds for advice, _ in shown_stacks for a in advice)
+    if shown_stacks:
+        yield f"  {seconds(whole)} could be saved, by these call stacks:"
+    for number, (advice, stack) in enumerate(shown_stacks[:most], 1):
+        frames = calls_of(stack, symbols)
+        saved = sum(a.seconds for a in advice)
+        yield ""
+        place = place_of(stack, symbols)
+        yield f"{number}. {seconds(saved)}: {shown(place) if place else '?'}"
+        yield f"   {what_happened(stack)}"
+        for a in advice:
+            yield f"   {a.kind}, {seconds(a.seconds)}: {a.text}"
+        for frame in frames:
+            yield f"     {shown(frame)}"
+        if stack.cut:
+            yield "     (its callers are not known)"
+    if len(shown_stacks) > most:
+        yield ""
+        yield f"{len(shown_stacks) - most} more; --most N shows more of them"
+    if rest:
+        yield ""
+        yield f"{seconds(rest)} were spent in other faults and calls, of which nothing is known to be wasted"
+    if len(reports.each) > 1:
+        yield ""
+        yield "rank  process  events s  to host  to device"
+        for r in sorted(reports.each, key=lambda r: (r["rank"] is None, r["rank"], r["process"])):
+            took = sum(s["seconds"] for s in r["call_stacks"]["stacks"]) if r["call_stacks"] else 0.0
+            yield (f"{'-' if r['rank'] is None else r['rank']:>4}  {r['process']:>7}  {took:8.3f}  "
+                   f"{size(r['total']['bytes_to_host']):>7}  {size(r['total']['bytes_to_device']):>9}")
+    for line in symbols.said:
+        yield line
+
+
+def by_functions(reports, symbols):
+    """Costs by what happened and the functions above it: lines move from one version to the next, functions seldom."""
+    symbols.prepare((m, o) for s in reports.stacks for m, o in s.frames)
+    found = collections.defaultdict(collections.Counter)
+    for stack in reports.stacks:
+        names = tuple(f.function or f.module for f in lines_of(stack, symbols) if not FOUNDATION.match(f.module))
+        found[stack.what, names].update(stack.costs)
+    return found
+
+
+def moved(costs):
+    return sum(costs[k] for k in ("to_device_bytes", "to_host_bytes", "fetched_bytes", "flushed_bytes"))
+
+
+def difference(before, after, symbols, most):
+    a, b = by_functions(before, symbols), by_functions(after, symbols)
+    yield f"before: {before.title()}"
+    yield f"after:  {after.title()}"
+    sums = [collections.Counter(), collections.Counter()]
+    for side, stacks in zip(sums, (before.stacks, after.stacks)):
+        for stack in stacks:
+            side.update(stack.costs)
+    yield (f"in faults and calls {seconds(sums[0]['seconds'])} -> {seconds(sums[1]['seconds'])}, moved "
+           f"{size(moved(sums[0]))} -> {size(moved(sums[1]))}, events {sums[0]['count']} -> {sums[1]['count']}")
+    nothing = collections.Counter()
+    changes = sorted(set(a) | set(b), key=lambda k: -abs(b.get(k, nothing)["seconds"] - a.get(k, nothing)["seconds"]))
+    for key in changes[:most]:
+        what, names = key
+        x, y = a.get(key, nothing), b.get(key, nothing)
+        yield ""
+        yield (f"{y['seconds'] - x['seconds']:+.6f} s  {what}: {seconds(x['seconds'])} -> {seconds(y['seconds'])}, "
+               f"{x['count']} -> {y['count']} times, {size(moved(x))} -> {size(moved(y))}")
+        yield "     " + " < ".join(names[:6]) + (" < .." if len(names) > 6 else "")
+    for line in symbols.said:
+        yield line

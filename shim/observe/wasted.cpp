@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT
+// Hashes by device address, and allocations by size.
+#include "shim/observe/wasted.h"
+
+#if __has_include(<xxhash.h>)
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+#define HPE_HAVE_XXHASH 1
+#endif
+
+#include <mutex>
+#include <new>
+#include <unordered_map>
+#include <utility>
+
+#include "shim/base/errno_kept.h"
+#include "shim/base/thread.h"
+#include "shim/driver/driver.h"
+#include "shim/observe/call_stacks.h"
+
+namespace hpe::wasted {
+
+namespace {
+
+using call_stacks::Cost;
+using call_stacks::Event;
+
+constexpr std::size_t kMostRanges = 1u << 16;
+
+struct Content {
+    std::size_t width, rows;
+    std::uint64_t hash;
+};
+struct State {
+    std::mutex mutex;
+    std::unordered_map<CUdeviceptr, Content> contents;
+    std::unordered_map<CUdeviceptr, std::pair<std::size_t, bool>> live;  // bytes; whether it is a renewed allocation
+    std::unordered_map<std::size_t, std::size_t> gone;                   // freed allocations of a size
+};
+State& state() {
+    static auto* instance = new State;
+    return *instance;
+}
+
+enum class Memory { Pageable, Pinned, Other };
+// Reading managed memory would move it.
+Memory kind_of(const void* host) noexcept {
+    const ErrnoKept kept;
+    const Inside inside;
+    const auto address = reinterpret_cast<CUdeviceptr>(host);
+    unsigned type = 0, managed = 0;
+    const auto asked = driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+    if (asked == CUDA_ERROR_INVALID_VALUE) return Memory::Pageable;
+    if (asked != CUDA_SUCCESS || type != CU_MEMORYTYPE_HOST) return Memory::Other;
+    if (driver.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address) != CUDA_SUCCESS) managed = 1;
+    return managed == 0 ? Memory::Pinned : Memory::Other;
+}
+
+#ifdef HPE_HAVE_XXHASH
+bool hash_of(const Copy& copy, std::uint64_t& hash) noexcept {
+    if (copy.rows == 1) {
+        hash = XXH3_64bits(copy.host, copy.width);
+        return true;
+    }
+    XXH3_state_t rows;
+    XXH3_64bits_reset(&rows);
+    const auto* row = static_cast<const std::byte*>(copy.host);
+    for (std::size_t i = 0; i < copy.rows; ++i, row += copy.host_pitch) XXH3_64bits_update(&rows, row, copy.width);
+    hash = XXH3_64bits_digest(&rows);
+    return true;
+}
+#else
+bool hash_of(const Copy&, std::uint64_t&) noexcept { return false; }
+#endif
+
+// Whether those bytes are what was last known to be there; from now on they are.
+bool known_already(const Copy& copy, std::uint64_t hash) {
+    auto& s = state();
+    const std::scoped_lock lock(s.mutex);
+    const Content now{copy.width, copy.rows, hash};
+    const auto known = s.contents.find(copy.device);
+    if (known == s.contents.end()) {
+        if (s.contents.size() < kMostRanges) s.contents.emplace(copy.device, now);
+        return false;
+    }
+    const auto before = std::exchange(known->second, now);
+    return before.width == now.width && before.rows == now.rows && before.hash == now.hash;
+}
+
+}  // namespace
+
+void copied(const Copy& copy) noexcept try {
+    Event* const event = Event::current();
+    const auto bytes = copy.width * copy.rows;
+    if (event == nullptr || event->begin() == 0 || bytes == 0) return;
+    const auto begin = ticks::look();
+    const auto took = begin - event->begin();
+    event->add(copy.to_device ? Cost::ToDeviceBytes : Cost::ToHostBytes, bytes);
+    const auto memory = kind_of(copy.host);
+    if (memory == Memory::Pageable) {
+        event->add(Cost::PageableBytes, bytes);
+        event->add(Cost::PageableTicks, took);
+    } else if (memory == Memory::Pinned && copy.done) {
+        event->add(Cost::PinnedSyncBytes, bytes);
+        event->add(Cost::PinnedSyncTicks, took);
+    }
+    std::uint64_t hash = 0;
+    if (memory != Memory::Other && (copy.to_device || copy.done) && hash_of(copy, hash) && known_already(copy, hash)) {
+        event->add(copy.to_device ? Cost::SentAgainBytes : Cost::BackBytes, bytes);
+        event->add(copy.to_device ? Cost::SentAgainTicks : Cost::BackTicks, took);
+    }
+    event->leave_out(ticks::look() - begin);
+} catch (const std::bad_alloc&) {
+}
+
+void allocated(CUdeviceptr address, std::size_t bytes) noexcept try {
+    Event* const event = Event::current();
+    if (event == nullptr || event->begin() == 0) return;
+    const auto took = ticks::look() - event->begin();
+    auto& s = state();
+    bool renewed = false;
+    {
+        const std::scoped_lock lock(s.mutex);
+        const auto gone = s.gone.find(bytes);
+        renewed = gone != s.gone.end() && gone->second != 0;
+        if (renewed) --gone->second;
+        if (s.live.size() < kMostRanges) s.live[address] = {bytes, renewed};
+    }
+    if (!renewed) return;
+    event->add(Cost::Renewed, 1);
+    event->add(Cost::RenewedBytes, bytes);
+    event->add(Cost::RenewedTicks, took);
+} catch (const std::bad_alloc&) {
+}
+
+void freed(CUdeviceptr address) noexcept try {
+    Event* const event = Event::current();
+    if (event == nullptr || event->begin() == 0) return;
+    auto& s = state();
+    bool renewed = false;
+    {
+        const std::scoped_lock lock(s.mutex);
+        const auto live = s.live.find(address);
+        if (live == s.live.end()) return;
+        renewed = live->second.second;
+        if (s.gone.size() < kMostRanges) ++s.gone[live->second.first];
+        s.live.erase(live);
+    }
+    if (renewed) event->add(Cost::RenewedTicks, ticks::look() - event->begin());
+} catch (const std::bad_alloc&) {
+}
+
+}  // namespace hpe::wasted
