@@ -9,9 +9,9 @@
 #pragma once
 
 #include "shim/copies/pageable.h"
+#include "shim/copies/wasted.h"
 #include "shim/doors/cuda_memory.h"
 #include "shim/doors/cuda_peers.h"
-#include "shim/observe/wasted.h"
 
 namespace hpe::doors {
 

@@ -8,11 +8,11 @@
 #pragma once
 
 #include "shim/coherence/device_owned.h"
+#include "shim/copies/wasted.h"
 #include "shim/doors/door.h"
 #include "shim/doors/fault.h"
 #include "shim/doors/mpi_imports.h"
 #include "shim/ipc/exports.h"
-#include "shim/observe/wasted.h"
 #include "shim/transfer/peers.h"
 
 namespace hpe::doors {

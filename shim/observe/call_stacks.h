@@ -32,7 +32,7 @@ enum class Cost : unsigned char {
     PageableTicks,
     PinnedSyncBytes,  // of both: of pinned memory, by calls that return when it is done
     PinnedSyncTicks,
-    SentAgainBytes,  // that were there already, as far as copies tell (wasted.h)
+    SentAgainBytes,  // that were there already, as far as copies tell (copies/wasted.h)
     SentAgainTicks,
     BackBytes,  // brought to the host, and the same as were last sent or brought
     BackTicks,

@@ -74,6 +74,9 @@ public:
     // Reads a file instead. `incomplete` is set where bytes are not at hand (not in the page cache), or missing.
     void begin_reading(std::byte* to, const File& from, std::size_t bytes, std::size_t part,
                        std::atomic<bool>& incomplete) noexcept;
+    // Has the bytes looked at instead: look(context, offset, bytes) for each part, in any order.
+    using Look = void(void* context, std::size_t offset, std::size_t bytes);
+    void begin_looking(const void* at, std::size_t bytes, std::size_t part, Look* look, void* context) noexcept;
     // Copies a part here that nobody has begun; false if there is none.
     bool help() noexcept;
     bool done() const noexcept;

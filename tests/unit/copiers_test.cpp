@@ -151,6 +151,38 @@ void mapped_pages_do_not_trap() {
 }  // namespace
 
 // In this order: there are no helpers at first.
+namespace {
+
+// Each byte in exactly one part, and parts where multiples of the size begin.
+void looks_at_every_byte_once() {
+    for (const std::size_t bytes : {0u, 1u, 4096u, 4097u, 1000000u}) {
+        struct Seen {
+            const unsigned char* bytes;
+            std::vector<std::atomic<unsigned>> times;
+        };
+        const Bytes memory = noise(bytes + 1, 9);
+        Seen seen{memory.data(), std::vector<std::atomic<unsigned>>(bytes + 1)};
+        copiers::Job job;
+        job.begin_looking(
+            memory.data(), bytes, 4096,
+            [](void* context, std::size_t offset, std::size_t size) {
+                auto& to = *static_cast<Seen*>(context);
+                const bool right = offset % 4096 == 0 && size <= 4096;
+                for (std::size_t i = offset; i < offset + size; ++i) to.times[i] += right ? 1 : 100;
+            },
+            &seen);
+        job.finish();
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i <= bytes; ++i) wrong += seen.times[i] != (i < bytes ? 1u : 0u);
+        INFO(bytes << " bytes");
+        CHECK(wrong == 0);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("every byte is looked at once without helpers") { looks_at_every_byte_once(); }
+
 TEST_CASE("a copy made together is whole without helpers") { CHECK(copy_together() == 0); }
 
 TEST_CASE("rows land where they belong without helpers") { rows_land(); }
@@ -184,6 +216,11 @@ TEST_CASE("jobs end with and without helpers, one thread and many") {
 TEST_CASE("a copy made together is whole with helpers") {
     REQUIRE(copiers::start(kHelpers) == kHelpers);
     CHECK(copy_together() == 0);
+}
+
+TEST_CASE("every byte is looked at once with helpers") {
+    REQUIRE(copiers::start(kHelpers) == kHelpers);
+    looks_at_every_byte_once();
 }
 
 TEST_CASE("rows land where they belong with helpers") {

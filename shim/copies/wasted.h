@@ -6,6 +6,8 @@
 // What is known of device memory is what last went there, or came from there, by a copy: a kernel may have changed it
 // meanwhile. Then the same bytes sent once more were needed; that they are the same is true all the same.
 //
+// Long copies are hashed in pieces, by helper threads where there are any (copiers.h).
+//
 // Bytes. Threads: any, outside the fault path, while call stacks are counted; costs go to the calling thread's Event.
 // The time that hashing takes is left out of it. Memory is the program's and is read after the copy. Errors: none;
 // where there is no room to remember, nothing is found.

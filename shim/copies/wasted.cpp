@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Hashes by device address, and allocations by size.
-#include "shim/observe/wasted.h"
+#include "shim/copies/wasted.h"
 
 #if __has_include(<xxhash.h>)
 #define XXH_INLINE_ALL
@@ -8,15 +8,18 @@
 #define HPE_HAVE_XXHASH 1
 #endif
 
+#include <algorithm>
 #include <mutex>
 #include <new>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "shim/base/errno_kept.h"
 #include "shim/base/thread.h"
 #include "shim/driver/driver.h"
 #include "shim/observe/call_stacks.h"
+#include "shim/transfer/copiers.h"
 
 namespace hpe::wasted {
 
@@ -57,9 +60,30 @@ Memory kind_of(const void* host) noexcept {
 }
 
 #ifdef HPE_HAVE_XXHASH
-bool hash_of(const Copy& copy, std::uint64_t& hash) noexcept {
+// In pieces, whether or not there are helpers: else the hashes of a copy before and after they came would differ.
+std::uint64_t hash_of(const std::byte* bytes, std::size_t count) {
+    const auto piece = std::max(std::size_t{256} << 10, count / 1024 / 4096 * 4096);
+    if (count <= piece) return XXH3_64bits(bytes, count);
+    struct Pieces {
+        const std::byte* bytes;
+        std::size_t piece;
+        std::vector<std::uint64_t> hashes;
+    } pieces{bytes, piece, std::vector<std::uint64_t>((count + piece - 1) / piece)};
+    copiers::Job job;
+    job.begin_looking(
+        bytes, count, piece,
+        [](void* context, std::size_t offset, std::size_t size) {
+            auto& of = *static_cast<Pieces*>(context);
+            of.hashes[offset / of.piece] = XXH3_64bits(of.bytes + offset, size);
+        },
+        &pieces);
+    job.finish();
+    return XXH3_64bits(pieces.hashes.data(), pieces.hashes.size() * sizeof(std::uint64_t));
+}
+
+bool hash_of(const Copy& copy, std::uint64_t& hash) {
     if (copy.rows == 1) {
-        hash = XXH3_64bits(copy.host, copy.width);
+        hash = hash_of(static_cast<const std::byte*>(copy.host), copy.width);
         return true;
     }
     XXH3_state_t rows;
