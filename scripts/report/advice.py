@@ -77,13 +77,15 @@ def classes(stack, rate):
                f"{c['waits_not_needed']} of {n} waits were followed by new work for the device before the CPU looked at "
                "any result. Work of one stream is executed in order without it: synchronize only where the host needs "
                "a result.")
-    if c["pageable_bytes"] >= LARGE:
+    # Pinning takes as long as a copy or longer.
+    if c["pageable_bytes"] >= LARGE and n > 1:
         gain = max(0.0, c["pageable_seconds"] - c["pageable_bytes"] / rate)
         yield ("not pinned", gain,
                f"{size(c['pageable_bytes'])} were copied from or to pageable memory. Page-locked (pinned) memory "
                "attains the highest bandwidth between host and device: cudaMallocHost, or cudaHostRegister for memory "
                "that is there.")
-    if c["pinned_sync_bytes"]:
+    # A small one is waited for because the CPU looks at it.
+    if c["pinned_sync_bytes"] >= n * LARGE / 16 > 0:
         yield ("synchronous", c["pinned_sync_seconds"],
                f"The memory is pinned, yet the call waits for {size(c['pinned_sync_bytes'])} to arrive. "
                "cudaMemcpyAsync in a stream overlaps the copy with other work.")

@@ -9,14 +9,31 @@ from advice import advise, pinned_rate, size
 FOUNDATION = re.compile(r"(lib(c|m|cuda|cudart|hpe|pthread|stdc\+\+|gcc_s|gomp)|ld-linux-x86-64|linux-vdso)\b[-.\d\w]*\.so")
 
 
+# The toolkit's headers and the compiler's own: their functions are inlined into the program's.
+HEADERS = re.compile(r"/targets/[^/]+/include/|^/usr/(local/cuda[^/]*/)?include/|cudafe1\.stub\.c$")
+
+
 def lines_of(stack, symbols):
     """All frames, innermost first."""
     return [frame for module, offset in stack.frames for frame in symbols.frames(module, offset)]
 
 
+def is_programs(frame):
+    return not FOUNDATION.match(frame.module) and not HEADERS.search(frame.file)
+
+
+def first_of_program(frames):
+    """Where the program's own code begins. nvcc makes a function of a kernel's name, and another in front of it, that
+    launch it: neither is a place to change."""
+    stubs = [i for i, f in enumerate(frames) if (f.function or "").startswith("__device_stub__")]
+    first = stubs[-1] + 2 if stubs else 0
+    return next((i for i in range(first, len(frames)) if is_programs(frames[i])), 0)
+
+
 def place_of(stack, symbols):
     """The frame to change: the innermost of the program's, one with a line if there is any."""
-    frames = [f for f in lines_of(stack, symbols) if not FOUNDATION.match(f.module)]
+    frames = lines_of(stack, symbols)
+    frames = [f for f in frames[first_of_program(frames):] if is_programs(f)]
     return next((f for f in frames if f.line), frames[0] if frames else None)
 
 
@@ -26,7 +43,7 @@ LONGEST = 90  # characters of a function's name
 def calls_of(stack, symbols):
     """The frames that say something to the program's author: from what it called, to main."""
     frames = lines_of(stack, symbols)
-    own = next((i for i, f in enumerate(frames) if not FOUNDATION.match(f.module)), 0)
+    own = first_of_program(frames)
     last = next((i for i, f in enumerate(frames) if f.function == "main"), len(frames) - 1)
     return frames[max(own - 1, 0):last + 1]
 

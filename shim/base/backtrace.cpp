@@ -23,15 +23,15 @@ namespace hpe::backtrace {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kSlots = 128, kTries = 8;
+// So many new stacks may come while the thread that unwinds waits for a processor. Memory is used as they come.
+constexpr std::size_t kSlots = 1024;
 constexpr std::size_t kBuckets = std::size_t{1} << 12;
 constexpr std::size_t kEntries = std::size_t{1} << 14, kReturns = std::size_t{1} << 18;
 constexpr unsigned kLongestChain = 64;
 
-enum class Slot : int { Free, Filling, Full };
+enum class Slot : unsigned char { Free, Filling, Full };
 
 struct Copied {
-    std::atomic<Slot> state{Slot::Free};
     Registers registers;
     const char* what;
     Payload payload;
@@ -55,6 +55,7 @@ struct Known {
 };
 
 struct Memory {
+    std::array<std::atomic<Slot>, kSlots> states;
     std::array<Copied, kSlots> slots;
     std::array<std::atomic<std::uint32_t>, kBuckets> buckets;
     std::array<Known, kEntries> entries;  // the first one is not used
@@ -63,7 +64,6 @@ struct Memory {
 
 constinit std::atomic<Memory*> memory{nullptr};
 constinit std::atomic<State> stage{State::NotStarted};
-constinit std::atomic<unsigned> next_slot{0};
 constinit std::atomic<std::uint32_t> filled{0};  // counts; the thread waits for a change
 constinit std::atomic<std::uint64_t> hits{0}, walks{0}, misses{0};
 constinit Owner owner{};
@@ -139,16 +139,15 @@ void copy_words(std::byte* to, std::uintptr_t from, std::size_t bytes) noexcept 
     asm volatile("rep movsq" : "+D"(to), "+S"(from), "+c"(words) : : "memory");
 }
 
-Copied* free_slot(Memory& all) noexcept {
-    for (std::size_t i = 0; i < kTries; ++i) {
-        auto& slot = all.slots[next_slot.fetch_add(1, std::memory_order_relaxed) % kSlots];
-        auto is = Slot::Free;
-        if (slot.state.load(std::memory_order_relaxed) == is &&
-            slot.state.compare_exchange_strong(is, Slot::Filling, std::memory_order_acquire)) {
-            return &slot;
+// The first one, so that few are ever used; kSlots: none.
+std::size_t free_slot(Memory& all) noexcept {
+    for (std::size_t i = 0; i < kSlots; ++i) {
+        auto is = all.states[i].load(std::memory_order_relaxed);
+        if (is == Slot::Free && all.states[i].compare_exchange_strong(is, Slot::Filling, std::memory_order_acquire)) {
+            return i;
         }
     }
-    return nullptr;
+    return kSlots;
 }
 
 // --- unwinding ---------------------------------------------------------------------------------------------------
@@ -241,10 +240,10 @@ void unwind(Memory& all, Copied& copy) noexcept {
 }
 
 void unwind_all(Memory& all) noexcept {
-    for (auto& slot : all.slots) {
-        if (slot.state.load(std::memory_order_acquire) != Slot::Full) continue;
-        unwind(all, slot);
-        slot.state.store(Slot::Free, std::memory_order_release);
+    for (std::size_t i = 0; i < kSlots; ++i) {
+        if (all.states[i].load(std::memory_order_acquire) != Slot::Full) continue;
+        unwind(all, all.slots[i]);
+        all.states[i].store(Slot::Free, std::memory_order_release);
     }
 }
 
@@ -298,17 +297,18 @@ bool take(const Registers& registers, const char* what, const Payload& payload, 
         owner.add(number, payload);
         return true;
     }
-    Copied* const slot = free_slot(*all);
-    if (slot == nullptr) {
+    const auto which = free_slot(*all);
+    if (which == kSlots) {
         misses.fetch_add(1, std::memory_order_relaxed);
         return false;
     }
-    slot->registers = registers;
-    slot->what = what;
-    slot->payload = payload;
-    slot->bytes = bytes_above(registers.sp());
-    copy_words(slot->stack, registers.sp(), slot->bytes);
-    slot->state.store(Slot::Full, std::memory_order_release);
+    auto& slot = all->slots[which];
+    slot.registers = registers;
+    slot.what = what;
+    slot.payload = payload;
+    slot.bytes = bytes_above(registers.sp());
+    copy_words(slot.stack, registers.sp(), slot.bytes);
+    all->states[which].store(Slot::Full, std::memory_order_release);
     const ErrnoKept kept;
     filled.fetch_add(1, std::memory_order_seq_cst);
     filled.notify_one();

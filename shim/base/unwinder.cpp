@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <new>
 
 #include "shim/base/modules.h"
 
@@ -123,13 +124,7 @@ bool open() noexcept {
     if (is_open()) return true;
     void* const from = dlopen("libunwind-x86_64.so.8", RTLD_NOW | RTLD_LOCAL);
     if (from == nullptr) return false;
-    static constinit Library made{};
     Library found{};
-    // Newer versions of the library have more functions in it, which are missing here.
-    static constinit union {
-        unw_accessors_t functions;
-        char room[512];
-    } accessors = {.room = {}};
     if (!find(from, HPE_NAME_OF(UNW_OBJ(create_addr_space)), found.create_addr_space) ||
         !find(from, HPE_NAME_OF(UNW_OBJ(init_remote)), found.init_remote) ||
         !find(from, HPE_NAME_OF(UNW_OBJ(step)), found.step) ||
@@ -140,22 +135,29 @@ bool open() noexcept {
         !find(from, HPE_NAME_OF(UNW_OBJ(dwarf_search_unwind_table)), found.search_table)) {
         return false;
     }
-    // Two threads may come here at the end of a process: what both find is the same.
-    static constinit std::atomic<bool> making{false};
-    if (making.exchange(true, std::memory_order_acq_rel)) return is_open();
-    accessors.functions.find_proc_info = find_procedure;
-    accessors.functions.put_unwind_info = put_info;
-    accessors.functions.get_dyn_info_list_addr = no_list;
-    accessors.functions.access_mem = access_memory;
-    accessors.functions.access_reg = access_register;
-    accessors.functions.access_fpreg = no_float;
-    accessors.functions.resume = no_resume;
+    // Newer versions of the library have more functions in it, which are missing here.
+    static auto accessors = [] {
+        union {
+            unw_accessors_t functions;
+            char room[512];
+        } all = {.room = {}};
+        all.functions.find_proc_info = find_procedure;
+        all.functions.put_unwind_info = put_info;
+        all.functions.get_dyn_info_list_addr = no_list;
+        all.functions.access_mem = access_memory;
+        all.functions.access_reg = access_register;
+        all.functions.access_fpreg = no_float;
+        all.functions.resume = no_resume;
+        return all;
+    }();
     found.space = found.create_addr_space(&accessors.functions, 0);
     if (found.space == nullptr) return false;
     found.set_caching_policy(found.space, UNW_CACHE_GLOBAL);
-    made = found;
-    library.store(&made, std::memory_order_release);
-    return true;
+    // Two threads may come here at the end of a process: the first one's stays.
+    const auto* const made = new (std::nothrow) Library(found);
+    const Library* none = nullptr;
+    if (made == nullptr || !library.compare_exchange_strong(none, made, std::memory_order_acq_rel)) delete made;
+    return is_open();
 }
 
 bool is_open() noexcept { return library.load(std::memory_order_acquire) != nullptr; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: advice.py WASTEFUL SOURCE HPE SMALL
+"""usage: advice.py WASTEFUL SOURCE HPE SMALL WAVES_SOURCE WAVES...
 
 What a program wastes is in the report, in bytes and by function, and nothing of what it does well; `hpe report` names
 the lines. Its other forms (flame graphs, page, comparison, folders of ranks) say the same.
@@ -18,7 +18,7 @@ import xml.etree.ElementTree
 import compare
 import soft
 
-wasteful, source, hpe, small = sys.argv[1:]
+wasteful, source, hpe, small, waves_source, *waves = sys.argv[1:]
 folder = pathlib.Path(tempfile.mkdtemp())
 BYTES = 1200000
 
@@ -177,7 +177,22 @@ else:
     if "send_again" not in tool(folder / "moved.json", "--most", 50, "--symbols", folder / "kept"):
         problem("--symbols does not find the program")
 
+# The example of docs/report.md: its advice is what its next version does, and the last one has none.
+outputs, said = set(), []
+for number, program in enumerate(waves):
+    outputs.add(soft.run([program], HPE_REPORT=folder / f"waves_{number}.json")[:2])
+    said.append(tool(folder / f"waves_{number}.json"))
+line_of = {text.strip(): number for number, text in enumerate(pathlib.Path(waves_source).read_text().splitlines(), 1)}
+send = "CHECK(cudaMemcpy(model_on_device, model.data(), kModelBytes, cudaMemcpyHostToDevice));"  # the last is in the loop
+told = [(line, kind) for line, kind in ((send, "sent again"), ("CHECK(cudaFree(model_on_device));", "allocated again"))
+        if not re.search(rf"^\d+\. .*waves\.cu:{line_of[line]}\n.*\n   {kind}", said[0], re.M)]
+if len(outputs) != 1 or outputs.pop()[0] != 0 or told:
+    problem(f"waves: {outputs} not told {told}: {said[0]}")
+back = line_of["CHECK(cudaMemcpy(on_device[2], field.data(), kFieldBytes, cudaMemcpyHostToDevice));"]
+if f"waves.cu:{back}\n" not in said[1] or "allocated again" in said[1] or re.search("sent again|allocated again", said[2]):
+    problem(f"waves: {said[1:]}")
+
 if "is no report" not in tool(ranks / "other.json", status=2):
     problem("a file that is no report")
 tool(folder / "none.json", status=2)
-compare.finish(16)
+compare.finish(19)

@@ -133,8 +133,8 @@ for block in ("auto", "4K"):
     if any(s["cut"] for s, _ in report.stacks) or any(names[-1:] != ["_start"] for _, names in report.stacks):
         problem("chain", f"does not reach the beginning: {report.stacks}")
     known = report.whole["call_stacks"]["taken"]
-    # 80 launches, waits and accesses each from two callers; most of them were known.
-    if known["known"] < known["unwound"]:
+    # 80 launches, waits and accesses each, from two callers.
+    if known["unwound"] > 20:
         problem("chain", f"each stack was unwound again: {known}")
     modules = report.whole["call_stacks"]["modules"]
     built = {m["path"]: m["build_id"] for m in modules}
