@@ -159,15 +159,20 @@ bool same_build(const Module& module, int file) noexcept {
            got == module.build_id_bytes && there == module.build_id;
 }
 
-int open_file(Module& module) noexcept {
-    if (module.file != -1) return module.file;
-    const auto file = kernel::raw(SYS_openat, AT_FDCWD, kernel::word(module.path), O_RDONLY | O_CLOEXEC);
-    module.file = file >= 0 ? static_cast<int>(file) : -2;
-    if (module.file >= 0 && !same_build(module, module.file)) {
-        kernel::raw(SYS_close, module.file);
-        module.file = -2;
+// Reads a part of the module's file. The file is not kept open: a program that closes all that it did not open would
+// make a file of its own of ours.
+bool read_module(Module& module, std::uint64_t offset, void* to, std::size_t bytes, std::size_t& got) noexcept {
+    if (module.looked_at && !module.same_file) return false;
+    const auto file =
+        static_cast<int>(kernel::raw(SYS_openat, AT_FDCWD, kernel::word(module.path), O_RDONLY | O_CLOEXEC));
+    if (file < 0) return false;
+    if (!module.looked_at) {
+        module.looked_at = true;
+        module.same_file = same_build(module, file);
     }
-    return module.file;
+    const bool read = module.same_file && read_file(file, offset, to, bytes, got);
+    kernel::raw(SYS_close, file);
+    return read;
 }
 
 }  // namespace
@@ -186,9 +191,6 @@ bool refresh() noexcept {
             kept = kept && std::none_of(all->modules.begin(), all->modules.begin() + i, [&](const Module& old) {
                        return !old.loaded && old.begin < module.end && module.begin < old.end;
                    });
-        } else if (!module.loaded && module.file >= 0) {
-            kernel::raw(SYS_close, module.file);
-            module.file = -1;
         }
     }
     return kept;
@@ -220,13 +222,12 @@ bool read(std::uint32_t number, std::uintptr_t address, std::uint64_t& word) noe
         word = 0;
         return true;
     }
-    if (open_file(module) < 0) return false;
     const auto offset = segment->offset + (address - segment->begin);
     const auto page_number = offset / kPage;
     auto& page = memory()->pages[(page_number + number * std::uint64_t{0x9E3779B1}) % kPages];
     if (page.module != number || page.number != page_number) {
         page.module = kNone;
-        if (!read_file(module.file, page_number * kPage, page.bytes, kPage, page.valid)) return false;
+        if (!read_module(module, page_number * kPage, page.bytes, kPage, page.valid)) return false;
         page.module = number;
         page.number = page_number;
     }

@@ -40,7 +40,8 @@ struct Module {
     char path[512] = {};
     bool loaded = false;     // at the last refresh
     bool in_memory = false;  // the kernel's own (vDSO), which stays
-    int file = -1;           // -2: cannot be read
+    bool looked_at = false;  // its file was, and...
+    bool same_file = false;  // ...is the one that was loaded
 };
 
 // Looks what is loaded now. False: addresses of a module that was unloaded are another's now.

@@ -10,6 +10,7 @@
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/fault_path.h"
+#include "shim/observe/call_stacks.h"
 #include "shim/transfer/engine.h"
 #include "shim/transfer/read_ahead.h"
 
@@ -88,6 +89,14 @@ private:
     bool gone_ = false;
 };
 
+// As an access of the caller's that trapped, for the report, too.
+bool serve_call(Coherence& coherence, std::uintptr_t at, bool is_write, const void* caller) noexcept {
+    call_stacks::Event event;
+    const auto served = coherence.serve_fault({at, is_write, reinterpret_cast<std::uintptr_t>(caller)});
+    event.ended_access(is_write ? "write fault, in a call" : "read fault, in a call", nullptr);
+    return served == Coherence::Served::Done;
+}
+
 }  // namespace
 
 // A call that finds its blocks ready needs no system call.
@@ -99,8 +108,7 @@ const std::byte* Coherence::ready_to_read(Object& object, std::uintptr_t begin, 
     const AsInHandler scope;
     do {
         if (range.gone()) return nullptr;
-        const Access access{range.at(), false, reinterpret_cast<std::uintptr_t>(caller)};
-        if (serve_fault(access) != Served::Done) return nullptr;
+        if (!serve_call(*this, range.at(), false, caller)) return nullptr;
     } while (!range.pass(valid));
     return range.view();
 }
@@ -112,8 +120,7 @@ bool Coherence::ready_to_write(Object& object, std::uintptr_t begin, std::size_t
     const AsInHandler scope;
     do {
         if (range.gone()) return false;
-        const Access access{range.at(), true, reinterpret_cast<std::uintptr_t>(caller)};
-        if (serve_fault(access) != Served::Done) return false;
+        if (!serve_call(*this, range.at(), true, caller)) return false;
         range.skip();  // the next one may push it out
     } while (!range.pass(dirty));
     return true;
@@ -155,7 +162,7 @@ std::size_t Coherence::write_in_block(Object& object, std::uintptr_t at, const s
                                       const void* caller) noexcept {
     const AsInHandler scope;
     std::uint32_t serial = 0;
-    const auto trap = [&] { return serve_fault({at, true, reinterpret_cast<std::uintptr_t>(caller)}) == Served::Done; };
+    const auto trap = [&] { return serve_call(*this, at, true, caller); };
     do {
         const ObjectUse use(object, at);
         if (!use || (serial != 0 && use.serial() != serial)) return 0;

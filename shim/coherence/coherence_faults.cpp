@@ -56,6 +56,7 @@ void count_fault(Object& object, const Coherence::Access& access, std::size_t fe
     auto& faults = access.is_write ? object.traffic.write_faults : object.traffic.read_faults;
     faults.fetch_add(1, std::memory_order_relaxed);
     call_sites::note(access.instruction, fetched);
+    call_stacks::add(call_stacks::Cost::Count, 1);
     call_stacks::add(call_stacks::Cost::FetchedBytes, fetched);
     traced.served(object.report_id, fetched);
 }

@@ -99,9 +99,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
             call_stacks::Event event;
             const auto served =
                 coherence().serve_fault({address, is_write, static_cast<std::uintptr_t>(registers[REG_RIP])});
-            if (served == Coherence::Served::Done) {
-                event.ended(is_write ? "write fault" : "read fault", *static_cast<const ucontext_t*>(context));
-            }
+            event.ended_access(is_write ? "write fault" : "read fault", static_cast<const ucontext_t*>(context));
             this_thread.in_fault = false;
             pthread_setcancelstate(cancellation, nullptr);
             if (served == Coherence::Served::Done) {

@@ -145,7 +145,6 @@ void append_stacks(std::string& out, const ticks::Point& now) {
 
 void Event::take(const char* name, const ucontext_t* interrupted) noexcept {
     if (!on()) return;
-    add(Cost::Count, 1);
     add(Cost::Ticks, ticks::look() - begin_);
     backtrace::Registers registers;
     if (interrupted != nullptr) {

@@ -60,12 +60,15 @@ public:
     Event& operator=(const Event&) = delete;
 
     void add(Cost cost, std::uint64_t much) noexcept { payload_[static_cast<std::size_t>(cost)] += much; }
-    // `name` lives for ever. The first is for signal handlers.
-    void ended(const char* name, const ucontext_t& interrupted) noexcept {
-        if (begin_ != 0) take(name, &interrupted);
+    // A call ended. Names live for ever.
+    void ended(const char* name) noexcept {
+        add(Cost::Count, 1);
+        ended_access(name, nullptr);
     }
-    [[gnu::always_inline]] void ended(const char* name) noexcept {
-        if (begin_ != 0) take(name, nullptr);
+    // An access ended, which is counted where it is served: it may be repeated instead. `interrupted`: nullptr for one
+    // that is made by a call of the program's, and did not trap.
+    void ended_access(const char* name, const ucontext_t* interrupted) noexcept {
+        if (begin_ != 0 && payload_[static_cast<std::size_t>(Cost::Count)] != 0) take(name, interrupted);
     }
     std::uint64_t begin() const noexcept { return begin_; }
     // Time that was the report's own.

@@ -143,6 +143,12 @@ for block in ("auto", "4K"):
     if built.get(soft.LIBRARY) != (wanted_id[1] if wanted_id else None):
         problem("chain", f"build-ids {built}, {wanted_id}")
 
+report = run("calls")
+called = [(s["count"], names) for s, names in report.of("read fault, in a call")]
+if sum(n for n, _ in called) != 10 or any(not names[0].startswith("libc.so") and names[0] != "write_out" or
+                                          "write_out" not in names for _, names in called):
+    problem("calls", f"{report.of('fault')}")
+
 report = run("constructor", library)
 expect("constructor", reads(report), {"second_caller": 100, "first_caller": 1})
 if not any("constructor_of_library" in stack for stack in report.callers("read fault")):

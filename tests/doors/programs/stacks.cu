@@ -34,6 +34,19 @@ static void chain(int, char**) {
     say("%u wrong\n", wrong);
 }
 
+NEVER_INLINED static void write_out(int fd, Data& data) {
+    data.launch();
+    CHECK(cudaDeviceSynchronize());
+    if (!plain) CHECK(cudaMemcpy(data.model, data.gpu, 4000, cudaMemcpyDeviceToHost));
+    say("wrote %zd\n", write(fd, plain ? data.gpu : data.model, 4000));
+}
+static void calls(int, char**) {
+    Data data(1000);
+    int ends[2];
+    if (pipe(ends) != 0) return;
+    for (int i = 0; i < 10; ++i) write_out(ends[1], data);
+}
+
 // --- a library whose constructor waits while another thread's accesses trap -----------------------------------------
 
 static sem_t inside, finished;
@@ -228,9 +241,9 @@ static void threads(int, char**) {
 }
 
 int main(int argc, char** argv) {
-    static const Case cases[] = {{"chain", chain},      {"constructor", constructor}, {"libraries", libraries},
-                                 {"early", early_case}, {"alternate", alternate},     {"overflow", overflow},
-                                 {"deep", deep},        {"generated", generated},     {"exceptions", exceptions},
-                                 {"threads", threads}};
+    static const Case cases[] = {{"chain", chain},           {"calls", calls},      {"constructor", constructor},
+                                 {"libraries", libraries},   {"early", early_case}, {"alternate", alternate},
+                                 {"overflow", overflow},     {"deep", deep},        {"generated", generated},
+                                 {"exceptions", exceptions}, {"threads", threads}};
     return run_case(cases, argc, argv);
 }
