@@ -28,6 +28,9 @@ constexpr std::size_t kSlots = 1024;
 constexpr std::size_t kBuckets = std::size_t{1} << 12;
 constexpr std::size_t kEntries = std::size_t{1} << 14, kReturns = std::size_t{1} << 18;
 constexpr unsigned kLongestChain = 64;
+// A ticket is a number, or says which of the copied stacks it is.
+constexpr Ticket kBySerial = Ticket{1} << 63;
+constexpr std::size_t kSerials = std::size_t{1} << 18;
 
 enum class Slot : unsigned char { Free, Filling, Full };
 
@@ -35,6 +38,7 @@ struct Copied {
     Registers registers;
     const char* what;
     Payload payload;
+    std::uint64_t serial;
     std::size_t bytes;
     alignas(8) std::byte stack[kStackBytes];
 };
@@ -60,11 +64,13 @@ struct Memory {
     std::array<std::atomic<std::uint32_t>, kBuckets> buckets;
     std::array<Known, kEntries> entries;  // the first one is not used
     std::array<Return, kReturns> returns;
+    std::array<std::atomic<std::uint32_t>, kSerials> numbers;  // by serial
 };
 
 constinit std::atomic<Memory*> memory{nullptr};
 constinit std::atomic<State> stage{State::NotStarted};
 constinit std::atomic<std::uint32_t> filled{0};  // counts; the thread waits for a change
+constinit std::atomic<std::uint64_t> serials{0};
 constinit std::atomic<std::uint64_t> hits{0}, walks{0}, misses{0};
 constinit Owner owner{};
 // Guards all below, and who may unwind.
@@ -237,6 +243,7 @@ void unwind(Memory& all, Copied& copy) noexcept {
         remember(all, copy, walk, number, !same(walk, without));
     }
     owner.add(number, copy.payload);
+    if (copy.serial < kSerials) all.numbers[copy.serial].store(number, std::memory_order_relaxed);
 }
 
 void unwind_all(Memory& all) noexcept {
@@ -285,34 +292,42 @@ bool start(const Owner& with) noexcept {
 
 State state() noexcept { return stage.load(std::memory_order_acquire); }
 
-bool take(const Registers& registers, const char* what, const Payload& payload, std::uint32_t& number) noexcept {
-    number = 0;
+Ticket take(const Registers& registers, const char* what, const Payload& payload) noexcept {
     const auto now = stage.load(std::memory_order_acquire);
     Memory* const all = memory.load(std::memory_order_acquire);
-    if (all == nullptr || (now != State::Ready && now != State::Opening)) return false;
-    number = find(*all, registers.ip(), registers.sp(),
-                  [&](const Known& known) { return matches(*all, known, registers, what); });
+    if (all == nullptr || (now != State::Ready && now != State::Opening)) return kNotTaken;
+    const auto number = find(*all, registers.ip(), registers.sp(),
+                             [&](const Known& known) { return matches(*all, known, registers, what); });
     if (number != 0) {
         hits.fetch_add(1, std::memory_order_relaxed);
         owner.add(number, payload);
-        return true;
+        return number;
     }
     const auto which = free_slot(*all);
     if (which == kSlots) {
         misses.fetch_add(1, std::memory_order_relaxed);
-        return false;
+        return kNotTaken;
     }
     auto& slot = all->slots[which];
     slot.registers = registers;
     slot.what = what;
     slot.payload = payload;
+    slot.serial = serials.fetch_add(1, std::memory_order_relaxed);
+    const auto ticket = kBySerial | slot.serial;
     slot.bytes = bytes_above(registers.sp());
     copy_words(slot.stack, registers.sp(), slot.bytes);
     all->states[which].store(Slot::Full, std::memory_order_release);
     const ErrnoKept kept;
     filled.fetch_add(1, std::memory_order_seq_cst);
     filled.notify_one();
-    return true;
+    return ticket;
+}
+
+std::uint32_t number_of(Ticket ticket) noexcept {
+    if ((ticket & kBySerial) == 0) return static_cast<std::uint32_t>(ticket);
+    const Memory* const all = memory.load(std::memory_order_acquire);
+    const auto serial = ticket & ~kBySerial;
+    return all != nullptr && serial < kSerials ? all->numbers[serial].load(std::memory_order_relaxed) : 0;
 }
 
 Registers registers_of(const ucontext_t& context) noexcept {

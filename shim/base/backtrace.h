@@ -51,9 +51,12 @@ bool start(const Owner& owner) noexcept;
 enum class State : int { NotStarted, Opening, Ready, Missing };
 State state() noexcept;
 
-// What happened here is `what` (text that lives for ever). False: the stack was not taken. `number`: of a stack that
-// was known, else 0.
-bool take(const Registers& registers, const char* what, const Payload& payload, std::uint32_t& number) noexcept;
+// What happened here is `what` (text that lives for ever). Returns a ticket for the stack's number, or kNotTaken.
+using Ticket = std::uint64_t;
+constexpr Ticket kNotTaken = 0;
+Ticket take(const Registers& registers, const char* what, const Payload& payload) noexcept;
+// The number that the owner gave; 0: none yet. After finish() all have theirs.
+std::uint32_t number_of(Ticket ticket) noexcept;
 
 Registers registers_of(const ucontext_t& context) noexcept;
 

@@ -134,7 +134,8 @@ public:
         bool is_write = false;
         std::uintptr_t instruction = 0;  // that made it, for the report
     };
-    Served serve_fault(const Access& access) noexcept;
+    // `traced` is told what became of it.
+    Served serve_fault(const Access& access, trace::Fault& traced) noexcept;
 
     // For calls that do not trap (lease.h). The range lies in the object; `caller` is the instruction that the report
     // names. False, or nullptr: the device cannot give, or take, the bytes any more, or the object is gone.

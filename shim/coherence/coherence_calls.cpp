@@ -11,6 +11,7 @@
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/fault_path.h"
 #include "shim/observe/call_stacks.h"
+#include "shim/observe/trace.h"
 #include "shim/transfer/engine.h"
 #include "shim/transfer/read_ahead.h"
 
@@ -91,9 +92,11 @@ private:
 
 // As an access of the caller's that trapped, for the report, too.
 bool serve_call(Coherence& coherence, std::uintptr_t at, bool is_write, const void* caller) noexcept {
+    trace::Fault traced(at, is_write);
     call_stacks::Event event;
-    const auto served = coherence.serve_fault({at, is_write, reinterpret_cast<std::uintptr_t>(caller)});
+    const auto served = coherence.serve_fault({at, is_write, reinterpret_cast<std::uintptr_t>(caller)}, traced);
     event.ended_access(is_write ? "write fault, in a call" : "read fault, in a call", nullptr);
+    traced.stack(event.ticket());
     return served == Coherence::Served::Done;
 }
 

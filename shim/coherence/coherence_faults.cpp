@@ -130,7 +130,7 @@ CUresult Coherence::wait_in_order() noexcept {
     }
 }
 
-Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
+Coherence::Served Coherence::serve_fault(const Access& access, trace::Fault& traced) noexcept {
     const auto ended = ends_.load(std::memory_order_acquire);
     Object* object = object_of(access.address);
     const auto serial = object != nullptr ? object->serial() : 0;
@@ -149,7 +149,6 @@ Coherence::Served Coherence::serve_fault(const Access& access) noexcept {
         return table_.find(access.address) != nullptr ? Served::Done : Served::NotOurs;
     }
     bool served = false;
-    trace::Fault traced(access.address, access.is_write);
     if (unordered) {
         if (interrupted) helper::with_driver(true, helper::Kind::Wait, [] { in_flight.wait(); });
         served = borrow(*object, serial, access, traced);

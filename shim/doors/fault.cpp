@@ -13,6 +13,7 @@
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/device_owned.h"
 #include "shim/observe/call_stacks.h"
+#include "shim/observe/trace.h"
 #include "shim/process/process.h"
 #include "shim/process/signals.h"
 
@@ -96,10 +97,12 @@ void on_fault(int signal, siginfo_t* info, void* context) {
             pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
             this_thread.in_fault = true;
             const bool is_write = (code & kWrite) != 0;
+            trace::Fault traced(address, is_write);
             call_stacks::Event event;
             const auto served =
-                coherence().serve_fault({address, is_write, static_cast<std::uintptr_t>(registers[REG_RIP])});
+                coherence().serve_fault({address, is_write, static_cast<std::uintptr_t>(registers[REG_RIP])}, traced);
             event.ended_access(is_write ? "write fault" : "read fault", static_cast<const ucontext_t*>(context));
+            traced.stack(event.ticket());
             this_thread.in_fault = false;
             pthread_setcancelstate(cancellation, nullptr);
             if (served == Coherence::Served::Done) {

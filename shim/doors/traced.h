@@ -25,6 +25,7 @@ public:
         trace::add_until_now({.begin = begin_,
                               .name = name_,
                               .bytes = bytes_,
+                              .stream = event_.ticket(),
                               .number = static_cast<std::uint32_t>(result_),
                               .kind = trace::Kind::Call,
                               .flag = launch_without_times_});

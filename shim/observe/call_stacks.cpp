@@ -2,6 +2,8 @@
 // From events to the stacks of the report. docs/report.md describes the JSON.
 #include "shim/observe/call_stacks.h"
 
+#include <dlfcn.h>
+
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -52,23 +54,24 @@ ticks::Point& first_point() noexcept {
 
 // The calling thread's last wait, as long as it has not looked at a result.
 struct Wait {
-    std::uint32_t number = 0;  // of its stack; 0: none
+    backtrace::Ticket ticket = backtrace::kNotTaken;
     std::uint64_t ticks = 0;
 };
 thread_local constinit Wait last_wait __attribute__((tls_model("initial-exec")));
 
 // Between a wait and new work for the device the thread looked at no result that libhpe knows of.
-void look_at_waits(std::string_view name, std::uint32_t number, const backtrace::Payload& payload) noexcept {
+void look_at_waits(std::string_view name, backtrace::Ticket ticket, const backtrace::Payload& payload) noexcept {
     const auto of = [&](Cost cost) { return payload[static_cast<std::size_t>(cost)]; };
     const auto before = std::exchange(last_wait, {});
     if (name.ends_with("Synchronize")) {
-        last_wait = {number, of(Cost::Ticks)};
+        last_wait = {ticket, of(Cost::Ticks)};
     } else if (name.starts_with("cuLaunch") || of(Cost::ToDeviceBytes) != 0) {
-        if (before.number == 0) return;
+        const auto number = backtrace::number_of(before.ticket);
+        if (number == 0) return;
         backtrace::Payload more{};
         more[static_cast<std::size_t>(Cost::NotNeeded)] = 1;
         more[static_cast<std::size_t>(Cost::NotNeededTicks)] = before.ticks;
-        call_tree::add(before.number, more);
+        call_tree::add(number, more);
     }
 }
 
@@ -77,6 +80,19 @@ double seconds(std::uint64_t ticks, const ticks::Point& now) {
     const auto in_ticks = static_cast<double>(now.ticks - first.ticks);
     const auto in_seconds = static_cast<double>(now.nanoseconds - first.nanoseconds) / 1e9;
     return in_ticks > 0 ? static_cast<double>(ticks) / in_ticks * in_seconds : 0;
+}
+
+// As far as the loader knows the name.
+std::string name_of(const backtrace::Place& place) {
+    if (place.module == modules::kNone) return fmt::format("{:#x}", place.offset);
+    const auto& module = modules::at(place.module);
+    Dl_info info{};
+    if (module.loaded && dladdr(reinterpret_cast<void*>(module.bias + place.offset), &info) != 0 &&
+        info.dli_sname != nullptr) {
+        return demangled(info.dli_sname);
+    }
+    const std::string_view path(module.path);
+    return fmt::format("{}+{:#x}", path.substr(path.rfind('/') + 1), place.offset);
 }
 
 template <class Value>
@@ -152,10 +168,9 @@ void Event::take(const char* name, const ucontext_t* interrupted) noexcept {
     } else {
         backtrace::look(registers);
     }
-    std::uint32_t number = 0;
-    const bool taken = backtrace::take(registers, name, payload_, number);
-    look_at_waits(name, number, payload_);
-    if (taken) return;
+    ticket_ = backtrace::take(registers, name, payload_);
+    look_at_waits(name, ticket_, payload_);
+    if (ticket_ != backtrace::kNotTaken) return;
     for (std::size_t i = 0; i < kCosts; ++i) without_stack[i].fetch_add(payload_[i], std::memory_order_relaxed);
 }
 
@@ -185,6 +200,22 @@ void finish() noexcept {
 void in_child() noexcept {
     enabled.store(false, std::memory_order_relaxed);
     backtrace::in_child();
+}
+
+std::string text_of(backtrace::Ticket ticket) {
+    constexpr std::size_t most = 8;
+    const auto number = backtrace::state() == backtrace::State::Ready ? backtrace::number_of(ticket) : 0;
+    if (number <= call_tree::kOther) return {};
+    std::string text;
+    auto node = call_tree::stacks()[number - call_tree::kOther].node;
+    for (std::size_t i = 0; i < most && node != call_tree::kNoParent; ++i) {
+        const auto& [parent, place] = call_tree::nodes()[node];
+        if (!text.empty()) text += " < ";
+        text += name_of(place);
+        node = parent;
+    }
+    if (node != call_tree::kNoParent) text += " < ..";
+    return text;
 }
 
 void append_json(std::string& out) {

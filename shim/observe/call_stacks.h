@@ -71,6 +71,8 @@ public:
         if (begin_ != 0 && payload_[static_cast<std::size_t>(Cost::Count)] != 0) take(name, interrupted);
     }
     std::uint64_t begin() const noexcept { return begin_; }
+    // For text_of(), when it has ended.
+    backtrace::Ticket ticket() const noexcept { return ticket_; }
     // Time that was the report's own.
     void leave_out(std::uint64_t ticks) noexcept {
         if (begin_ != 0) begin_ += ticks;
@@ -97,6 +99,7 @@ private:
     std::uint64_t begin_;  // 0: not counted
     Event* const around_;
     backtrace::Payload payload_{};
+    backtrace::Ticket ticket_ = backtrace::kNotTaken;
 };
 
 inline void add(Cost cost, std::uint64_t much) noexcept {
@@ -125,6 +128,9 @@ void begin() noexcept;
 void finish() noexcept;
 // In a forked child: nothing is counted there if the parent had begun.
 void in_child() noexcept;
+
+// The innermost calls of a stack, for the timeline; "" if it is not known. After finish().
+std::string text_of(backtrace::Ticket ticket);
 
 // As JSON, for the report: an object, or null where there are no stacks.
 void append_json(std::string& out);

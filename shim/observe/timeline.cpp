@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "shim/base/log.h"
+#include "shim/observe/call_stacks.h"
 #include "shim/observe/kernel_times.h"
 #include "shim/observe/output.h"
 #include "shim/observe/trace.h"
@@ -209,7 +210,25 @@ private:
     std::unordered_map<const char*, std::string> texts_;
 };
 
-void append_event(std::string& out, int process, int track, const Record& r, const std::string& title) {
+// Stacks as JSON strings; most records share one.
+class Stacks {
+public:
+    // nullptr: the record has none.
+    const std::string* operator()(const Record& record) {
+        if (record.stream == 0 || (record.kind != Kind::Call && record.kind != Kind::Fault)) return nullptr;
+        const auto [place, fresh] = texts_.try_emplace(record.stream);
+        if (fresh) {
+            const auto text = call_stacks::text_of(record.stream);
+            if (!text.empty()) append_json_text(place->second, text);
+        }
+        return place->second.empty() ? nullptr : &place->second;
+    }
+
+private:
+    std::unordered_map<std::uint64_t, std::string> texts_;
+};
+
+void append_event(std::string& out, int process, int track, const Record& r, const std::string& title, Stacks& stacks) {
     const auto& category = kCategories[static_cast<std::size_t>(r.kind)];
     fmt::format_to(std::back_inserter(out), ",\n{{\"ph\": \"X\", \"pid\": {}, \"tid\": {}, \"ts\": ", process, track);
     append_time(out, r.begin);
@@ -225,6 +244,7 @@ void append_event(std::string& out, int process, int track, const Record& r, con
     if (category.number != nullptr && r.number != 0) argument(category.number, r.number);
     if (r.kind == Kind::Fault) argument("address", fmt::format("\"{:#x}\"", r.place));
     if (r.failed) argument("failed", "true");
+    if (const auto* stack = stacks(r)) argument("stack", *stack);
     out += "}}";
 }
 
@@ -234,6 +254,7 @@ bool write_to(int fd) {
     const auto process = static_cast<int>(getpid());
     File file(fd);
     Names names;
+    Stacks stacks;
     auto& out = file.text();
     out += "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n";
     append_name(out, process, process, "process_name", name_in("/proc/self/comm"));
@@ -241,7 +262,7 @@ bool write_to(int fd) {
         out += ",\n";
         append_name(out, process, id, "thread_name", track.name);
         for (const auto& record : track.records) {
-            append_event(out, process, id, record, names(record));
+            append_event(out, process, id, record, names(record), stacks);
             if (!file.flush(std::size_t{1} << 20)) return false;
         }
     }

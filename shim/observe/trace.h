@@ -42,7 +42,7 @@ struct Record {
     const char* name = nullptr;
     std::uint64_t bytes = 0;
     std::uint64_t place = 0;   // an address, or a context
-    std::uint64_t stream = 0;  // handle
+    std::uint64_t stream = 0;  // handle; of a call or fault the ticket of its stack (call_stacks.h)
     std::uint32_t number = 0;
     Kind kind = Kind::Call;
     bool flag = false;
@@ -112,12 +112,14 @@ public:
         fetched_ = fetched;
         served_ = true;
     }
+    void stack(std::uint64_t ticket) noexcept { stack_ = ticket; }
     ~Fault() {
         if (begin_ != 0 && served_) [[unlikely]] {
             add_until_now({.begin = begin_,
                            .name = is_write_ ? "write fault" : "read fault",
                            .bytes = fetched_,
                            .place = address_,
+                           .stream = stack_,
                            .number = object_,
                            .kind = Kind::Fault,
                            .flag = is_write_});
@@ -130,6 +132,7 @@ private:
     const std::uint64_t begin_;
     const std::uintptr_t address_;
     std::size_t fetched_ = 0;
+    std::uint64_t stack_ = 0;
     std::uint32_t object_ = 0;
     const bool is_write_;
     bool served_ = false;
