@@ -359,6 +359,13 @@ void in_child() noexcept {
     memory.store(nullptr, std::memory_order_release);
 }
 
+bool while_quiet(void (*look)(void*), void* argument) noexcept {
+    if (state() != State::Ready || !begin_unwinding(std::chrono::milliseconds(200))) return false;
+    look(argument);
+    end_unwinding();
+    return true;
+}
+
 Counts counts() noexcept {
     return {hits.load(std::memory_order_relaxed), walks.load(std::memory_order_relaxed),
             misses.load(std::memory_order_relaxed)};

@@ -85,6 +85,9 @@ void finish() noexcept;
 // In a forked child there is no such thread, and nothing is taken.
 void in_child() noexcept;
 
+// Calls look(argument) while nothing is unwound. False: not soon, or never any more (finish()).
+bool while_quiet(void (*look)(void*), void* argument) noexcept;
+
 struct Counts {
     std::uint64_t known, unwound, not_taken;
 };

@@ -20,6 +20,7 @@
 #include "shim/memory/pager.h"
 #include "shim/observe/call_sites.h"
 #include "shim/observe/call_stacks.h"
+#include "shim/observe/progress.h"
 #include "shim/observe/trace.h"
 #include "shim/transfer/copiers.h"
 #include "shim/transfer/engine.h"
@@ -56,6 +57,7 @@ void count_fault(Object& object, const Coherence::Access& access, std::size_t fe
     auto& faults = access.is_write ? object.traffic.write_faults : object.traffic.read_faults;
     faults.fetch_add(1, std::memory_order_relaxed);
     call_sites::note(access.instruction, fetched);
+    progress::faults.fetch_add(1, std::memory_order_relaxed);
     call_stacks::add(call_stacks::Cost::Count, 1);
     call_stacks::add(call_stacks::Cost::FetchedBytes, fetched);
     traced.served(object.report_id, fetched);

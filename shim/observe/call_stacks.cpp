@@ -95,6 +95,20 @@ std::string name_of(const backtrace::Place& place) {
     return fmt::format("{}+{:#x}", path.substr(path.rfind('/') + 1), place.offset);
 }
 
+// The innermost ones.
+std::string calls_of(std::uint32_t number, std::size_t most) {
+    std::string text;
+    auto node = call_tree::stacks()[number - call_tree::kOther].node;
+    for (std::size_t i = 0; i < most && node != call_tree::kNoParent; ++i) {
+        const auto& [parent, place] = call_tree::nodes()[node];
+        if (!text.empty()) text += " < ";
+        text += name_of(place);
+        node = parent;
+    }
+    if (node != call_tree::kNoParent) text += " < ..";
+    return text;
+}
+
 template <class Value>
 void append_costs(std::string& out, const ticks::Point& now, Value&& value) {
     const char* separator = "";
@@ -205,17 +219,34 @@ void in_child() noexcept {
 std::string text_of(backtrace::Ticket ticket) {
     constexpr std::size_t most = 8;
     const auto number = backtrace::state() == backtrace::State::Ready ? backtrace::number_of(ticket) : 0;
-    if (number <= call_tree::kOther) return {};
-    std::string text;
-    auto node = call_tree::stacks()[number - call_tree::kOther].node;
-    for (std::size_t i = 0; i < most && node != call_tree::kNoParent; ++i) {
-        const auto& [parent, place] = call_tree::nodes()[node];
-        if (!text.empty()) text += " < ";
-        text += name_of(place);
-        node = parent;
-    }
-    if (node != call_tree::kNoParent) text += " < ..";
-    return text;
+    return number > call_tree::kOther ? calls_of(number, most) : std::string();
+}
+
+std::string hottest() {
+    constexpr std::size_t most = 6;
+    struct Found {
+        std::uint32_t number = 0;
+        backtrace::Payload costs{};
+        std::string text;
+    } found;
+    const auto of = [](const backtrace::Payload& costs, Cost cost) { return costs[static_cast<std::size_t>(cost)]; };
+    backtrace::while_quiet(
+        [](void* argument) {
+            auto& best = *static_cast<Found*>(argument);
+            const auto count = static_cast<std::uint32_t>(call_tree::stacks().size());
+            for (auto number = call_tree::kOther + 1; number < call_tree::kOther + count; ++number) {
+                const auto costs = call_tree::counted(number);
+                constexpr auto ticks = static_cast<std::size_t>(Cost::Ticks);
+                if (costs[ticks] > best.costs[ticks]) best = {number, costs, {}};
+            }
+            if (best.number == 0) return;
+            best.text = fmt::format("{}: {}", call_tree::stacks()[best.number - call_tree::kOther].what,
+                                    calls_of(best.number, most));
+        },
+        &found);
+    if (found.text.empty()) return {};
+    return fmt::format("{:.3f} s in {} x {}", seconds(of(found.costs, Cost::Ticks), ticks::point()),
+                       of(found.costs, Cost::Count), found.text);
 }
 
 void append_json(std::string& out) {

@@ -132,6 +132,9 @@ void in_child() noexcept;
 // The innermost calls of a stack, for the timeline; "" if it is not known. After finish().
 std::string text_of(backtrace::Ticket ticket);
 
+// What took most time so far, as text; "" if nothing is known.
+std::string hottest();
+
 // As JSON, for the report: an object, or null where there are no stacks.
 void append_json(std::string& out);
 

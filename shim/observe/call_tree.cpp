@@ -43,6 +43,8 @@ bool open() noexcept {
 
 std::uint32_t number(const char* what, std::span<const backtrace::Place> places, bool cut) try {
     auto& s = state();
+    const auto next = static_cast<std::uint32_t>(s.stacks.size()) + kOther;
+    if (next > kMost) return kOther;
     auto parent = kNoParent;
     for (auto i = places.size(); i-- > 0;) {
         const auto [at, fresh] = s.node_of.try_emplace({parent, places[i].module, places[i].offset},
@@ -50,8 +52,6 @@ std::uint32_t number(const char* what, std::span<const backtrace::Place> places,
         if (fresh) s.nodes.push_back({parent, places[i]});
         parent = at->second;
     }
-    const auto next = static_cast<std::uint32_t>(s.stacks.size()) + kOther;
-    if (next > kMost) return kOther;
     const auto [at, fresh] = s.stack_of.try_emplace({parent, what, cut}, next);
     if (fresh) s.stacks.push_back({what, parent, cut});
     return at->second;

@@ -52,7 +52,7 @@ constexpr std::size_t kListed = 1000;
 constexpr int kVersion = 1;
 
 constinit std::mutex mutex;
-constinit std::atomic<std::uint32_t> added{0};
+constinit std::atomic<std::uint32_t> added{0}, removed{0};
 constinit std::atomic<std::uint64_t> staged_copies{0}, staged_bytes{0};
 struct State {
     std::string destination, protocol;
@@ -198,7 +198,10 @@ void copy_staged(std::size_t bytes) noexcept {
 
 std::uint32_t object_added() { return added.fetch_add(1, std::memory_order_relaxed) + 1; }
 
+std::uint32_t objects() noexcept { return added.load() - removed.load(); }
+
 void object_removed(const Object& object) {
+    removed.fetch_add(1, std::memory_order_relaxed);
     std::scoped_lock lock(mutex);
     auto& s = state();
     if (!s.destination.empty())

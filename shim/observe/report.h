@@ -14,6 +14,8 @@ namespace hpe::report {
 
 // Objects are numbered in order of allocation. Costs a counter when no report was asked for.
 std::uint32_t object_added();
+// Those that live.
+std::uint32_t objects() noexcept;
 // A copy of the program's own went through staging. Bytes.
 void copy_staged(std::size_t bytes) noexcept;
 void object_removed(const Object& object);

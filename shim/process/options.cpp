@@ -3,6 +3,7 @@
 #include "shim/process/options.h"
 
 #include <charconv>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -95,6 +96,17 @@ bool Path(const char* text, std::string& out) {
     return out != "-";
 }
 
+// Those that mean nothing to libc, the kernel or libhpe.
+bool Signal(const char* text, int& out) {
+    out = 0;
+    if (*text == '\0') return true;
+    if (std::strcmp(text, "USR1") == 0) out = SIGUSR1;
+    if (std::strcmp(text, "USR2") == 0) out = SIGUSR2;
+    std::size_t number = 0;
+    if (out == 0 && parse_size(text, number) && number >= 34 && number <= 64) out = static_cast<int>(number);
+    return out != 0;
+}
+
 bool Level(const char* text, log::Level& out) {
     constexpr const char* names[] = {"error", "warn", "info", "debug"};
     for (int i = 0; i < 4; ++i) {
@@ -127,7 +139,7 @@ bool parse_options(Options& out, std::string& problem) {
 std::string describe_options() {
     std::string text;
 #define OPTION(kind, member, variable, fallback, accepted, meaning)                                       \
-    text += fmt::format("{:<18} {}\n{:<18} accepted: {}; default: {}\n", variable, meaning, "", accepted, \
+    text += fmt::format("{:<20} {}\n{:<20} accepted: {}; default: {}\n", variable, meaning, "", accepted, \
                         *fallback == '\0' ? "not set" : fallback);
 #include "shim/process/options.inc"
 #undef OPTION

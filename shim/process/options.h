@@ -19,7 +19,8 @@ struct Options {
     bool mpi_ipc = true;
     std::string report;  // "": none
     bool stacks = true;
-    std::string trace;  // likewise
+    int progress_signal = 0;  // 0: none
+    std::string trace;        // likewise
     log::Level log = log::Level::Warn;
     std::size_t pinned_limit = 0;   // bytes; 0: a share of the machine's memory
     unsigned staging_threads = 0;   // or staging::kAutomatic

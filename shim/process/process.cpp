@@ -20,6 +20,7 @@
 #include "shim/memory/pinned.h"
 #include "shim/mpi/host_memory.h"
 #include "shim/observe/call_stacks.h"
+#include "shim/observe/progress.h"
 #include "shim/observe/report.h"
 #include "shim/observe/trace.h"
 #include "shim/process/options.h"
@@ -72,7 +73,8 @@ bool read_options() {
     pinned::configure(options.pinned_limit);
     staging::configure(options.staging_threads, options.staging_block);
     report::configure(options.report, options.protocol);
-    if (options.stacks && report::is_json(options.report)) call_stacks::want();
+    if (options.stacks && (report::is_json(options.report) || options.progress_signal != 0)) call_stacks::want();
+    progress::configure(options.progress_signal);
     trace::configure(options.trace);
     pthread_atfork(nullptr, nullptr, in_child);
     std::atexit(finish);
@@ -101,6 +103,7 @@ bool undecided() noexcept { return phase.load(std::memory_order_acquire) == Phas
 void cuda_started() noexcept {
     started.store(true, std::memory_order_relaxed);
     call_stacks::begin();
+    progress::begin();
 }
 
 void objects_exist(signals::Handler* on_fault) noexcept {

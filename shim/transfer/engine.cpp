@@ -16,6 +16,7 @@
 #include "shim/driver/inflight.h"
 #include "shim/memory/arena.h"
 #include "shim/observe/call_stacks.h"
+#include "shim/observe/progress.h"
 #include "shim/observe/trace.h"
 #include "shim/transfer/staging.h"
 
@@ -230,6 +231,7 @@ CUresult Engine::fetch(Object& object, std::size_t offset, std::size_t bytes, Or
     if (result != CUDA_SUCCESS || waited != CUDA_SUCCESS) return result != CUDA_SUCCESS ? result : waited;
     traced.done();
     object.traffic.to_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    progress::bytes_to_host.fetch_add(bytes, std::memory_order_relaxed);
     object.traffic.to_host_transfers.fetch_add(1, std::memory_order_relaxed);
     return CUDA_SUCCESS;
 }
@@ -260,6 +262,7 @@ CUresult Engine::flush(Object& object, std::size_t offset, std::size_t bytes, Or
     traced.done();
     object.traffic.to_device_bytes.fetch_add(bytes, std::memory_order_relaxed);
     call_stacks::add(call_stacks::Cost::FlushedBytes, bytes);
+    progress::bytes_to_device.fetch_add(bytes, std::memory_order_relaxed);
     object.traffic.to_device_transfers.fetch_add(1, std::memory_order_relaxed);
     return CUDA_SUCCESS;
 }
@@ -289,6 +292,7 @@ CUresult Engine::flush_changes(Object& object, std::size_t offset, std::size_t b
     traced.done();
     object.traffic.to_device_bytes.fetch_add(sum, std::memory_order_relaxed);
     call_stacks::add(call_stacks::Cost::FlushedBytes, sum);
+    progress::bytes_to_device.fetch_add(sum, std::memory_order_relaxed);
     object.traffic.to_device_transfers.fetch_add(count, std::memory_order_relaxed);
     return CUDA_SUCCESS;
 }

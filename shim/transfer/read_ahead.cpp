@@ -14,6 +14,7 @@
 #include "shim/driver/inflight.h"
 #include "shim/memory/arena.h"
 #include "shim/memory/prefetch_buffers.h"
+#include "shim/observe/progress.h"
 #include "shim/observe/trace.h"
 #include "shim/transfer/copiers.h"
 
@@ -359,6 +360,7 @@ void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept 
         window->recorded = result == CUDA_SUCCESS;
     }
     object.traffic.to_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    progress::bytes_to_host.fetch_add(bytes, std::memory_order_relaxed);
     object.traffic.to_host_transfers.fetch_add(transfers, std::memory_order_relaxed);
     if (result == CUDA_SUCCESS) return traced.done();
     // Blocks for which no transfer was enqueued do not count as wasted.

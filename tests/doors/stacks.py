@@ -10,6 +10,7 @@ import collections
 import json
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -208,4 +209,25 @@ if got[0] != 0 or got[2].count(b"\n") != 1 or b"libunwind" not in got[2] or whol
     problem("without libunwind", f"{got} {whole['call_stacks']}")
 if not whole["call_sites"]:
     problem("without libunwind", "no call sites")
-compare.finish(12)
+
+# A line at a signal, in the middle of a system call that goes on.
+def progress(wanted, **variables):
+    compare.runs += 1
+    with subprocess.Popen([stacks, "plain", "halves"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, env=soft.environment(HPE_PROGRESS_SIGNAL="USR2", **variables)) as program:
+        first = program.stdout.readline()
+        lines = []
+        for _ in range(2):
+            program.send_signal(signal.SIGUSR2)
+            lines.append(program.stderr.readline().decode())
+        out, err = program.communicate(b"\n", timeout=60)
+    if (program.returncode, first, out, err) != (0, b"half\n", b"0 wrong\nend of halves\n", b""):
+        problem("HPE_PROGRESS_SIGNAL", f"{program.returncode} {first} {out} {err}")
+    if any(not re.fullmatch(wanted, line) for line in lines):
+        problem("HPE_PROGRESS_SIGNAL", f"{lines}")
+
+
+STATE = r"hpe: after \d+\.\d s: 1 objects, 0\.2 MiB to the host, 0\.0 MiB to the device, 50 faults"
+progress(STATE + r"; most time: \d+\.\d{3} s in \d+ x \S+( fault)?: .*door_stacks.* < .*\n", HPE_BLOCK_SIZE="4K")
+progress(STATE + r"\n", HPE_BLOCK_SIZE="4K", HPE_STACKS="off")
+compare.finish(15)

@@ -240,10 +240,23 @@ static void threads(int, char**) {
     }
 }
 
+// Half of the work, a line, and the rest when a line comes.
+static void halves(int, char**) {
+    Data data(1000);
+    unsigned wrong = 0;
+    for (int i = 0; i < 50; ++i) wrong += first_caller(data);
+    say("half\n");
+    char line[2] = {};
+    while (read(STDIN_FILENO, line, 1) == 1 && line[0] != '\n') {
+    }
+    for (int i = 0; i < 50; ++i) wrong += first_caller(data);
+    say("%s%u wrong\n", line[0] == '\n' ? "" : "interrupted ", wrong);
+}
+
 int main(int argc, char** argv) {
     static const Case cases[] = {{"chain", chain},           {"calls", calls},      {"constructor", constructor},
                                  {"libraries", libraries},   {"early", early_case}, {"alternate", alternate},
                                  {"overflow", overflow},     {"deep", deep},        {"generated", generated},
-                                 {"exceptions", exceptions}, {"threads", threads}};
+                                 {"exceptions", exceptions}, {"threads", threads},  {"halves", halves}};
     return run_case(cases, argc, argv);
 }
