@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: MIT
+"""What is checked on NVIDIA's driver. Each function returns what was right, and sentences about what was wrong."""
+import concurrent.futures
+import os
+import pathlib
+
+from compare import Failed, called, environment, run
+from gpu_check.machine import (APPS, BUILD, LIBRARY, MPI_PROGRAMS, PROTOCOLS, ROOT, SHARED_RUNTIME, SIZES, ranks,
+                               shown)
+
+
+def check_programs(names):
+    """name -> runs that were right; and what was wrong."""
+    right, wrong = {}, []
+
+    def check(program, variables, expected):
+        try:
+            out = run([str(program)], environment(LIBRARY, **variables), timeout=120)
+        except Failed as problem:
+            return f"{shown(variables, program)}: {problem}"
+        return None if out == expected else f"{shown(variables, program)} printed {out[-200:]!r}, not {expected[-200:]!r}"
+
+    # Several at a time: most of a run is the driver's start-up.
+    with concurrent.futures.ThreadPoolExecutor(max(2, os.cpu_count() * 2 // 3)) as pool:
+        for name in names:
+            recorded = (ROOT / "tests/apps/expected" / f"{name}.txt").read_text()
+            has_static = (APPS / f"{name}_static").exists()
+            shared, static = APPS / name, APPS / (f"{name}_static" if has_static else name)
+            try:
+                twin = run([str(APPS / f"{name}_copy{'_static' if has_static else ''}")], environment(**SHARED_RUNTIME))
+            except Failed as problem:
+                wrong.append(str(problem))
+                continue
+            if twin != recorded:
+                wrong.append(f"{name}: the explicit-copy twin prints {twin[-200:]!r} here, not {recorded[-200:]!r}")
+            runs = [(static, v) for v in PROTOCOLS + SIZES]
+            if has_static:
+                runs += [(shared, {**v, **SHARED_RUNTIME}) for v in PROTOCOLS]
+            problems = list(pool.map(lambda r: check(*r, twin), runs))
+            right[name] = problems.count(None)
+            wrong += [p for p in problems if p]
+    return right, wrong
+
+
+def check_model():
+    """Operations done; and what was wrong."""
+    operations, wrong = 0, []
+    configurations = [{"HPE_PROTOCOL": "rolling"}, {"HPE_PROTOCOL": "lazy"}, {"HPE_PROTOCOL": "batch"},
+                      {"HPE_PROTOCOL": "rolling", "HPE_BLOCK_SIZE": "4K", "HPE_ROLLING_SIZE": "1"}]
+    # Small objects, then large ones, of which a fault opens many blocks at once.
+    runs = [(variables, threads, count, []) for variables in configurations for threads, count in ((1, 20000), (8, 5000))]
+    runs += [({}, threads, count, ["largest", "4000000"]) for threads, count in ((1, 4000), (8, 1000))]
+    for seed, (variables, threads, count, more) in enumerate(runs, 1):
+        try:
+            run([str(BUILD / "tests/stress/model"), str(seed), str(threads), str(count), *more],
+                environment(LIBRARY, **variables, **SHARED_RUNTIME))
+            operations += threads * count
+        except Failed as problem:
+            wrong.append(f"model, {variables}: {problem}")
+    return operations, wrong
+
+
+def check_sweeps():
+    """Cases that were right; and what was wrong."""
+    commands = []
+    for name in ("sweeps", "flushes", "callbacks", "waits"):
+        program = str(BUILD / f"tests/doors/door_{name}")
+        for case in run([program], environment(**SHARED_RUNTIME)).split():
+            # Objects that the CPU has used before, and others.
+            commands += [[program, case, *first] for first in ([[], ["first"]] if name == "sweeps" else [[]])]
+
+    def check(command):
+        try:
+            run(command, environment(LIBRARY, **SHARED_RUNTIME), timeout=60)
+        except Failed as problem:
+            return f"{pathlib.Path(command[0]).name} {' '.join(command[1:])}: {problem}"
+        return None
+
+    with concurrent.futures.ThreadPoolExecutor(max(2, os.cpu_count() // 3)) as pool:
+        problems = list(pool.map(check, commands))
+    return problems.count(None), [p for p in problems if p]
+
+
+def check_pageable():
+    """Copies between the program's own memory and the device: cases that were as without libhpe; and what was wrong."""
+    # Staged from the first copy on where the number of helpers is given.
+    options = ({}, {"HPE_STAGING_THREADS": str(min(14, os.cpu_count()))},
+               {"HPE_STAGING_THREADS": "1", "HPE_STAGING_BLOCK": "4K", "HPE_PINNED_LIMIT": "1M"})
+
+    def outcome(command, library, more):
+        try:
+            return run(command, environment(library, **SHARED_RUNTIME, **more), timeout=60)
+        except Failed as problem:  # which may be what the case is about
+            return str(problem)
+
+    def check(command):
+        wanted = outcome(command, None, {})
+        for more in options:
+            got = outcome(command, LIBRARY, more)
+            if got != wanted or "WRONG" in got:
+                return f"{pathlib.Path(command[0]).name} {command[1]} {more}: {got[-200:]!r}, without libhpe {wanted[-200:]!r}"
+        return None
+
+    commands = []
+    for name in ("pageable", "pageable_rows", "pageable_shared"):
+        program = str(BUILD / f"tests/doors/door_{name}")
+        # On an H200 the driver's own copies never come back from behind that callback, and between those of two threads
+        # hundreds pass a launch by.
+        unlike = ("behind_callback", "launches_beside_copies", "errno_beside_copies")
+        commands += [[program, case] for case in run([program], environment(**SHARED_RUNTIME)).split()
+                     if case not in unlike]
+    with concurrent.futures.ThreadPoolExecutor(max(2, os.cpu_count() // 3)) as pool:
+        problems = list(pool.map(check, commands))
+    return problems.count(None), [p for p in problems if p]
+
+
+def check_peer_staging():
+    """Copies between GPUs without access to each other: cases that were as without libhpe; and what was wrong."""
+    program = str(BUILD / "tests/doors/door_peer_staging")
+    ways = [[case, way] for case in ("blocks", "twice") for way in ("peer", "peer_async", "default", "on_device_async")]
+    # On an H200 a copy that waits holds up every other of its kind, and graphs of such copies are refused: without libhpe,
+    # too, so that there is nothing to be as.
+    known = ("blocks", "twice", "held", "capture")
+    cases = [[case] for case in run([program], environment(**SHARED_RUNTIME)).split() if case not in known]
+
+    def check(case):
+        try:
+            wanted = run([program, "copy", *case], environment(**SHARED_RUNTIME), timeout=120)
+            for form in ("copy", "plain"):
+                if run([program, form, *case], environment(LIBRARY, **SHARED_RUNTIME), timeout=120) != wanted:
+                    return f"peer_staging, {' '.join(case)}: the {form} form does not print what it prints without libhpe"
+        except Failed as problem:
+            return f"peer_staging, {' '.join(case)}: {problem}"
+        return None
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        problems = list(pool.map(check, ways + cases))
+    return problems.count(None), [p for p in problems if p]
+
+
+def check_twins(names):
+    """Programs of tests/doors whose copying form, without libhpe, says what the plain one must print."""
+    def check(command):
+        program, case = command
+        try:
+            wanted = run([program, "copy", case], environment(**SHARED_RUNTIME), timeout=60)
+            for protocol in PROTOCOLS:
+                got = run([program, "plain", case], environment(LIBRARY, **SHARED_RUNTIME, **protocol), timeout=60)
+                if got != wanted:
+                    return f"{pathlib.Path(program).name} {case} {protocol}: {got[-200:]!r}, not {wanted[-200:]!r}"
+        except Failed as problem:
+            return f"{case}: {problem}"
+        return None
+
+    commands = []
+    for name in names:
+        program = str(BUILD / f"tests/doors/door_{name}")
+        commands += [(program, case) for case in run([program], environment(**SHARED_RUNTIME)).split()]
+    with concurrent.futures.ThreadPoolExecutor(max(2, os.cpu_count() // 3)) as pool:
+        problems = list(pool.map(check, commands))
+    return problems.count(None), [p for p in problems if p]
+
+
+def check_libc():
+    """Calls of libc with device pointers: cases that were as with a host buffer; and what was wrong."""
+    right, problems = check_twins(("files", "memory", "sockets", "streams"))
+    for protocol in PROTOCOLS:
+        try:
+            run([str(BUILD / "tests/stress/stress_io"), "1", "5000"], environment(None, **SHARED_RUNTIME, **protocol) | {
+                "LD_PRELOAD": f"{LIBRARY}:{BUILD / 'tests/stress/libio_faults.so'}"})
+            right += 1
+        except Failed as problem:
+            problems.append(f"stress_io {protocol}: {problem}")
+    return right, problems
+
+
+def check_mpi():
+    """Programs whose ranks send device memory: runs without a wrong byte; and what was wrong."""
+    direct, types = (str(BUILD / name) for name in MPI_PROGRAMS[:2])
+    cases = run([direct], environment(**SHARED_RUNTIME)).split()
+    problems = []
+    for count, program, variables in ([(2, [direct, *cases], v) for v in PROTOCOLS + [{"HPE_MPI_IPC": "off"}]]
+                                      + [(3, [direct, *cases], {}), (2, [types, "3", "30"], {})]):
+        try:
+            said = run(*ranks(count, program, LIBRARY, **variables))
+            right = said.count(" 0 wrong") == count
+            problems.append(None if right else f"{called(program)} {count} ranks {variables}: {said[-500:]}")
+        except Failed as problem:
+            problems.append(f"{called(program)} {count} ranks {variables}: {problem}")
+    return problems.count(None), [p for p in problems if p]
+
+
+def check_soft(only):
+    """name -> runs that were right; and what was wrong. One after the other: some look at how much memory is free."""
+    right, wrong = {}, []
+    for line in (BUILD / "tests/soft/on_gpu").read_text().splitlines():
+        name, expected = line.split("\t")
+        if only is not None and name not in only:
+            continue
+        if expected.endswith(".expected"):
+            expected = (ROOT / "tests/soft" / expected).read_text().rstrip("\n")
+        right[name] = 0
+        for library in (None, LIBRARY):
+            called = f"{name} {'with' if library else 'without'} libhpe"
+            try:
+                out = run([str(BUILD / "tests/soft" / name)], environment(library, **SHARED_RUNTIME), timeout=120)
+            except Failed as problem:
+                wrong.append(f"{called}: {problem}")
+                continue
+            if out == expected + "\n":
+                right[name] += 1
+            else:
+                wrong.append(f"{called} printed {out[-200:]!r}, not {expected[-200:]!r}")
+    return right, wrong
