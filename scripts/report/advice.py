@@ -77,9 +77,9 @@ def classes(stack, rate):
                f"{c['waits_not_needed']} of {n} waits were followed by new work for the device before the CPU looked at "
                "any result. Work of one stream is executed in order without it: synchronize only where the host needs "
                "a result.")
-    # Pinning takes as long as a copy or longer.
-    if c["pageable_bytes"] >= LARGE and n > 1:
-        gain = max(0.0, c["pageable_seconds"] - c["pageable_bytes"] / rate)
+    # Pinning takes as long as a copy or longer; of a small copy the call is what takes time.
+    if c["pageable_bytes"] >= n * LARGE / 16 and n > 1:
+        gain = max(0.0, min(c["pageable_seconds"], c["pageable_bytes"] / SLOW_RATE) - c["pageable_bytes"] / rate)
         yield ("not pinned", gain,
                f"{size(c['pageable_bytes'])} were copied from or to pageable memory. Page-locked (pinned) memory "
                "attains the highest bandwidth between host and device: cudaMallocHost, or cudaHostRegister for memory "

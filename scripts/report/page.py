@@ -10,7 +10,7 @@ import pathlib
 import flame
 from advice import size
 from load import Problem
-from text import calls_of, head, place_of, ranked, seconds, shown, what_happened
+from text import callers_not_shown, calls_of, head, place_of, ranked, seconds, shown, what_happened
 
 STYLE = """body{font:14px/1.45 sans-serif;max-width:1240px;margin:24px auto;padding:0 16px;color:#222}
 pre,code,td{font-family:monospace;font-size:12px}h2{margin-top:32px}table{border-collapse:collapse}
@@ -78,7 +78,8 @@ def page(reports, symbols, trace):
     out = [f"<!DOCTYPE html><html lang=en><meta charset=utf-8><title>{title}</title><style>{STYLE}</style>"
            f"<h1>{title}</h1><p>" + "<br>".join(html.escape(line.strip()) for line in list(head(reports))[1:]) + "</p>",
            "<h2>What to change</h2>"]
-    for number, (advice, stack) in enumerate([r for r in ranked(reports) if r[0]][:25], 1):
+    for number, line in enumerate([line for line in ranked(reports, symbols) if line.advice][:25], 1):
+        advice, stack = line.advice, line.stack
         place = place_of(stack, symbols)
         saved = sum(a.seconds for a in advice)
         out.append(f"<details{' open' if number <= 3 else ''}><summary><span class=saved>{seconds(saved)}</span> "
@@ -86,7 +87,7 @@ def page(reports, symbols, trace):
                    f"<p>{html.escape(what_happened(stack))}</p>")
         out += [f"<p><span class=kind>{html.escape(a.kind)}, {seconds(a.seconds)}:</span> {html.escape(a.text)}</p>"
                 for a in advice]
-        frames = [shown(f) for f in calls_of(stack, symbols)] + (["(its callers are not known)"] if stack.cut else [])
+        frames = [shown(f) for f in calls_of(stack, symbols)] + list(callers_not_shown(line))
         out.append("<pre>" + html.escape("\n".join(frames)) + "</pre></details>")
     for weight, text in (("time", "Time in faults and calls"), ("bytes", "Bytes moved")):
         lines = flame.collapsed(reports.stacks, symbols, weight)

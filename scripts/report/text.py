@@ -37,7 +37,7 @@ def place_of(stack, symbols):
     return next((f for f in frames if f.line), frames[0] if frames else None)
 
 
-LONGEST = 90  # characters of a function's name
+LONGEST = 70  # characters of a function's name
 
 
 def calls_of(stack, symbols):
@@ -51,6 +51,8 @@ def calls_of(stack, symbols):
 def shown(frame):
     where = f"{frame.file}:{frame.line}" if frame.line else frame.module
     name = frame.function or "?"
+    if len(name) > LONGEST:  # without its arguments
+        name = re.sub(r"(?<=\w)\((?!anonymous namespace).*", "(..)", name)
     name = name if len(name) <= LONGEST else name[:LONGEST - 2] + ".."
     return f"{name}  {where}{'  (inlined)' if frame.inlined else ''}"
 
@@ -71,12 +73,34 @@ def what_happened(stack):
     return ", ".join(parts)
 
 
-def ranked(reports):
-    """(advice list, stack) in order of what could be saved, then of what it took."""
+# What happened at one line of the program, however it came there: the costs of all its stacks, the one that took most,
+# and how many there are.
+Line = collections.namedtuple("Line", "advice stack number")
+
+
+def ranked(reports, symbols):
+    """Lines in order of what could be saved, then of what they took."""
     rate = pinned_rate(reports.stacks)
-    found = [(advise(stack, rate), stack) for stack in reports.stacks]
-    found.sort(key=lambda pair: (-sum(a.seconds for a in pair[0]), -pair[1].costs.get("seconds", 0)))
+    lines = collections.defaultdict(list)
+    for i, stack in enumerate(reports.stacks):
+        place = place_of(stack, symbols)
+        lines[stack.what, place._replace(inlined=False) if place and place.line else i].append(stack)
+    found = []
+    for stacks in lines.values():
+        sums = collections.Counter()
+        for stack in stacks:
+            sums.update(stack.costs)
+        most = max(stacks, key=lambda s: s.costs.get("seconds", 0))._replace(costs=sums)
+        found.append(Line(advise(most, rate), most, len(stacks)))
+    found.sort(key=lambda line: (-sum(a.seconds for a in line.advice), -line.stack.costs["seconds"]))
     return found
+
+
+def callers_not_shown(line):
+    if line.number > 1:
+        yield f"({line.number - 1} other call stack{'s' if line.number > 2 else ''} led here; this one took most)"
+    if line.stack.cut:
+        yield "(its callers are not known)"
 
 
 def head(reports):
@@ -94,12 +118,14 @@ def head(reports):
 def report(reports, symbols, most):
     symbols.prepare((m, o) for s in reports.stacks for m, o in s.frames)
     yield from head(reports)
-    shown_stacks = [(a, s) for a, s in ranked(reports) if a]
-    rest = sum(s.costs.get("seconds", 0) for a, s in ranked(reports) if not a)
-    whole = sum(a.seconds for advice, _ in shown_stacks for a in advice)
-    if shown_stacks:
+    every = ranked(reports, symbols)
+    lines = [line for line in every if line.advice]
+    rest = sum(line.stack.costs["seconds"] for line in every if not line.advice)
+    whole = sum(a.seconds for line in lines for a in line.advice)
+    if lines:
         yield f"  {seconds(whole)} could be saved, by these call stacks:"
-    for number, (advice, stack) in enumerate(shown_stacks[:most], 1):
+    for number, line in enumerate(lines[:most], 1):
+        advice, stack = line.advice, line.stack
         frames = calls_of(stack, symbols)
         saved = sum(a.seconds for a in advice)
         yield ""
@@ -110,11 +136,10 @@ def report(reports, symbols, most):
             yield f"   {a.kind}, {seconds(a.seconds)}: {a.text}"
         for frame in frames:
             yield f"     {shown(frame)}"
-        if stack.cut:
-            yield "     (its callers are not known)"
-    if len(shown_stacks) > most:
+        yield from (f"     {text}" for text in callers_not_shown(line))
+    if len(lines) > most:
         yield ""
-        yield f"{len(shown_stacks) - most} more; --most N shows more of them"
+        yield f"{len(lines) - most} more; --most N shows more of them"
     if rest:
         yield ""
         yield f"{seconds(rest)} were spent in other faults and calls, of which nothing is known to be wasted"

@@ -128,8 +128,11 @@ void copied(const Copy& copy) noexcept try {
         event->add(Cost::PinnedSyncBytes, bytes);
         event->add(Cost::PinnedSyncTicks, took);
     }
+    // To pageable memory an asynchronous copy, too, returns when it is done ("API synchronization behavior" of the
+    // driver manual).
+    const bool arrived = copy.to_device || copy.done || memory == Memory::Pageable;
     std::uint64_t hash = 0;
-    if (memory != Memory::Other && (copy.to_device || copy.done) && hash_of(copy, hash) && known_already(copy, hash)) {
+    if (memory != Memory::Other && arrived && hash_of(copy, hash) && known_already(copy, hash)) {
         event->add(copy.to_device ? Cost::SentAgainBytes : Cost::BackBytes, bytes);
         event->add(copy.to_device ? Cost::SentAgainTicks : Cost::BackTicks, took);
     }
