@@ -143,8 +143,11 @@ def lines_of(path, offsets):
         elif function is None:
             function = line
         else:
-            file, _, number = line.split(" (")[0].rpartition(":")
-            known = None if function in ("??", "") else function
-            current.append((known, "" if file.startswith("??") else tidy(file), int(number) if number.isdigit() else 0))
+            # eu-addr2line adds the column, and to the function where it was inlined.
+            place = re.match(r"(.*?):(\d+)(:\d+)?( \(.*\))?$", line)
+            known = re.sub(r" inlined at .*", "", function)
+            current.append((None if known in ("??", "") else known,
+                            tidy(place[1]) if place and not place[1].startswith("??") else "",
+                            int(place[2]) if place else 0))
             function = None
     return found

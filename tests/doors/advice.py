@@ -132,6 +132,21 @@ page = (folder / "r.html").read_text()
 if any(word not in page for word in ("send_again()", "<svg", "object 1", "object 2", "sent again")) or "src=" in page or "href=" in page:
     problem("--html: something is missing, or not in the file itself")
 
+# Each of the tools that may be there says the same.
+answers = {}
+for name in ("addr2line", "eu-addr2line", "llvm-symbolizer"):
+    if shutil.which(name):
+        tools = folder / ("with-" + name)
+        tools.mkdir()
+        for needed in (name, "python3", "bash", "env", "dirname", "readlink", "c++filt"):
+            (tools / needed).symlink_to(sys.executable if needed == "python3" else shutil.which(needed))
+        shown = subprocess.run([hpe, "report", folder / "r.json", "--most", "50"], capture_output=True, text=True,
+                               env={"PATH": str(tools), "HOME": "/"}).stdout
+        answers[name] = set(re.findall(r"wasteful\.cu:\d+", shown))
+        compare.runs += 1
+if len(answers) == 0 or any(answer != set(re.findall(r"wasteful\.cu:\d+", text)) for answer in answers.values()):
+    problem(f"lines by tool: {answers}")
+
 # The same program again: no function's counts change.
 run(folder / "again.json")
 compared = tool("--diff", folder / "r.json", folder / "again.json", "--most", 50)

@@ -127,7 +127,7 @@ def check_with_report(t, report):
         problem(t.what, f"{faults}, report {total}")
     stacks = report["call_stacks"]
     without = [e for e in t.of("fault") if "+0x" not in e["args"].get("stack", "") and "(" not in e["args"].get("stack", "")]
-    if stacks is None or len(without) > stacks["taken"]["not_taken"]:
+    if stacks is not None and len(without) > stacks["taken"]["not_taken"]:
         problem(t.what, f"faults without a stack: {without[:3]}")
     for category, direction in (("fetch", "to_host"), ("flush", "to_device")):
         moved = [e for e in t.of(category) if "failed" not in e["args"]]
