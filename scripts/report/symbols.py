@@ -12,8 +12,11 @@ import subprocess
 
 from elf import Elf, Functions
 
-# line: 0 where it is not known; inlined: into the frame after it.
-Frame = collections.namedtuple("Frame", "function file line inlined module")
+# line: 0 where it is not known; inlined: into the frame after it; system: no part of the program.
+Frame = collections.namedtuple("Frame", "function file line inlined module system")
+
+# What a program stands on, wherever it lies, and where systems keep such libraries.
+SYSTEM = re.compile(r"(^|/)(lib(cuda|cudart|hpe)\b[^/]*|linux-vdso[^/]*)$|^(/usr)?/lib(32|64)?/|^/usr/local/cuda[^/]*/")
 
 
 def base_name(path):
@@ -89,11 +92,12 @@ class Symbols:
     def _ask(self, key, module, offsets):
         if module is None:
             for offset in offsets:
-                self._known[key, offset] = [Frame(f"{offset:#x}", "", 0, False, "?")]
+                self._known[key, offset] = [Frame(f"{offset:#x}", "", 0, False, "?", False)]
             return
         if key not in self._files:
             self._files[key] = self._file(module)
         name = base_name(module["path"])
+        system = SYSTEM.search(module["path"] or "") is not None
         answers = {}
         if self._files[key] is not None:
             path, elf = self._files[key]
@@ -102,10 +106,11 @@ class Symbols:
         for offset in offsets:
             frames = []
             for i, (function, file, line) in enumerate(answers.get(offset, [])):
-                frames.append(Frame(function, file, line, i + 1 < len(answers[offset]), name))
-            if not frames or frames[-1].function is None:
+                frames.append(Frame(function, file, line, i + 1 < len(answers[offset]), name, system))
+            # Without lines a tool names the last symbol in front of the address, which may be another function's.
+            if not frames or frames[-1].function is None or not frames[-1].file:
                 found = functions.find(offset) if self._files[key] is not None else None
-                frames = [Frame(demangled(found) if found else f"{name}+{offset:#x}", "", 0, False, name)]
+                frames = [Frame(demangled(found) if found else f"{name}+{offset:#x}", "", 0, False, name, system)]
             self._known[key, offset] = frames
 
 

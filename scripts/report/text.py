@@ -5,10 +5,6 @@ import re
 
 from advice import advise, pinned_rate, size
 
-# Code that a program stands on: what is to be changed is above it.
-FOUNDATION = re.compile(r"(lib(c|m|cuda|cudart|hpe|pthread|stdc\+\+|gcc_s|gomp)|ld-linux-x86-64|linux-vdso)\b[-.\d\w]*\.so")
-
-
 # The toolkit's headers and the compiler's own: their functions are inlined into the program's.
 HEADERS = re.compile(r"/targets/[^/]+/include/|^/usr/(local/cuda[^/]*/)?include/|cudafe1\.stub\.c$")
 
@@ -19,7 +15,7 @@ def lines_of(stack, symbols):
 
 
 def is_programs(frame):
-    return not FOUNDATION.match(frame.module) and not HEADERS.search(frame.file)
+    return not frame.system and not HEADERS.search(frame.file)
 
 
 def first_of_program(frames):
@@ -159,7 +155,7 @@ def by_functions(reports, symbols):
     symbols.prepare((m, o) for s in reports.stacks for m, o in s.frames)
     found = collections.defaultdict(collections.Counter)
     for stack in reports.stacks:
-        names = tuple(f.function or f.module for f in lines_of(stack, symbols) if not FOUNDATION.match(f.module))
+        names = tuple(f.function or f.module for f in lines_of(stack, symbols) if not f.system)
         found[stack.what, names].update(stack.costs)
     return found
 

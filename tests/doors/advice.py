@@ -209,6 +209,14 @@ back = line_of["CHECK(cudaMemcpy(on_device[2], field.data(), kFieldBytes, cudaMe
 if f"waves.cu:{back}\n" not in said[1] or "allocated again" in said[1] or re.search("sent again|allocated again", said[2]):
     problem(f"waves: {said[1:]}")
 
+# Of a stripped program no function is named that only stands in front of the address.
+stripped = folder / "stripped"
+subprocess.run(["strip", "-o", stripped, wasteful], check=True)
+soft.run([stripped, "plain", "all"], HPE_REPORT=folder / "stripped.json")
+bare = tool(folder / "stripped.json", "--most", 50)
+if not re.search(r"^\d+\. \S+ \S+: stripped\+0x\w+  stripped$", bare, re.M) or "send_again" in bare:
+    problem(f"stripped: {bare}")
+
 if "is no report" not in tool(ranks / "other.json", status=2):
     problem("a file that is no report")
 tool(folder / "none.json", status=2)
