@@ -13,6 +13,7 @@
 #include "shim/ipc/exports.h"
 #include "shim/ipc/remote_read.h"
 #include "shim/memory/arena.h"
+#include "shim/mpi/device_memory.h"
 #include "shim/mpi/host_memory.h"
 #include "shim/observe/kernel_times.h"
 #include "shim/transfer/engine.h"
@@ -146,6 +147,7 @@ CUresult end_context_in_gate(CUcontext context, True&& true_call, Gone&& gone, b
         packing::forget(context);
         OwnWork::forget(context);
         mpi::HostMemory::forget(context);
+        mpi::DeviceMemory::forget(context);
         ipc::exports_forget(context);
         kernel_times::forget(context);
         Arena::forget_pins(context);

@@ -90,6 +90,7 @@ Staging::~Staging() {
         if (buffer.message != nullptr) buffer.message->arrived();
         if (buffer.types_kept) {
             for (auto& elements : buffer.parts) functions.MPI_Type_free(&elements.type);
+            if (buffer.packed != nullptr) functions.MPI_Type_free(&buffer.packed->elements.type);
         }
         buffer.~Buffer();
     }
@@ -102,7 +103,7 @@ bool Staging::concerns(Span span) const noexcept {
 std::uintptr_t Staging::replace(Parts&& parts, Use use) noexcept {
     const auto span = parts.span();
     if (use == Use::Send && !lasting_ && leave_on_device(parts)) return 0;
-    auto& buffer = *new (begin() + count_++) Buffer{use, std::move(parts), nullptr, 0, false, {}, {}, {}};
+    auto& buffer = *new (begin() + count_++) Buffer{use, std::move(parts), nullptr, 0, false, {}, {}, {}, {}};
     if (is_read(use) && !lasting_ && !for_device(buffer.parts)) {
         if (const auto view = to_view(span)) {
             // Also brings the gaps.
@@ -161,6 +162,7 @@ std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
     if (now && !mostly_on_device(span.begin, span.bytes())) return nullptr;
     const auto layout = layout_of(elements.type);
     if (!layout) return nullptr;
+    if (std::byte* const there = pack_on_device(elements, *layout, use); there != nullptr || failed_) return there;
     std::unique_ptr<HostMemory> memory(new (std::nothrow) HostMemory(nullptr, static_cast<std::size_t>(bytes)));
     if (memory == nullptr || memory->at() == nullptr) return nullptr;
     std::byte* const packed = memory->at();
@@ -168,9 +170,36 @@ std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
     if (now && !load_packed_by_device(elements, *layout, packed)) return nullptr;
     Parts parts;
     parts.add(elements.at, elements.count, elements.type, elements.shape);
-    auto& buffer = *new (begin() + count_++) Buffer{use, std::move(parts), std::move(memory), 0, false, layout, {}, {}};
+    auto& buffer =
+        *new (begin() + count_++) Buffer{use, std::move(parts), std::move(memory), 0, false, layout, {}, {}, {}};
     if (use == Use::Update && !lasting_ && !load(buffer)) failed_ = true;
     return packed;
+}
+
+// What is received is unpacked from there when it has come.
+std::byte* Staging::pack_on_device(const Elements& elements, const Layout& layout, Use use) noexcept {
+    const auto bytes = elements.count * elements.shape.bytes();
+    const Object* const object = coherence().object_of(elements.span().begin);
+    if (!ipc::on() || lasting_ || (use != Use::Send && use != Use::Receive) || object == nullptr ||
+        static_cast<std::size_t>(bytes) < ipc::kSmallest ||
+        !mostly_on_device(elements.span().begin, elements.span().bytes()) ||
+        (use == Use::Send && peer(receiver_.comm, receiver_.rank) < 0)) {
+        return nullptr;
+    }
+    std::unique_ptr<Buffer::Packed> packed(
+        new (std::nothrow) Buffer::Packed{{object->context, static_cast<std::size_t>(bytes)}, elements, layout});
+    if (packed == nullptr || packed->memory.at() == 0) return nullptr;
+    const auto at = packed->memory.at();
+    if (use == Use::Send && !load_packed_by_device(elements, layout, static_cast<std::byte*>(pointer(at)))) {
+        return nullptr;
+    }
+    Parts parts;
+    parts.add(at, bytes, handles.byte, Shape(handles.byte));
+    const auto before = count_;
+    const auto shift = replace(std::move(parts), use);
+    if (count_ == before) new (begin() + count_++) Buffer{use, {}, nullptr, 0, false, {}, {}, {}, {}};
+    (end() - 1)->packed = std::move(packed);
+    return static_cast<std::byte*>(pointer(at + shift));
 }
 
 bool Staging::load(const Buffer& buffer) noexcept {
@@ -206,7 +235,7 @@ bool Staging::load() noexcept {
 
 bool Staging::pends() noexcept {
     for (auto& buffer : *this) {
-        if (buffer.memory != nullptr) return true;
+        if (buffer.memory != nullptr || buffer.packed != nullptr) return true;
     }
     return false;
 }
@@ -215,6 +244,8 @@ void Staging::keep_types() noexcept {
     for (auto& buffer : *this) {
         if (is_read(buffer.use) && !lasting_) continue;
         for (auto& elements : buffer.parts) functions.MPI_Type_dup(elements.type, &elements.type);
+        if (buffer.packed != nullptr)
+            functions.MPI_Type_dup(buffer.packed->elements.type, &buffer.packed->elements.type);
         buffer.types_kept = true;
     }
 }
@@ -228,6 +259,17 @@ bool Staging::store(const Buffer& buffer, MPI_Count bytes) noexcept {
         all_stored = store(buffer, elements, bytes) && all_stored;
     }
     return all_stored;
+}
+
+bool Staging::unpack(const Buffer& buffer, MPI_Count bytes) noexcept {
+    if (buffer.packed == nullptr) return true;
+    const auto& [memory, elements, layout] = *buffer.packed;
+    // The program may have freed it meanwhile.
+    if (!concerns(elements.span())) return true;
+    const auto* const from = static_cast<const std::byte*>(pointer(memory.at()));
+    if (store_packed(elements, layout, from, bytes)) return true;
+    log::warn("the bytes of an MPI call cannot be stored at {:#x}", elements.at);
+    return false;
 }
 
 // What came in host memory besides what was written on the device.
@@ -266,7 +308,7 @@ bool Staging::store() noexcept { return store(kAll); }
 bool Staging::store(MPI_Count bytes) noexcept {
     bool all_stored = true;
     for (auto& buffer : *this) {
-        if (!is_read(buffer.use)) all_stored = store(buffer, bytes) && all_stored;
+        if (!is_read(buffer.use)) all_stored = store(buffer, bytes) && unpack(buffer, bytes) && all_stored;
     }
     return all_stored;
 }

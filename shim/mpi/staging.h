@@ -8,6 +8,8 @@
 // the device where the elements lie there (copies/packing.h). MPI is given MPI_BYTE then. On the wire that is the same
 // message, and a status counts bytes whatever the type was.
 //
+// Packed bytes may stay on the device, in an object of libhpe's own, which is then sent or received in their place.
+//
 // Large messages between processes of one host may go from device to device (ipc/remote_read.h): what is sent is
 // exported while it is under way, and what is received is expected. Once a receiver was seen to read an object from the
 // device, MPI is given the object's own address.
@@ -30,6 +32,7 @@
 #include "shim/copies/layout.h"
 #include "shim/ipc/exports.h"
 #include "shim/ipc/remote_read.h"
+#include "shim/mpi/device_memory.h"
 #include "shim/mpi/elements.h"
 #include "shim/mpi/host_memory.h"
 
@@ -150,6 +153,13 @@ private:
         bool types_kept = false;
         // Of one element; then `memory` holds packed bytes.
         std::optional<Layout> layout{};
+        // Elements whose packed bytes lie in device memory of ours: `parts` are these bytes.
+        struct Packed {
+            DeviceMemory memory;
+            Elements elements;
+            Layout layout;
+        };
+        std::unique_ptr<Packed> packed{};
         std::unique_ptr<ipc::Export> message{};
         std::unique_ptr<ipc::Arrival> arrival{};
     };
@@ -205,11 +215,13 @@ private:
     }
     // Returns the memory of packed bytes in their place; nullptr where they are replaced in the usual way.
     std::byte* replace_packed(const Elements& elements, Use use) noexcept;
+    std::byte* pack_on_device(const Elements& elements, const Layout& layout, Use use) noexcept;
     // Returns how far the memory in its place lies from the program's.
     std::uintptr_t replace(Parts&& parts, Use use) noexcept;
     bool load(const Buffer& buffer) noexcept;
     bool load(const Buffer& buffer, const Elements& elements) noexcept;
     bool store(const Buffer& buffer, MPI_Count bytes) noexcept;
+    bool unpack(const Buffer& buffer, MPI_Count bytes) noexcept;
     bool store_rest(const Buffer& buffer, std::size_t on_device, MPI_Count bytes) noexcept;
     bool leave_on_device(const Parts& parts) noexcept;
     void share(Buffer& buffer) noexcept;

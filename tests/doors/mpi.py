@@ -135,14 +135,15 @@ def from_device_to_device(mpi, scratch):
     check(mpi, [(2, soft.LIBRARY, [*program, "devices"])], "on two devices", HPE_SOFT_DEVICES=2,
           HPE_SOFT_FAIL="cuIpcOpenMemHandle:2:217")
     # The host sees only the first message, by which the sender gets to know the receiver.
-    once, always = [(3 << 20, 0)] * 2, [(4 * (3 << 20),) * 2] * 2
-    for switch, expected in (("on", once if reads_processes() else always), ("off", always)):
-        check(mpi, [(2, soft.LIBRARY, [*program, "exchanged"])], "exchanged", HPE_MPI_IPC=switch,
-              HPE_REPORT=f"{scratch}/{mpi}-direct-{switch}-%p.json")
-        moved = [json.load(open(path))["total"] for path in glob.glob(f"{scratch}/{mpi}-direct-{switch}-*.json")]
-        moved = [(total["bytes_to_host"], total["bytes_to_device"]) for total in moved]
-        if moved != expected:
-            problems.append(f"{mpi}, HPE_MPI_IPC={switch}: to the host and to the device went {moved}")
+    for case, message, rounds in (("exchanged", 3 << 20, 4), ("vectors", (3 << 20) // 48 * 24, 6)):
+        once, always = [(message, 0)] * 2, [(rounds * message,) * 2] * 2
+        for switch, expected in (("on", once if reads_processes() else always), ("off", always)):
+            check(mpi, [(2, soft.LIBRARY, [*program, case])], case, HPE_MPI_IPC=switch,
+                  HPE_REPORT=f"{scratch}/{mpi}-{case}-{switch}-%p.json")
+            moved = [json.load(open(path))["total"] for path in glob.glob(f"{scratch}/{mpi}-{case}-{switch}-*.json")]
+            moved = [(total["bytes_to_host"], total["bytes_to_device"]) for total in moved]
+            if moved != expected:
+                problems.append(f"{mpi}, {case}, HPE_MPI_IPC={switch}: to the host and to the device went {moved}")
 
 
 if not programs:

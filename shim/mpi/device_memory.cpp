@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// A list of what there is, by sizes that are powers of two.
+#include "shim/mpi/device_memory.h"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+#include <new>
+#include <vector>
+
+#include "shim/base/thread.h"
+#include "shim/coherence/coherence.h"
+#include "shim/driver/driver.h"
+#include "shim/driver/inflight.h"
+
+namespace hpe::mpi {
+
+namespace {
+
+// Of all contexts.
+constexpr std::size_t kMost = std::size_t{512} << 20;
+
+struct Kept {
+    std::uintptr_t at;
+    std::size_t bytes;
+    void* context;
+    bool idle;
+};
+struct All {
+    std::mutex mutex;
+    std::vector<Kept> kept;
+};
+All& all() noexcept {
+    static All& list = *new All;  // never destroyed: messages may end after the process's own exit handlers
+    return list;
+}
+
+// An object's address, or 0.
+std::uintptr_t allocate(void* context, std::size_t bytes) {
+    const ContextScope scope(context);
+    const CaptureRelaxed relaxed;
+    CUdeviceptr at = 0;
+    {
+        const Inside inside;
+        if (scope.result() != CUDA_SUCCESS || driver.cuMemAlloc_v2(&at, bytes) != CUDA_SUCCESS) return 0;
+    }
+    coherence().track(at, bytes);
+    return coherence().object_at(at) != nullptr ? at : 0;
+}
+
+}  // namespace
+
+DeviceMemory::DeviceMemory(void* context, std::size_t bytes) noexcept try : context_(context) {
+    const auto size = std::bit_ceil(bytes);
+    const std::scoped_lock lock(all().mutex);
+    auto& kept = all().kept;
+    const auto fitting = std::find_if(kept.begin(), kept.end(), [&](const Kept& one) {
+        return one.idle && one.bytes == size && one.context == context;
+    });
+    if (fitting != kept.end()) {
+        fitting->idle = false;
+        at_ = fitting->at;
+        return;
+    }
+    std::size_t sum = size;
+    for (const auto& one : kept) sum += one.bytes;
+    if (sum > kMost) return;
+    kept.reserve(kept.size() + 1);
+    at_ = allocate(context, size);
+    if (at_ != 0) kept.push_back({at_, size, context, false});
+} catch (const std::bad_alloc&) {
+}
+
+DeviceMemory::~DeviceMemory() {
+    if (at_ == 0) return;
+    const std::scoped_lock lock(all().mutex);
+    for (auto& one : all().kept) one.idle = one.idle || (one.at == at_ && one.context == context_);
+}
+
+void DeviceMemory::forget(CUcontext context) noexcept {
+    const std::scoped_lock lock(all().mutex);
+    std::erase_if(all().kept, [&](const Kept& one) { return one.context == context; });
+}
+
+}  // namespace hpe::mpi
