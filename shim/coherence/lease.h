@@ -28,10 +28,13 @@ namespace hpe::lease {
 
 // Whether an object lies in the range. Else the call is none of libhpe's business: two loads in a process without any.
 bool any_object(std::uintptr_t begin, std::size_t bytes) noexcept;
+// Whether one may, for doors that shall need no registers of their own to find out.
+inline bool may_concern(const void* at, std::size_t bytes) noexcept {
+    return process::active.load(std::memory_order_relaxed) &&
+           coherence().may_overlap(reinterpret_cast<std::uintptr_t>(at), bytes);
+}
 inline bool concerns(const void* at, std::size_t bytes) noexcept {
-    const auto begin = reinterpret_cast<std::uintptr_t>(at);
-    return process::active.load(std::memory_order_relaxed) && coherence().may_overlap(begin, bytes) &&
-           any_object(begin, bytes);
+    return may_concern(at, bytes) && any_object(reinterpret_cast<std::uintptr_t>(at), bytes);
 }
 // Whether all of it lies in one object.
 bool in_one_object(const void* at, std::size_t bytes) noexcept;

@@ -31,12 +31,21 @@ public:
     explicit constexpr Next(const char* name) noexcept : name_(name) {}
     template <class... A>
     auto operator()(A... arguments) {
-        return find()(arguments...);
+        auto* const real = found_.load(std::memory_order_relaxed);
+        if (real == nullptr) [[unlikely]] {
+            return first(arguments...);
+        }
+        return real(arguments...);
     }
     // An older libc may lack it.
     bool exists() { return find() != nullptr; }
 
 private:
+    // Apart, so that a door keeps no arguments for it.
+    template <class... A>
+    [[gnu::noinline, gnu::cold]] auto first(A... arguments) {
+        return find()(arguments...);
+    }
     Function* find() {
         auto* real = found_.load(std::memory_order_relaxed);
         if (real == nullptr) [[unlikely]] {

@@ -76,8 +76,9 @@ ssize_t in_taken_range(int file, std::size_t wanted, const Straight& straight, c
     return got;
 }
 
-// Apart from the doors, which then save few registers for calls that are none of libhpe's business.
+// Apart from the doors, which then save no registers for calls that are none of libhpe's business.
 [[gnu::noinline]] ssize_t read_on(int file, void* at, std::size_t bytes, const void* caller) {
+    if (!lease::concerns(at, bytes)) return next_read(file, at, bytes);
     bytes = std::min(bytes, kMostBytes);
     const auto straight = [&] {
         return into(
@@ -103,6 +104,7 @@ ssize_t write_at_offset(int file, const void* at, std::size_t bytes, off64_t off
 }
 
 [[gnu::noinline]] ssize_t write_on(int file, const void* at, std::size_t bytes, const void* caller) {
+    if (!lease::concerns(at, bytes)) return next_write(file, at, bytes);
     bytes = std::min(bytes, kMostBytes);
     const auto straight = [&] {
         return out_of(
@@ -119,7 +121,7 @@ ssize_t write_at_offset(int file, const void* at, std::size_t bytes, off64_t off
 extern "C" {
 
 HPE_DOOR ssize_t read(int file, void* at, std::size_t bytes) {
-    if (!lease::concerns(at, bytes)) return next_read(file, at, bytes);
+    if (!lease::may_concern(at, bytes)) return next_read(file, at, bytes);
     return read_on(file, at, bytes, CALLER);
 }
 HPE_DOOR ssize_t __read_chk(int file, void* at, std::size_t bytes, std::size_t room) {
@@ -137,7 +139,7 @@ HPE_DOOR ssize_t __pread64_chk(int file, void* at, std::size_t bytes, off64_t of
 }
 
 HPE_DOOR ssize_t write(int file, const void* at, std::size_t bytes) {
-    if (!lease::concerns(at, bytes)) return next_write(file, at, bytes);
+    if (!lease::may_concern(at, bytes)) return next_write(file, at, bytes);
     return write_on(file, at, bytes, CALLER);
 }
 HPE_DOOR ssize_t pwrite64(int file, const void* at, std::size_t bytes, off64_t offset) {

@@ -45,6 +45,9 @@ constinit Next<ssize_t(int, void*, std::size_t, std::size_t, int, sockaddr*, soc
     "__recvfrom_chk"};
 
 // The kernel looks at no more of one range, whatever its length.
+bool may_concern(const void* at, std::size_t bytes) noexcept {
+    return lease::may_concern(at, std::min(bytes, hpe::doors::kMostBytes));
+}
 bool concerns(const void* at, std::size_t bytes) noexcept {
     return lease::concerns(at, std::min(bytes, hpe::doors::kMostBytes));
 }
@@ -240,14 +243,16 @@ ssize_t receive_truncated(int socket, void* at, std::size_t bytes, int flags, so
     return got;
 }
 
-// Apart from its door, which then saves few registers for calls that are none of libhpe's business.
+// Apart from their doors, which then save no registers for calls that are none of libhpe's business.
 [[gnu::noinline]] ssize_t send_on(int socket, const void* at, std::size_t bytes, int flags, const void* caller) {
+    if (!concerns(at, bytes)) return next_send(socket, at, bytes, flags);
     return out_of(
         at, bytes, caller, [&](const void* memory, std::size_t n) { return next_send(socket, memory, n, flags); },
         sent_as_message(socket, flags));
 }
 
-ssize_t receive(int socket, void* at, std::size_t bytes, int flags, const void* caller) {
+[[gnu::noinline]] ssize_t receive(int socket, void* at, std::size_t bytes, int flags, const void* caller) {
+    if (!concerns(at, bytes)) return next_recv(socket, at, bytes, flags);
     if ((flags & MSG_TRUNC) != 0) return receive_truncated(socket, at, bytes, flags, nullptr, nullptr, caller);
     return into(
         at, bytes, caller, [&](void* memory, std::size_t n) { return next_recv(socket, memory, n, flags); },
@@ -281,7 +286,7 @@ ssize_t receive_from(int socket, void* at, std::size_t bytes, int flags, sockadd
 extern "C" {
 
 HPE_DOOR ssize_t send(int socket, const void* at, std::size_t bytes, int flags) {
-    if (!concerns(at, bytes)) return next_send(socket, at, bytes, flags);
+    if (!may_concern(at, bytes)) return next_send(socket, at, bytes, flags);
     return send_on(socket, at, bytes, flags, CALLER);
 }
 HPE_DOOR ssize_t sendto(int socket, const void* at, std::size_t bytes, int flags, const sockaddr* to,
@@ -308,7 +313,7 @@ HPE_DOOR int sendmmsg(int socket, mmsghdr* messages, unsigned count, int flags) 
 }
 
 HPE_DOOR ssize_t recv(int socket, void* at, std::size_t bytes, int flags) {
-    if (!concerns(at, bytes)) return next_recv(socket, at, bytes, flags);
+    if (!may_concern(at, bytes)) return next_recv(socket, at, bytes, flags);
     return receive(socket, at, bytes, flags, CALLER);
 }
 HPE_DOOR ssize_t __recv_chk(int socket, void* at, std::size_t bytes, std::size_t room, int flags) {
