@@ -195,7 +195,8 @@ void Arena::give_back(std::byte* view, std::size_t size, bool touched) {
     std::scoped_lock lock(mutex);
     if (touched && too_much_idle(idle_touched + size)) {
         trim(view, size);
-    } else if (touched) {
+    } else {
+        // Also where nobody touched it in its last life: take() has subtracted it.
         idle_touched += size;
     }
     // Neighbouring ranges of one segment become one again.
