@@ -4,8 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <functional>
-#include <map>
 #include <thread>
 
 #include "mpi_twins.h"
@@ -310,7 +308,7 @@ void large_counts(Twins& w) {
 }
 #endif
 
-const std::map<std::string, std::function<void(Twins&)>> cases = {
+const Cases cases = {
     {"too_long", too_long},
     {"addresses", addresses},
     {"buffered", buffered},
@@ -329,22 +327,6 @@ const std::map<std::string, std::function<void(Twins&)>> cases = {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc == 1) {
-        for (const auto& each : cases) std::puts(each.first.c_str());
-        return 0;
-    }
-    int level;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
-    folder = argv[1];
-    int wrong = 0;
-    {
-        Twins w(7);
-        for (int i = 2; i < argc; ++i) {
-            w.what = argv[i];
-            cases.at(argv[i])(w);
-        }
-        wrong = w.finish();
-    }
-    MPI_Finalize();
-    return wrong;
+    if (argc > 1) folder = argv[1];
+    return run_cases(argc, argv, cases, 7, MPI_THREAD_MULTIPLE, 2);
 }

@@ -3,7 +3,6 @@
 // usage: mpi_partitions CASE...; without a case prints all, which are none where MPI has no such messages. Open MPI 5.0
 // has them, but brings other bytes than were sent.
 #include <functional>
-#include <map>
 #include <numeric>
 #include <thread>
 
@@ -186,7 +185,7 @@ void mixed(Twins& w) {
     });
 }
 
-const std::map<std::string, std::function<void(Twins&)>> cases = {
+const Cases cases = {
     {"one_by_one", [](Twins& w) { ready(w, one_by_one); }},
     {"by_range", [](Twins& w) { ready(w, by_range); }},
     {"by_list", [](Twins& w) { ready(w, by_list); }},
@@ -198,26 +197,8 @@ const std::map<std::string, std::function<void(Twins&)>> cases = {
 }  // namespace
 #else
 namespace {
-const std::map<std::string, std::function<void(Twins&)>> cases;
+const Cases cases;
 }
 #endif
 
-int main(int argc, char** argv) {
-    if (argc == 1) {
-        for (const auto& each : cases) std::puts(each.first.c_str());
-        return 0;
-    }
-    int level;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
-    int wrong = 0;
-    {
-        Twins w(13);
-        for (int i = 1; i < argc; ++i) {
-            w.what = argv[i];
-            cases.at(argv[i])(w);
-        }
-        wrong = w.finish();
-    }
-    MPI_Finalize();
-    return wrong;
-}
+int main(int argc, char** argv) { return run_cases(argc, argv, cases, 13, MPI_THREAD_MULTIPLE); }

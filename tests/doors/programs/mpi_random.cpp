@@ -30,12 +30,8 @@ Type random_type(Twins& w) {
     int base_bytes = 0;
     MPI_Type_size(t.base, &base_bytes);
     switch (w.pick(7)) {
-        case 0:
-            MPI_Type_dup(t.base, &t.type), t.name = "basic";
-            break;
-        case 1:
-            t.bases = 1 + w.pick(20), MPI_Type_contiguous(t.bases, t.base, &t.type), t.name = "contiguous";
-            break;
+        case 0: MPI_Type_dup(t.base, &t.type), t.name = "basic"; break;
+        case 1: t.bases = 1 + w.pick(20), MPI_Type_contiguous(t.bases, t.base, &t.type), t.name = "contiguous"; break;
         case 2: {
             const int blocks = 1 + w.pick(5), length = 1 + w.pick(4), stride = length + w.pick(6);
             t.bases = blocks * length, t.name = "vector";
@@ -227,28 +223,40 @@ void reduction(Twins& w, MPI_Datatype pairs, MPI_Op add) {
         const void* const from = here ? MPI_IN_PLACE : s;
         switch (call) {
             case 0:
-                if (later) MPI_Ireduce(from, r, count, type, op, root, comm, &request);
-                else MPI_Reduce(from, r, count, type, op, root, comm);
+                if (later)
+                    MPI_Ireduce(from, r, count, type, op, root, comm, &request);
+                else
+                    MPI_Reduce(from, r, count, type, op, root, comm);
                 break;
             case 1:
-                if (later) MPI_Iallreduce(from, r, count, type, op, comm, &request);
-                else MPI_Allreduce(from, r, count, type, op, comm);
+                if (later)
+                    MPI_Iallreduce(from, r, count, type, op, comm, &request);
+                else
+                    MPI_Allreduce(from, r, count, type, op, comm);
                 break;
             case 2:
-                if (later) MPI_Iscan(from, r, count, type, op, comm, &request);
-                else MPI_Scan(from, r, count, type, op, comm);
+                if (later)
+                    MPI_Iscan(from, r, count, type, op, comm, &request);
+                else
+                    MPI_Scan(from, r, count, type, op, comm);
                 break;
             case 3:
-                if (later) MPI_Iexscan(from, r, count, type, op, comm, &request);
-                else MPI_Exscan(from, r, count, type, op, comm);
+                if (later)
+                    MPI_Iexscan(from, r, count, type, op, comm, &request);
+                else
+                    MPI_Exscan(from, r, count, type, op, comm);
                 break;
             case 4:
-                if (later) MPI_Ireduce_scatter(s, r, counts.data(), type, op, comm, &request);
-                else MPI_Reduce_scatter(s, r, counts.data(), type, op, comm);
+                if (later)
+                    MPI_Ireduce_scatter(s, r, counts.data(), type, op, comm, &request);
+                else
+                    MPI_Reduce_scatter(s, r, counts.data(), type, op, comm);
                 break;
             default:
-                if (later) MPI_Ireduce_scatter_block(s, r, count, type, op, comm, &request);
-                else MPI_Reduce_scatter_block(s, r, count, type, op, comm);
+                if (later)
+                    MPI_Ireduce_scatter_block(s, r, count, type, op, comm, &request);
+                else
+                    MPI_Reduce_scatter_block(s, r, count, type, op, comm);
                 break;
         }
         MPI_Wait(&request, MPI_STATUS_IGNORE);
@@ -283,41 +291,60 @@ void movement(Twins& w) {
         void* const root_to = in_place && rooted ? MPI_IN_PLACE : r;
         switch (call) {
             case 0:
-                if (later) MPI_Ibcast(r, count, type, root, comm, &request);
-                else MPI_Bcast(r, count, type, root, comm);
+                if (later)
+                    MPI_Ibcast(r, count, type, root, comm, &request);
+                else
+                    MPI_Bcast(r, count, type, root, comm);
                 break;
             case 1:
-                if (later) MPI_Igather(root_from, count, type, rooted ? r : nullptr, count, type, root, comm, &request);
-                else MPI_Gather(root_from, count, type, rooted ? r : nullptr, count, type, root, comm);
+                if (later)
+                    MPI_Igather(root_from, count, type, rooted ? r : nullptr, count, type, root, comm, &request);
+                else
+                    MPI_Gather(root_from, count, type, rooted ? r : nullptr, count, type, root, comm);
                 break;
             case 2:
-                if (later) MPI_Igatherv(root_from, count, type, r, c, p, type, root, comm, &request);
-                else MPI_Gatherv(root_from, count, type, r, c, p, type, root, comm);
+                if (later)
+                    MPI_Igatherv(root_from, count, type, r, c, p, type, root, comm, &request);
+                else
+                    MPI_Gatherv(root_from, count, type, r, c, p, type, root, comm);
                 break;
             case 3:
-                if (later) MPI_Iscatter(s, count, type, root_to, count, type, root, comm, &request);
-                else MPI_Scatter(s, count, type, root_to, count, type, root, comm);
+                if (later)
+                    MPI_Iscatter(s, count, type, root_to, count, type, root, comm, &request);
+                else
+                    MPI_Scatter(s, count, type, root_to, count, type, root, comm);
                 break;
             case 4:
-                if (later) MPI_Iscatterv(s, c, p, type, root_to, count, type, root, comm, &request);
-                else MPI_Scatterv(s, c, p, type, root_to, count, type, root, comm);
+                if (later)
+                    MPI_Iscatterv(s, c, p, type, root_to, count, type, root, comm, &request);
+                else
+                    MPI_Scatterv(s, c, p, type, root_to, count, type, root, comm);
                 break;
             case 5:
-                if (later) MPI_Iallgather(from, count, type, r, count, type, comm, &request);
-                else MPI_Allgather(from, count, type, r, count, type, comm);
+                if (later)
+                    MPI_Iallgather(from, count, type, r, count, type, comm, &request);
+                else
+                    MPI_Allgather(from, count, type, r, count, type, comm);
                 break;
             case 6:
-                if (later) MPI_Iallgatherv(from, count, type, r, c, p, type, comm, &request);
-                else MPI_Allgatherv(from, count, type, r, c, p, type, comm);
+                if (later)
+                    MPI_Iallgatherv(from, count, type, r, c, p, type, comm, &request);
+                else
+                    MPI_Allgatherv(from, count, type, r, c, p, type, comm);
                 break;
             case 7:
-                if (later) MPI_Ialltoall(s, count, type, r, count, type, comm, &request);
-                else MPI_Alltoall(from, count, type, r, count, type, comm);
+                if (later)
+                    MPI_Ialltoall(s, count, type, r, count, type, comm, &request);
+                else
+                    MPI_Alltoall(from, count, type, r, count, type, comm);
                 break;
             default:
-                if (later) MPI_Ialltoallw(s, c, b, ts, r, c, b, ts, comm, &request);
-                else if (in_place) MPI_Alltoallw(s, c, b, ts, r, c, b, ts, comm);
-                else MPI_Alltoallv(s, c, p, type, r, c, p, type, comm);
+                if (later)
+                    MPI_Ialltoallw(s, c, b, ts, r, c, b, ts, comm, &request);
+                else if (in_place)
+                    MPI_Alltoallw(s, c, b, ts, r, c, b, ts, comm);
+                else
+                    MPI_Alltoallv(s, c, p, type, r, c, p, type, comm);
                 break;
         }
         MPI_Wait(&request, MPI_STATUS_IGNORE);
@@ -344,13 +371,17 @@ void neighbours(Twins& w) {
         MPI_Request request = MPI_REQUEST_NULL;
         switch (call) {
             case 0:
-                if (later) MPI_Ineighbor_allgather(s, count, type, r, count, type, line, &request);
-                else MPI_Neighbor_allgather(s, count, type, r, count, type, line);
+                if (later)
+                    MPI_Ineighbor_allgather(s, count, type, r, count, type, line, &request);
+                else
+                    MPI_Neighbor_allgather(s, count, type, r, count, type, line);
                 break;
             case 1: MPI_Neighbor_allgatherv(s, count, type, r, counts, places, type, line); break;
             case 2:
-                if (later) MPI_Ineighbor_alltoall(s, count, type, r, count, type, line, &request);
-                else MPI_Neighbor_alltoall(s, count, type, r, count, type, line);
+                if (later)
+                    MPI_Ineighbor_alltoall(s, count, type, r, count, type, line, &request);
+                else
+                    MPI_Neighbor_alltoall(s, count, type, r, count, type, line);
                 break;
             case 3: MPI_Neighbor_alltoallv(s, counts, places, type, r, counts, places, type, line); break;
             default: MPI_Neighbor_alltoallw(s, counts, bytes, types, r, counts, bytes, types, line); break;

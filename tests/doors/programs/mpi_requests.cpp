@@ -214,7 +214,7 @@ void cancelled(Twins& w) {
     });
 }
 
-const std::map<std::string, std::function<void(Twins&)>> cases = {
+const Cases cases = {
     {"wait_any", [](Twins& w) { requests(w, wait_any); }},
     {"test_any", [](Twins& w) { requests(w, test_any); }},
     {"wait_some", [](Twins& w) { requests(w, wait_some); }},
@@ -232,21 +232,4 @@ const std::map<std::string, std::function<void(Twins&)>> cases = {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    if (argc == 1) {
-        for (const auto& each : cases) std::puts(each.first.c_str());
-        return 0;
-    }
-    MPI_Init(&argc, &argv);
-    int wrong = 0;
-    {
-        Twins w(7);
-        for (int i = 1; i < argc; ++i) {
-            w.what = argv[i];
-            cases.at(argv[i])(w);
-        }
-        wrong = w.finish();
-    }
-    MPI_Finalize();
-    return wrong;
-}
+int main(int argc, char** argv) { return run_cases(argc, argv, cases, 7); }

@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -47,6 +49,30 @@ struct Twins {
     }
 };
 
+using Cases = std::map<std::string, std::function<void(Twins&)>>;
+
+// The main function: `program CASE...`, with the cases from the argument `first` on; without arguments it prints their
+// names. Unlisted cases are for special runs.
+inline int run_cases(int argc, char** argv, const Cases& cases, unsigned seed, int level = MPI_THREAD_SINGLE,
+                     int first = 1, const Cases& unlisted = {}) {
+    if (argc == 1) {
+        for (const auto& each : cases) std::puts(each.first.c_str());
+        return 0;
+    }
+    int provided = 0, wrong = 0;
+    MPI_Init_thread(&argc, &argv, level, &provided);
+    {
+        Twins w(seed);
+        for (int i = first; i < argc; ++i) {
+            w.what = argv[i];
+            (cases.count(argv[i]) != 0 ? cases : unlisted).at(argv[i])(w);
+        }
+        wrong = w.finish();
+    }
+    MPI_Finalize();
+    return wrong;
+}
+
 // A buffer and its twin.
 class Pair {
 public:
@@ -72,8 +98,10 @@ public:
         }
     }
     ~Pair() {
-        if (twins_.device) cudaFree(device_);
-        else std::free(device_);
+        if (twins_.device)
+            cudaFree(device_);
+        else
+            std::free(device_);
     }
     Pair(const Pair&) = delete;
     Pair& operator=(const Pair&) = delete;
@@ -82,8 +110,10 @@ public:
     std::size_t bytes() const { return bytes_; }
     void check(const char* name) {
         std::vector<char> now(bytes_);
-        if (twins_.device && twins_.pick_own(2) == 0) cudaMemcpy(now.data(), device_, bytes_, cudaMemcpyDeviceToHost);
-        else std::memcpy(now.data(), device_, bytes_);
+        if (twins_.device && twins_.pick_own(2) == 0)
+            cudaMemcpy(now.data(), device_, bytes_, cudaMemcpyDeviceToHost);
+        else
+            std::memcpy(now.data(), device_, bytes_);
         for (std::size_t at = 0; at < bytes_; ++at) {
             if (now[at] == host_[at]) continue;
             twins_.complain(std::string(name) + " differs at " + std::to_string(at) + " of " + std::to_string(bytes_));

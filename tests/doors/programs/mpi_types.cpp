@@ -2,9 +2,9 @@
 // Random nested datatypes with gaps, large enough to be packed on the device, in messages and in MPI_Pack and
 // MPI_Unpack, with host and device buffers (mpi_twins.h): every byte of both, gaps included.
 // usage: mpi_types SEED ROUNDS; or mpi_types column|row BYTES, which sends every other double, or a row of them; or
-// mpi_types packed BYTES, which packs and unpacks every other double; or mpi_types first|ahead BYTES, which receives bytes
-// that the CPU is about to write to or to read; or mpi_types again BYTES, which sends to itself, from device to device,
-// again and again, and once more after the devices were reset.
+// mpi_types packed BYTES, which packs and unpacks every other double; or mpi_types first|ahead BYTES, which receives
+// bytes that the CPU is about to write to or to read; or mpi_types again BYTES, which sends to itself, from device to
+// device, again and again, and once more after the devices were reset.
 #include <algorithm>
 #include <numeric>
 
@@ -83,16 +83,14 @@ private:
             places[i] = static_cast<MPI_Aint>(i) * (stride + 40) + 4 * w_.pick(10);
         }
         if (w_.pick(2) == 0) std::shuffle(places.begin(), places.end(), w_.same);
-        return level(in, "hindexed block", [&](MPI_Datatype* to) {
-            MPI_Type_create_hindexed_block(n, 1, places.data(), in.type, to);
-        });
+        return level(in, "hindexed block",
+                     [&](MPI_Datatype* to) { MPI_Type_create_hindexed_block(n, 1, places.data(), in.type, to); });
     }
     Type around(const Type& in) {
         const int n = 1 + w_.pick(6), length = 1 + w_.pick(3);
         const auto block = (length - 1) * in.extent + in.span();
         switch (w_.pick(9)) {
-            case 0:
-                return level(in, "contiguous", [&](MPI_Datatype* to) { MPI_Type_contiguous(n, in.type, to); });
+            case 0: return level(in, "contiguous", [&](MPI_Datatype* to) { MPI_Type_contiguous(n, in.type, to); });
             case 1:
                 return level(in, "vector", [&](MPI_Datatype* to) {
                     const int stride = length + w_.pick(4);
@@ -128,9 +126,8 @@ private:
                 MPI_Aint places[3] = {-in.begin, block + 8 * w_.pick(4), 0};
                 places[2] = places[1] + other.extent * lengths[1] + 8 - in.begin;
                 MPI_Datatype types[3] = {in.type, other.type, in.type};
-                return level(in, "struct", [&](MPI_Datatype* to) {
-                    MPI_Type_create_struct(3, lengths, places, types, to);
-                });
+                return level(in, "struct",
+                             [&](MPI_Datatype* to) { MPI_Type_create_struct(3, lengths, places, types, to); });
             }
             case 6: {
                 int sizes[3], parts[3], starts[3];
@@ -270,7 +267,8 @@ int send_part(const std::string& which, std::size_t bytes) {
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     void* memory;
-    if (cudaMalloc(&memory, 2 * bytes) != cudaSuccess || cudaMemset(memory, rank + 1, 2 * bytes) != cudaSuccess) return 1;
+    if (cudaMalloc(&memory, 2 * bytes) != cudaSuccess || cudaMemset(memory, rank + 1, 2 * bytes) != cudaSuccess)
+        return 1;
     cudaDeviceSynchronize();
     MPI_Datatype type;
     const std::size_t stride = which == "column" ? 2 : 1;
@@ -310,7 +308,8 @@ int use_received(const std::string& how, std::size_t bytes) {
         char* const to = static_cast<char*>(memory) + bytes;
         MPI_Recv(to, static_cast<int>(bytes), MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         for (std::size_t at = 0; at < bytes && how == "first"; at += 4096) to[at] = 9;
-        for (std::size_t at = 0; at < bytes; ++at) wrong += all[bytes + at] != (how == "first" && at % 4096 == 0 ? 9 : 7);
+        for (std::size_t at = 0; at < bytes; ++at)
+            wrong += all[bytes + at] != (how == "first" && at % 4096 == 0 ? 9 : 7);
         cudaFree(memory);
     }
     std::printf("rank %d: %s, %ld wrong\n", rank, how.c_str(), wrong);
@@ -331,7 +330,8 @@ int send_again(std::size_t bytes) {
         void *from, *to;
         std::vector<char> first(24 * n + 16), now(first.size()), expected(first.size(), 2);
         for (std::size_t i = 0; i < first.size(); ++i) first[i] = static_cast<char>(i * 13 + i / 255);
-        for (auto place : places) std::memcpy(&expected[static_cast<std::size_t>(place)], &first[static_cast<std::size_t>(place)], 8);
+        for (auto place : places)
+            std::memcpy(&expected[static_cast<std::size_t>(place)], &first[static_cast<std::size_t>(place)], 8);
         if (cudaMalloc(&from, first.size()) != cudaSuccess) return 1;
         cudaMemcpy(from, first.data(), first.size(), cudaMemcpyHostToDevice);
         cudaSetDevice(devices - 1);
@@ -359,7 +359,9 @@ int pack_part(std::size_t bytes) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     void *from, *packed, *to;
     for (void** memory : {&from, &packed, &to}) {
-        if (cudaMalloc(memory, 2 * bytes) != cudaSuccess || cudaMemset(*memory, memory == &from ? 1 : 2, 2 * bytes) != cudaSuccess) return 1;
+        if (cudaMalloc(memory, 2 * bytes) != cudaSuccess ||
+            cudaMemset(*memory, memory == &from ? 1 : 2, 2 * bytes) != cudaSuccess)
+            return 1;
     }
     MPI_Datatype type;
     MPI_Type_vector(static_cast<int>(bytes / 8), 1, 2, MPI_DOUBLE, &type);

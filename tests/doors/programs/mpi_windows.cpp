@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // One-sided calls, with host and device buffers and windows (mpi_twins.h).
 // usage: mpi_windows CASE...; without a case prints all.
-#include <functional>
-#include <map>
 
 #include "mpi_twins.h"
 
@@ -245,7 +243,7 @@ void overlapping(Twins& w) {
 }
 #endif
 
-const std::map<std::string, std::function<void(Twins&)>> cases = {
+const Cases cases = {
     {"windows", windows},
     {"windows_over_objects", windows_over_objects},
     {"dynamic", dynamic},
@@ -255,25 +253,8 @@ const std::map<std::string, std::function<void(Twins&)>> cases = {
 };
 
 // Not among those that all ranks make.
-const std::map<std::string, std::function<void(Twins&)>> alone = {{"attached_object", attached_object}};
+const Cases alone = {{"attached_object", attached_object}};
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    if (argc == 1) {
-        for (const auto& each : cases) std::puts(each.first.c_str());
-        return 0;
-    }
-    MPI_Init(&argc, &argv);
-    int wrong = 0;
-    {
-        Twins w(11);
-        for (int i = 1; i < argc; ++i) {
-            w.what = argv[i];
-            (cases.count(argv[i]) != 0 ? cases : alone).at(argv[i])(w);
-        }
-        wrong = w.finish();
-    }
-    MPI_Finalize();
-    return wrong;
-}
+int main(int argc, char** argv) { return run_cases(argc, argv, cases, 11, MPI_THREAD_SINGLE, 1, alone); }
