@@ -51,7 +51,7 @@ void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_acce
     const auto block_bytes = protocol_->block_bytes(size, block_size_);
     // Blocks that nobody touches take no memory.
     auto* words = static_cast<Block*>(std::calloc(Object::block_count(size, block_bytes), sizeof(Block)));
-    auto* view = words != nullptr ? Arena{}.take(size) : nullptr;
+    auto* view = words != nullptr ? Arena{}.take(base, size) : nullptr;
     if (view == nullptr) {
         std::free(words);
         static std::once_flag said;
@@ -78,7 +78,7 @@ void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_acce
         log::warn("allocation {:#x} of {} bytes overlaps one that was never freed: it stays on the device", base,
                   requested);
         object->close();
-        Arena{}.give_back(view, size, false);
+        Arena{}.give_back(view, base, size, false);
         recycle(*object);
         device_owned::add(base, size, "it overlaps another allocation");
         return;
@@ -168,7 +168,7 @@ void Coherence::finish_free(Object& object) {
     live_objects::remove(&object);
     protocol_->object_removed();
     report::object_removed(object);
-    Arena{}.give_back(object.view, object.size, object.touched());
+    Arena{}.give_back(object.view, object.base, object.size, object.touched());
     recycle(object);
 }
 

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <unordered_map>
+#include <utility>
 
 #include "shim/base/errno_kept.h"
 #include "shim/base/kernel.h"
@@ -46,6 +48,22 @@ constinit std::atomic<std::size_t> segment_count{0};
 std::mutex mutex;
 std::size_t idle_touched = 0;  // bytes in free ranges that may still own pages
 constinit std::atomic<bool> huge_pages_to_be_had{true};
+
+// A chunk that is shared by what was taken for one chunk of device addresses.
+struct Shared {
+    std::byte* view = nullptr;
+    std::size_t takers = 0;
+    bool touched = false;
+};
+std::unordered_map<std::uintptr_t, Shared>& shared_chunks() {
+    static auto* chunks = new std::unordered_map<std::uintptr_t, Shared>;
+    return *chunks;
+}
+
+// Ranges that do not end in the chunk where they begin, or fill it, share none.
+bool shares(std::uintptr_t address, std::size_t size) noexcept {
+    return size < Arena::kChunk && address % Arena::kChunk + size <= Arena::kChunk;
+}
 
 std::map<std::byte*, std::size_t>& free_ranges() {
     static auto* ranges = new std::map<std::byte*, std::size_t>;
@@ -168,10 +186,15 @@ void trim(std::byte* view, std::size_t size) noexcept {
     }
 }
 
-}  // namespace
+// The range that was given back last, if nobody touched it: a program that allocates and frees takes it again at once.
+struct Spare {
+    std::byte* view = nullptr;
+    std::size_t size = 0;
+};
+constinit Spare spare;
 
-std::byte* Arena::take(std::size_t size) {
-    std::scoped_lock lock(mutex);
+std::byte* take_range(std::size_t size) {
+    if (spare.size == size && spare.view != nullptr) return std::exchange(spare, {}).view;
     auto& ranges = free_ranges();
     for (int attempt = 0; attempt < 2; ++attempt) {
         for (auto it = ranges.begin(); it != ranges.end(); ++it) {
@@ -191,8 +214,12 @@ std::byte* Arena::take(std::size_t size) {
     return nullptr;
 }
 
-void Arena::give_back(std::byte* view, std::size_t size, bool touched) {
-    std::scoped_lock lock(mutex);
+void give_back_range(std::byte* view, std::size_t size, bool touched) {
+    if (!touched) {
+        std::swap(spare.view, view);
+        std::swap(spare.size, size);
+        if (view == nullptr) return;
+    }
     if (touched && too_much_idle(idle_touched + size)) {
         trim(view, size);
     } else {
@@ -214,6 +241,29 @@ void Arena::give_back(std::byte* view, std::size_t size, bool touched) {
         }
     }
     ranges.emplace(view, size);
+}
+
+}  // namespace
+
+std::byte* Arena::take(std::uintptr_t address, std::size_t size) {
+    std::scoped_lock lock(mutex);
+    if (!shares(address, size)) return take_range(size);
+    Shared& shared = shared_chunks()[address / kChunk];
+    if (shared.takers == 0) shared = {take_range(kChunk), 0, false};
+    if (shared.view == nullptr) return nullptr;
+    ++shared.takers;
+    return shared.view + address % kChunk;
+}
+
+void Arena::give_back(std::byte* view, std::uintptr_t address, std::size_t size, bool touched) {
+    std::scoped_lock lock(mutex);
+    if (!shares(address, size)) return give_back_range(view, size, touched);
+    const auto it = shared_chunks().find(address / kChunk);
+    Shared& shared = it->second;
+    shared.touched = shared.touched || touched;
+    if (--shared.takers != 0) return;
+    give_back_range(shared.view, kChunk, shared.touched);
+    shared_chunks().erase(it);
 }
 
 std::byte* Arena::closed(std::byte* view) noexcept {

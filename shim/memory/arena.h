@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace hpe {
 
@@ -24,10 +25,12 @@ public:
     // Bytes.
     static constexpr std::size_t kChunk = std::size_t{2} << 20;
 
-    // A writable range whose content is undefined, or nullptr when the address space is exhausted. Size in whole pages.
-    std::byte* take(std::size_t size);
-    // `touched`: some of its pages may exist.
-    void give_back(std::byte* view, std::size_t size, bool touched);
+    // A writable range whose content is undefined, or nullptr when the address space is exhausted. Address and size in
+    // whole pages. A range for a part of a 2 MiB chunk of device addresses has the same place in a chunk that it shares
+    // with what else is taken for that one: what lies side by side on the device lies so in the arena.
+    std::byte* take(std::uintptr_t address, std::size_t size);
+    // What was taken for that address. `touched`: some of its pages may exist.
+    void give_back(std::byte* view, std::uintptr_t address, std::size_t size, bool touched);
 
     // The same memory, mapped without access: what Pager duplicates.
     static std::byte* closed(std::byte* view) noexcept;

@@ -38,7 +38,7 @@ TEST_CASE("locked memory is not filled before it is used") {
         if (mlockall(MCL_FUTURE) != 0) return kNotAllowed;
         hpe::Arena arena;
         const auto before = resident();
-        auto* const range = arena.take(8192);
+        auto* const range = arena.take(0, 8192);
         if (range == nullptr) return kNotAllowed;  // more than may be locked
         std::memset(range, 1, 8192);
         const auto pages = resident() - before;
@@ -46,4 +46,29 @@ TEST_CASE("locked memory is not filled before it is used") {
     });
     if (status == kNotAllowed) return;
     CHECK(status == 0);
+}
+
+TEST_CASE("what lies side by side on the device lies so in the arena") {
+    constexpr std::uintptr_t kDevice = 0x7f0000000000;
+    constexpr std::size_t kPage = 4096;
+    hpe::Arena arena;
+    auto* const third = arena.take(kDevice + 3 * kPage, kPage);
+    auto* const first = arena.take(kDevice + kPage, 2 * kPage);
+    REQUIRE(first != nullptr);
+    CHECK(first + 2 * kPage == third);
+    // What reaches out of its chunk of the device lies elsewhere, and nothing lies in two places.
+    auto* const border = arena.take(kDevice + hpe::Arena::kChunk - kPage, 2 * kPage);
+    auto* const other = arena.take(kDevice + hpe::Arena::kChunk + 4 * kPage, kPage);
+    CHECK(reinterpret_cast<std::uintptr_t>(other) % hpe::Arena::kChunk == 4 * kPage);
+    for (auto* range : {border, border + kPage, other}) CHECK((range < first - kPage || range >= third + kPage));
+    // The chunk stays until the last is given back.
+    arena.give_back(first, kDevice + kPage, 2 * kPage, true);
+    CHECK(arena.take(kDevice + 4 * kPage, kPage) == third + kPage);
+    arena.give_back(third, kDevice + 3 * kPage, kPage, false);
+    arena.give_back(third + kPage, kDevice + 4 * kPage, kPage, false);
+    arena.give_back(border, kDevice + hpe::Arena::kChunk - kPage, 2 * kPage, false);
+    arena.give_back(other, kDevice + hpe::Arena::kChunk + 4 * kPage, kPage, false);
+    auto* const whole = arena.take(kDevice, hpe::Arena::kChunk);
+    CHECK(whole != nullptr);
+    arena.give_back(whole, kDevice, hpe::Arena::kChunk, false);
 }
