@@ -19,6 +19,7 @@
 #include "shim/driver/by_context.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
+#include "shim/driver/own_kernel.h"
 
 namespace hpe::packing {
 
@@ -39,8 +40,7 @@ constexpr std::size_t kMostOnDevice = std::size_t{64} << 20, kMostOfLists = kMos
 struct Tools {
     std::atomic<CUcontext> context{nullptr};
     std::mutex mutex;
-    CUfunction kernel = nullptr;
-    bool refused = false;
+    OwnKernel kernel;
     std::uint64_t ended = 0;  // how many contexts had this place before
     std::size_t taken = 0;
     std::array<std::vector<CUdeviceptr>, 64> idle;  // by the exponent of their size
@@ -104,16 +104,7 @@ private:
 // The context is current.
 CUfunction kernel_of(Tools& tools) noexcept {
     const std::scoped_lock lock(tools.mutex);
-    if (tools.kernel != nullptr || tools.refused || !in_flight.idle()) return tools.kernel;
-    const Inside inside;
-    CUmodule module = nullptr;
-    if (driver.cuModuleLoadData(&module, kKernel) != CUDA_SUCCESS ||
-        driver.cuModuleGetFunction(&tools.kernel, module, "hpe_pack") != CUDA_SUCCESS) {
-        // Compiling takes long: it is not tried for each message.
-        tools.kernel = nullptr;
-        tools.refused = true;
-    }
-    return tools.kernel;
+    return tools.kernel.load(kKernel, "hpe_pack");
 }
 
 // The pieces of a layout, kept on the device for the next message of that datatype.
@@ -275,8 +266,7 @@ void forget(CUcontext context) noexcept {
     auto* const tools = all_tools().known(context);
     if (tools == nullptr) return;
     const std::scoped_lock lock(tools->mutex);
-    tools->kernel = nullptr;
-    tools->refused = false;
+    tools->kernel.forget();
     ++tools->ended;
     tools->taken = 0;
     for (auto& idle : tools->idle) idle.clear();

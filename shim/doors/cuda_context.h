@@ -16,6 +16,7 @@
 #include "shim/mpi/device_memory.h"
 #include "shim/mpi/host_memory.h"
 #include "shim/observe/kernel_times.h"
+#include "shim/transfer/across.h"
 #include "shim/transfer/engine.h"
 #include "shim/transfer/peers.h"
 #include "shim/transfer/read_ahead.h"
@@ -138,6 +139,7 @@ CUresult end_context_in_gate(CUcontext context, True&& true_call, Gone&& gone, b
     ended = result == CUDA_SUCCESS && gone();
     if (ended) {
         engine.forget(context);
+        across::forget(context);
         read_ahead::forget(context);
         staging::forget(context);
         in_flight.forget(context);

@@ -76,6 +76,7 @@ struct Driver {
     F(cuFuncIsLoaded)                         \
     F(cuCtxGetDevice)                         \
     F(cuDeviceGetPCIBusId)                    \
+    F(cuDeviceGetAttribute)                   \
     F(cuCtxEnablePeerAccess)                  \
     F(cuCtxDisablePeerAccess)                 \
     F(cuDeviceCanAccessPeer)                  \

@@ -18,6 +18,7 @@
 #include "shim/observe/call_stacks.h"
 #include "shim/observe/progress.h"
 #include "shim/observe/trace.h"
+#include "shim/transfer/across.h"
 #include "shim/transfer/staging.h"
 
 namespace hpe {
@@ -77,31 +78,49 @@ bool open(Channel& channel) noexcept {
     return true;
 }
 
+// Memory of one context, of several allocations where a copy has several parts.
+struct Range {
+    CUdeviceptr device;
+    std::byte* view;
+    std::size_t bytes;
+    bool several;
+};
+
+Range range_of(std::span<const Engine::Part> parts) noexcept {
+    const auto& first = parts.front();
+    const auto& last = parts.back();
+    const auto begin = first.object->base + first.offset;
+    const auto end = last.object->base + last.offset + last.bytes;
+    return {begin, first.object->view + first.offset, end - begin, parts.size() > 1};
+}
+
 // Calls piece(device, view, bytes, pinned) for each part of the range that lies in one chunk of the arena.
 template <class Piece>
-CUresult by_chunk(Object& object, std::size_t offset, std::size_t bytes, Engine::Order order, Piece&& piece) noexcept {
-    while (bytes != 0) {
-        auto* view = object.view + offset;
-        const auto room = Arena::kChunk - reinterpret_cast<std::uintptr_t>(view) % Arena::kChunk;
-        const auto part = std::min(bytes, room);
+CUresult by_chunk(Range range, Engine::Order order, Piece&& piece) noexcept {
+    while (range.bytes != 0) {
+        const auto room = Arena::kChunk - reinterpret_cast<std::uintptr_t>(range.view) % Arena::kChunk;
+        const auto part = std::min(range.bytes, room);
         const bool pinned =
-            Arena::pinned(view, order == Engine::Order::Ordered ? Arena::Pinning::Use : Arena::Pinning::Never);
-        const auto result = piece(static_cast<CUdeviceptr>(object.base + offset), view, part, pinned);
+            Arena::pinned(range.view, order == Engine::Order::Ordered ? Arena::Pinning::Use : Arena::Pinning::Never);
+        const auto result = piece(range.device, range.view, part, pinned);
         if (result != CUDA_SUCCESS) return result;
-        offset += part;
-        bytes -= part;
+        range.device += part;
+        range.view += part;
+        range.bytes -= part;
     }
     return CUDA_SUCCESS;
 }
 
 // Through the channel's own bounce buffers, done on return. The channel is locked and open.
-CUresult stage_to_host(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes) noexcept {
+CUresult stage_to_host(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes,
+                       bool several) noexcept {
     staging::Lane lane(channel.context.load(std::memory_order_relaxed), channel.buffers, Channel::kBufferBytes, bytes);
-    return staging::copy_to_host(lane, view, device, {bytes}, channel.to_host);
+    return staging::copy_to_host(lane, view, device, {.width = bytes, .several = several}, channel.to_host);
 }
-CUresult stage_to_device(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes) noexcept {
+CUresult stage_to_device(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes,
+                         bool several) noexcept {
     staging::Lane lane(channel.context.load(std::memory_order_relaxed), channel.buffers, Channel::kBufferBytes, bytes);
-    return staging::copy_to_device(lane, device, view, {bytes}, channel.to_device, true);
+    return staging::copy_to_device(lane, device, view, {.width = bytes, .several = several}, channel.to_device, true);
 }
 
 // Copies without a channel. They wait for the device, and so cannot be made during a host callback, for which the
@@ -163,8 +182,13 @@ CUresult for_changes(const std::byte* now, const std::byte* before, std::size_t 
 }
 
 // The channel is locked and open; the view is pinned.
-CUresult send_pinned(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes) noexcept {
-    const auto result = with_retry([&] { return driver.cuMemcpyHtoDAsync_v2(device, view, bytes, channel.to_device); });
+CUresult send_pinned(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes,
+                     bool several = false) noexcept {
+    const auto result = with_retry([&] {
+        if (!several) return driver.cuMemcpyHtoDAsync_v2(device, view, bytes, channel.to_device);
+        return across::copy(channel.context.load(std::memory_order_relaxed), device, across::pinned(view), bytes,
+                            channel.to_device);
+    });
     if (result == CUDA_SUCCESS) {
         channel.in_to_device.sent(bytes);
         channel.sent.fetch_add(1, std::memory_order_release);
@@ -200,13 +224,14 @@ CUresult stage_changes(Channel& channel, CUdeviceptr device, const std::byte* vi
     return CUDA_SUCCESS;
 }
 
-}  // namespace
-
-CUresult Engine::fetch(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept {
-    trace::Transfer traced(trace::Kind::Fetch, "fetch", bytes, object.report_id);
+// All parts are of one object, or the context's kernel copies across their borders.
+CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order) noexcept {
+    const auto range = range_of(parts);
+    const auto context = static_cast<CUcontext>(parts.front().object->context);
+    trace::Transfer traced(trace::Kind::Fetch, "fetch", range.bytes, parts.front().object->report_id);
     trace::InStream in_to_host(true);
-    Channel* channel = channels.of(static_cast<CUcontext>(object.context));
-    ContextScope scope(object.context);
+    Channel* channel = channels.of(context);
+    ContextScope scope(context);
     if (scope.result() != CUDA_SUCCESS) return scope.result();
     CaptureRelaxed relaxed;
     bool ready = channel != nullptr;
@@ -215,56 +240,109 @@ CUresult Engine::fetch(Object& object, std::size_t offset, std::size_t bytes, Or
         ready = open(*channel);
     }
     const auto result =
-        by_chunk(object, offset, bytes, order, [&](CUdeviceptr device, std::byte* view, std::size_t part, bool pinned) {
-            if (!ready) return fetch_now(device, view, part, order);
+        by_chunk(range, order, [&](CUdeviceptr device, std::byte* view, std::size_t bytes, bool pinned) {
+            if (!ready) return fetch_now(device, view, bytes, order);
             if (pinned) {
-                in_to_host.sent(part);
-                return with_retry([&] { return driver.cuMemcpyDtoHAsync_v2(view, device, part, channel->to_host); });
+                in_to_host.sent(bytes);
+                return with_retry([&] {
+                    if (!range.several) return driver.cuMemcpyDtoHAsync_v2(view, device, bytes, channel->to_host);
+                    return across::copy(context, across::pinned(view), device, bytes, channel->to_host);
+                });
             }
             std::scoped_lock lock(channel->lock);
             // Another thread's failure may have closed the channel.
-            return open(*channel) ? stage_to_host(*channel, device, view, part) : fetch_now(device, view, part, order);
+            return open(*channel) ? stage_to_host(*channel, device, view, bytes, range.several)
+                                  : fetch_now(device, view, bytes, order);
         });
     // Also after a failure: transfers that were enqueued must not arrive later.
     const auto waited = ready ? with_retry([&] { return driver.cuStreamSynchronize(channel->to_host); }) : CUDA_SUCCESS;
-    in_to_host.ended(object.context);
+    in_to_host.ended(context);
     if (result != CUDA_SUCCESS || waited != CUDA_SUCCESS) return result != CUDA_SUCCESS ? result : waited;
     traced.done();
-    object.traffic.to_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
-    progress::bytes_to_host.fetch_add(bytes, std::memory_order_relaxed);
-    object.traffic.to_host_transfers.fetch_add(1, std::memory_order_relaxed);
+    for (const auto& part : parts) {
+        part.object->traffic.to_host_bytes.fetch_add(part.bytes, std::memory_order_relaxed);
+        part.object->traffic.to_host_transfers.fetch_add(1, std::memory_order_relaxed);
+    }
+    progress::bytes_to_host.fetch_add(range.bytes, std::memory_order_relaxed);
     return CUDA_SUCCESS;
 }
 
-CUresult Engine::flush(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept {
-    trace::Transfer traced(trace::Kind::Flush, "flush", bytes, object.report_id);
-    Channel* channel = channels.of(static_cast<CUcontext>(object.context));
-    ContextScope scope(object.context);
+CUresult flush_range(std::span<const Engine::Part> parts, Engine::Order order) noexcept {
+    const auto range = range_of(parts);
+    const auto context = static_cast<CUcontext>(parts.front().object->context);
+    trace::Transfer traced(trace::Kind::Flush, "flush", range.bytes, parts.front().object->report_id);
+    Channel* channel = channels.of(context);
+    ContextScope scope(context);
     if (scope.result() != CUDA_SUCCESS) return scope.result();
     CaptureRelaxed relaxed;
     auto result = CUDA_SUCCESS;
     if (channel == nullptr) {
-        result = send_now(object.base + offset, object.view + offset, bytes, order);
+        result = send_now(range.device, range.view, range.bytes, order);
     } else {
         std::scoped_lock lock(channel->lock);
-        result = by_chunk(object, offset, bytes, order,
-                          [&](CUdeviceptr device, std::byte* view, std::size_t part, bool pinned) {
-                              if (!open(*channel)) {
-                                  // Not while an older copy of these bytes may be on its way.
-                                  const auto drained = drain_channel(*channel);
-                                  return drained == CUDA_SUCCESS ? send_now(device, view, part, order) : drained;
-                              }
-                              return pinned ? send_pinned(*channel, device, view, part)
-                                            : stage_to_device(*channel, device, view, part);
-                          });
+        result = by_chunk(range, order, [&](CUdeviceptr device, std::byte* view, std::size_t bytes, bool pinned) {
+            if (!open(*channel)) {
+                // Not while an older copy of these bytes may be on its way.
+                const auto drained = drain_channel(*channel);
+                return drained == CUDA_SUCCESS ? send_now(device, view, bytes, order) : drained;
+            }
+            return pinned ? send_pinned(*channel, device, view, bytes, range.several)
+                          : stage_to_device(*channel, device, view, bytes, range.several);
+        });
     }
     if (result != CUDA_SUCCESS) return result;
     traced.done();
-    object.traffic.to_device_bytes.fetch_add(bytes, std::memory_order_relaxed);
-    call_stacks::add(call_stacks::Cost::FlushedBytes, bytes);
-    progress::bytes_to_device.fetch_add(bytes, std::memory_order_relaxed);
-    object.traffic.to_device_transfers.fetch_add(1, std::memory_order_relaxed);
+    for (const auto& part : parts) {
+        part.object->traffic.to_device_bytes.fetch_add(part.bytes, std::memory_order_relaxed);
+        part.object->traffic.to_device_transfers.fetch_add(1, std::memory_order_relaxed);
+    }
+    call_stacks::add(call_stacks::Cost::FlushedBytes, range.bytes);
+    progress::bytes_to_device.fetch_add(range.bytes, std::memory_order_relaxed);
     return CUDA_SUCCESS;
+}
+
+template <class Move>
+CUresult one_by_one(std::span<const Engine::Part> parts, Move&& move) noexcept {
+    for (const auto& part : parts) {
+        if (const auto result = move(std::span(&part, 1)); result != CUDA_SUCCESS) return result;
+    }
+    return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult Engine::fetch(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept {
+    const Part part{&object, offset, bytes};
+    return fetch_range({&part, 1}, order);
+}
+
+CUresult Engine::flush(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept {
+    const Part part{&object, offset, bytes};
+    return flush_range({&part, 1}, order);
+}
+
+CUresult Engine::fetch(std::span<const Part> neighbours, Order order) noexcept {
+    const auto context = static_cast<CUcontext>(neighbours.front().object->context);
+    if (neighbours.size() > 1 && order == Order::Ordered && across::ready(context) &&
+        fetch_range(neighbours, order) == CUDA_SUCCESS) {
+        return CUDA_SUCCESS;
+    }
+    return one_by_one(neighbours, [&](auto part) { return fetch_range(part, order); });
+}
+
+CUresult Engine::flush(std::span<const Part> neighbours, Order order) noexcept {
+    const auto context = static_cast<CUcontext>(neighbours.front().object->context);
+    if (neighbours.size() > 1 && order == Order::Launching && across::ready(context) && in_flight.idle() &&
+        flush_range(neighbours, order) == CUDA_SUCCESS) {
+        return CUDA_SUCCESS;
+    }
+    return one_by_one(neighbours, [&](auto part) { return flush_range(part, order); });
+}
+
+void Engine::expect_many(CUcontext context) noexcept {
+    if (across::ready(context)) return;
+    ContextScope scope(context);
+    if (scope.result() == CUDA_SUCCESS) across::prepare(context);
 }
 
 CUresult Engine::flush_changes(Object& object, std::size_t offset, std::size_t bytes, const std::byte* twin) noexcept {
@@ -287,7 +365,8 @@ CUresult Engine::flush_changes(Object& object, std::size_t offset, std::size_t b
             return send_pinned(*channel, device + begin, view + begin, changed);
         });
     };
-    const auto result = by_chunk(object, offset, bytes, Order::Unordered, piece);
+    const Part whole{&object, offset, bytes};
+    const auto result = by_chunk(range_of({&whole, 1}), Order::Unordered, piece);
     if (result != CUDA_SUCCESS) return result;
     traced.done();
     object.traffic.to_device_bytes.fetch_add(sum, std::memory_order_relaxed);

@@ -13,6 +13,7 @@
 #include <cuda.h>
 
 #include <cstddef>
+#include <span>
 
 #include "protocols/object.h"
 
@@ -31,6 +32,17 @@ public:
 
     // Host to device, enqueued. Whoever changes the view before the flush has ended must flush these bytes again.
     CUresult flush(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept;
+
+    // The same of several objects' parts, each of which begins where the one before ends, on the device and in the
+    // view. All objects are of one context. Bytes in whole pages.
+    struct Part {
+        Object* object;
+        std::size_t offset, bytes;
+    };
+    CUresult fetch(std::span<const Part> neighbours, Order order) noexcept;
+    CUresult flush(std::span<const Part> neighbours, Order order) noexcept;
+    // Many small objects of the context are used together: makes what copies several at once. Outside the fault path.
+    void expect_many(CUcontext context) noexcept;
 
     // Flushes the bytes of [offset, offset + bytes) that differ from `twin`, which has as many bytes. During a host
     // callback (Unordered).

@@ -6,6 +6,7 @@
 
 #include "shim/base/shared_copy.h"
 #include "shim/driver/driver.h"
+#include "shim/transfer/across.h"
 
 namespace hpe::staging {
 
@@ -34,7 +35,12 @@ std::size_t in_pages(std::size_t bytes) noexcept { return (bytes + 4095) / 4096 
 void Pieces::configure() noexcept { copies_shared = can_share_copies(); }
 
 Pieces::Pieces(const Extent& extent, const Lane& lane, Way way) noexcept
-    : extent_(extent), bytes_(extent.bytes()), team_(lane.team()), only_copy_(lane.only_copy()), way_(way) {
+    : extent_(extent),
+      context_(lane.context()),
+      bytes_(extent.bytes()),
+      team_(lane.team()),
+      only_copy_(lane.only_copy()),
+      way_(way) {
     const auto most = lane.buffer_bytes();
     piece_ = std::clamp(in_pages(fit(lane.crowded())), std::min(kSmallest, most), most);
     const auto share = in_pages(piece_ / (kPartsEach * (team_ + 1)));
@@ -103,6 +109,7 @@ CUDA_MEMCPY2D Pieces::rows_of(std::size_t piece) const noexcept {
 CUresult Pieces::send_to(CUdeviceptr device, std::size_t piece, const std::byte* buffer,
                          CUstream stream) const noexcept {
     device += begin_at(piece, extent_.device_pitch);
+    if (extent_.several) return across::copy(context_, device, across::pinned(buffer), size(piece), stream);
     if (!in_rows()) return driver.cuMemcpyHtoDAsync_v2(device, buffer, size(piece), stream);
     auto copy = rows_of(piece);
     copy.srcMemoryType = CU_MEMORYTYPE_HOST, copy.srcHost = buffer, copy.srcPitch = extent_.width;
@@ -112,6 +119,7 @@ CUresult Pieces::send_to(CUdeviceptr device, std::size_t piece, const std::byte*
 
 CUresult Pieces::send_from(CUdeviceptr device, std::size_t piece, std::byte* buffer, CUstream stream) const noexcept {
     device += begin_at(piece, extent_.device_pitch);
+    if (extent_.several) return across::copy(context_, across::pinned(buffer), device, size(piece), stream);
     if (!in_rows()) return driver.cuMemcpyDtoHAsync_v2(buffer, device, size(piece), stream);
     auto copy = rows_of(piece);
     copy.srcMemoryType = CU_MEMORYTYPE_DEVICE, copy.srcDevice = device, copy.srcPitch = extent_.device_pitch;

@@ -90,11 +90,13 @@ private:
     bool only_copy_ = true, growing_ = false;
 };
 
-// What a copy moves: rows of so many bytes, so far apart on either side; one row: linear memory.
+// What a copy moves: rows of so many bytes, so far apart on either side; one row: linear memory, which may be that of
+// several allocations (across.h) if it is said so.
 struct Extent {
     std::size_t width = 0;
     std::size_t rows = 1;
     std::size_t host_pitch = 0, device_pitch = 0;
+    bool several = false;
     std::size_t bytes() const noexcept { return width * rows; }
 };
 
