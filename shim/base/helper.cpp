@@ -50,6 +50,18 @@ void serve(void*) noexcept {
     }
 }
 
+constinit std::atomic<void (*)()> for_later{nullptr};
+constinit bool later_made = false;
+
+void do_later(void*) noexcept {
+    name_this_thread("hpe-later");
+    for (;;) {
+        wait_while(for_later, nullptr);
+        if (auto* const work = for_later.load(std::memory_order_acquire)) work();
+        for_later.store(nullptr, std::memory_order_release);
+    }
+}
+
 template <Kind kind>
 bool start_one() noexcept {
     Helper& helper = of(kind);
@@ -63,6 +75,7 @@ bool start() noexcept {
     if (up.load(std::memory_order_acquire)) return true;
     std::scoped_lock lock(start_mutex);
     const bool made = start_one<Kind::Transfer>() && start_one<Kind::Wait>() && start_one<Kind::Fault>();
+    later_made = later_made || start_thread(do_later);  // nobody depends on it
     if (made) up.store(true, std::memory_order_release);
     return made;
 }
@@ -81,7 +94,14 @@ void run(Kind kind, void (*work)(void*), void* argument) noexcept {
     wait_while(request.done, 0);
 }
 
+void later(void (*work)()) noexcept {
+    void (*none)() = nullptr;
+    if (for_later.compare_exchange_strong(none, work, std::memory_order_seq_cst)) for_later.notify_one();
+}
+
 void forget() noexcept {
+    later_made = false;
+    for_later.store(nullptr, std::memory_order_relaxed);
     up.store(false, std::memory_order_relaxed);
     for (Helper& helper : helpers) {
         helper.slot.store(nullptr, std::memory_order_relaxed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Threads of our own, for work that the faulting thread may not do itself: driver calls during a host callback (CUDA
-// forbids them), inside a call into the driver, or on a small alternate signal stack.
+// forbids them), inside a call into the driver, or on a small alternate signal stack; and making threads.
 //
 // One thread for each kind of work, since work of one kind may wait for work of another. Errors: only of start();
 // run() needs running(). Work is borrowed for the call.
@@ -36,6 +36,10 @@ void with_driver(bool elsewhere, Kind kind, Work&& work) noexcept {
         work();
     }
 }
+
+// Has work() done soon, by a thread that may wait and allocate; nobody waits for it. Left out where such work is under
+// way. Inside the fault path too.
+void later(void (*work)()) noexcept;
 
 // In a forked child the threads do not exist.
 void forget() noexcept;

@@ -16,6 +16,7 @@
 #include <span>
 #include <type_traits>
 
+#include "protocols/object_sweeps.h"
 #include "protocols/object_table.h"
 #include "protocols/protocol.h"
 #include "protocols/sweeps.h"
@@ -60,6 +61,8 @@ public:
         return begin < highest_.load(std::memory_order_relaxed) && bytes <= kEnd - begin &&
                begin + bytes > lowest_.load(std::memory_order_relaxed);
     }
+    // Whether one begins where the other ends, on the device and in the arena, and both are of one context.
+    static bool side_by_side(const Object& low, const Object& high) noexcept;
     // The object that starts at / contains the address, or nullptr.
     Object* object_at(std::uintptr_t base) const noexcept;
     Object* object_of(std::uintptr_t address) const noexcept;
@@ -190,13 +193,23 @@ private:
     void spare_mappings(const Object* kept) noexcept;
     void unmap_others(const Object* kept) noexcept;
     struct Run;
-    bool serve(Object& object, std::uint32_t serial, const Access& access, Sweeps& thread_sweeps,
+    bool serve(Object& object, std::uint32_t serial, const Access& access, ThreadSweeps& sweeps,
                trace::Fault& traced) noexcept;
     bool borrow(Object& object, std::uint32_t serial, const Access& access, trace::Fault& traced) noexcept;
     bool device_waits_for_us() const noexcept;
     static bool keep_twin(Loan& loan) noexcept;
+    struct Neighbours;
+    Object* neighbour(const Object& object, bool upwards) const noexcept;
+    void open_neighbours(Object& object, Event event, State next, ObjectSweeps& sweeps) noexcept;
+    Neighbours neighbours_of(const Object& object, const ObjectSweeps::Reach& reach) const noexcept;
+    void lock_neighbours(Neighbours& found, bool upwards, Event event, State next) const noexcept;
+    bool map_neighbours(Neighbours& opened) noexcept;
+    bool bring_neighbours(Neighbours& opened, Event event, State next) noexcept;
+    void became_mapped(Object& object) noexcept;
     void take_neighbours(Run& run, const Stretch& stretch, Event event, State next) noexcept;
     void map_pages(const Run& run) noexcept;
+    void want_helpers(const Object& object) noexcept;
+    void start_helpers() noexcept;
     CUresult bring(const Run& run, Event event, State next, bool unordered, std::size_t& fetched) noexcept;
     std::size_t write_in_block(Object& object, std::uintptr_t at, const std::byte* from, std::size_t bytes,
                                const void* caller) noexcept;
@@ -243,8 +256,8 @@ private:
     std::atomic<unsigned> ending_{0}, ends_{0};      // Endings that are under way, and that are over
     std::atomic<Object*> host_valid_list_{nullptr};  // objects with host-valid blocks
     SpinLock mapping_;                               // one shadow is mapped at a time
-    // A fault wants helper threads; the next release starts them, since the fault path cannot.
-    std::atomic<bool> helpers_wanted_{false};
+    // A fault wants helper threads near the device of the object at this address.
+    std::atomic<std::uintptr_t> helpers_wanted_{0};
     // Streams wait for flushes, and the CPU has not waited: an Invalid block may still be on its way to the device.
     // Changed under flushes_.
     std::atomic<bool> streams_wait_{false};

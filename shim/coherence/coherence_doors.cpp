@@ -14,8 +14,8 @@
 #include "shim/driver/inflight.h"
 #include "shim/memory/arena.h"
 #include "shim/memory/pager.h"
+#include "shim/transfer/across.h"
 #include "shim/transfer/engine.h"
-#include "shim/transfer/staging.h"
 
 namespace hpe {
 
@@ -39,7 +39,15 @@ struct Held {
     bool borrowed() const noexcept { return object->block(index).borrowed(); }
 };
 
-bool adjacent(const Held& a, const Held& b) noexcept { return a.object == b.object && a.index + 1 == b.index; }
+// One begins where the other ends, at the device address and in the view. Which objects are mapped does not change
+// while their blocks are locked.
+bool adjacent(const Held& a, const Held& b) noexcept {
+    if (a.object == b.object) return a.index + 1 == b.index;
+    return a.index + 1 == a.object->blocks() && b.index == 0 && Coherence::side_by_side(*a.object, *b.object) &&
+           a.object->shadowed.load(std::memory_order_acquire) && b.object->shadowed.load(std::memory_order_acquire);
+}
+
+std::uintptr_t address_of(const Held& h) noexcept { return h.object->base + h.object->offset_of(h.index); }
 
 // Calls run(first, last) for each stretch of neighbouring blocks that `wanted` accepts and `same` joins.
 template <class Wanted, class Same, class Run>
@@ -61,23 +69,38 @@ bool for_runs(std::span<const Held> held, Wanted&& wanted, Same&& same, Run&& ru
 }
 
 std::size_t span_bytes(const Held& first, const Held& last) noexcept {
-    return first.object->offset_of(last.index) + last.object->bytes_of(last.index) -
-           first.object->offset_of(first.index);
+    return address_of(last) + last.object->bytes_of(last.index) - address_of(first);
 }
 
-// Whether neighbours lie in the same part of their object.
+// Whether neighbours lie in the same part of the address space.
 bool same_part(const Held& a, const Held& b) noexcept {
     constexpr std::size_t kPart = std::size_t{16} << 20;
-    return a.object->offset_of(a.index) / kPart == b.object->offset_of(b.index) / kPart;
+    return address_of(a) / kPart == address_of(b) / kPart;
 }
 
-// If the kernel refuses to split a mapping, the whole object is closed: then no block is more accessible than its state
-// allows, and the next access to a valid block traps and gives the block its protection back.
+// If the kernel refuses to split a mapping, the objects are closed as a whole: then no block is more accessible than
+// its state allows, and the next access to a valid block traps and gives the block its protection back.
 bool protect_run(const Held& first, const Held& last, State state) noexcept {
     const Object& object = *first.object;
     if (!object.shadowed.load(std::memory_order_acquire)) return true;  // a free failed: the next touch maps it
-    return pager::protect(object.base + object.offset_of(first.index), span_bytes(first, last), state) ||
-           pager::close_shadow(object.base, object.size, Arena::closed(object.view));
+    if (pager::protect(address_of(first), span_bytes(first, last), state)) return true;
+    const auto bytes = last.object->base + last.object->size - object.base;
+    return pager::close_shadow(object.base, bytes, Arena::closed(object.view));
+}
+
+// The parts of a run, object by object. The caller holds the doors' mutex; valid until the next call.
+std::span<const Engine::Part> parts_of(const Held& first, const Held& last) {
+    static std::vector<Engine::Part>& parts = *new std::vector<Engine::Part>;
+    parts.clear();
+    for (const Held* h = &first; h <= &last; ++h) {
+        const auto bytes = h->object->bytes_of(h->index);
+        if (!parts.empty() && parts.back().object == h->object) {
+            parts.back().bytes += bytes;
+        } else {
+            parts.push_back({h->object, h->object->offset_of(h->index), bytes});
+        }
+    }
+    return parts;
 }
 
 // Takes all access from blocks that apply() has locked, given in order, with few system calls: each call interrupts
@@ -98,7 +121,9 @@ public:
     bool finish() noexcept {
         if (first_ == nullptr) return true;
         const bool done = protect_run(*first_, *last_, first_->transition.next);
-        for (const Held* h = first_; h != last_; ++h) unlock(h->index + 1, h[1].index);
+        for (const Held* h = first_; h != last_; ++h) {
+            if (h->object == h[1].object) unlock(*h->object, h->index + 1, h[1].index);
+        }
         first_ = nullptr;
         return done;
     }
@@ -118,16 +143,24 @@ private:
                 if (!valid_on_host(object.block(i).peek().state)) continue;
                 object.block(i).unlock();
             }
-            unlock(last_->index + 1, i);
+            unlock(object, last_->index + 1, i);
             return false;
         }
         return true;
     }
-    void unlock(std::uint32_t begin, std::uint32_t end) noexcept {
-        for (auto i = begin; i < end; ++i) last_->object->block(i).unlock();
+    static void unlock(Object& object, std::uint32_t begin, std::uint32_t end) noexcept {
+        for (auto i = begin; i < end; ++i) object.block(i).unlock();
     }
     const Held *first_ = nullptr, *last_ = nullptr;
 };
+
+// Before a block is locked: what copies many objects at once takes a while to make, once. Objects in ascending order.
+void expect_many(std::span<Object* const> objects) noexcept {
+    if (objects.size() < across::kWorthAKernel) return;
+    std::size_t pairs = 0;
+    for (std::size_t i = 1; i < objects.size(); ++i) pairs += Coherence::side_by_side(*objects[i - 1], *objects[i]);
+    if (pairs >= across::kWorthAKernel) engine.expect_many(static_cast<CUcontext>(objects.front()->context));
+}
 
 void say_protect_failed() noexcept {
     static std::atomic_flag said = ATOMIC_FLAG_INIT;
@@ -170,8 +203,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
     const auto flush = [&](const Held& a, const Held& b) {
         if (a.borrowed()) loans_sent_.fetch_add(1, std::memory_order_release);
         result = a.borrowed() ? send_changes(*loans::of(*a.object, a.index))
-                              : engine.flush(*a.object, a.object->offset_of(a.index), span_bytes(a, b),
-                                             Engine::Order::Launching);
+                              : engine.flush(parts_of(a, b), Engine::Order::Launching);
         return result == CUDA_SUCCESS;
     };
     const auto none_borrowed = [](const Held& a, const Held& b) { return !a.borrowed() && !b.borrowed(); };
@@ -253,7 +285,6 @@ void Coherence::set_streams_wait(bool some) noexcept {
 
 CUresult Coherence::release(const CUstream* stream) {
     if (sticky_error() != CUDA_SUCCESS) return sticky_error();
-    if (helpers_wanted_.exchange(false, std::memory_order_relaxed)) staging::start_helpers();
     SignalsBlocked blocked;
     // Locked to the end: a second launch that finds the list empty must wait until the first launch's flushes are done,
     // and must find the list full again if they failed.
@@ -271,6 +302,7 @@ CUresult Coherence::release(const CUstream* stream) {
     std::vector<Object*> objects;
     objects.reserve(listed.size());
     for (const auto& [base, object] : listed) objects.push_back(object);
+    expect_many(objects);
     const auto result = apply(
         objects, [](const Object&, std::uint32_t) { return Event::Release; }, stream);
     if (result == CUDA_SUCCESS) protocol_->released();

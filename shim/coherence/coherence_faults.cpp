@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "protocols/object_sweeps.h"
 #include "protocols/sweeps.h"
 #include "shim/base/helper.h"
 #include "shim/base/log.h"
@@ -25,13 +26,14 @@
 #include "shim/transfer/copiers.h"
 #include "shim/transfer/engine.h"
 #include "shim/transfer/read_ahead.h"
+#include "shim/transfer/staging.h"
 
 namespace hpe {
 
 namespace {
 
 // The calling thread's sweeps.
-thread_local constinit Sweeps sweeps __attribute__((tls_model("initial-exec")));
+thread_local constinit ThreadSweeps thread_sweeps __attribute__((tls_model("initial-exec")));
 
 // Calls run(first, last) for each longest stretch of [first, first + count) whose blocks `wanted` accepts.
 template <class Wanted, class Run>
@@ -157,7 +159,7 @@ Coherence::Served Coherence::serve_fault(const Access& access, trace::Fault& tra
         if (this_thread.inside != 0 || interrupted) this_thread.touched_inside = true;
     } else {
         helper::with_driver(on_alternate_stack(), helper::Kind::Fault,
-                            [&, mine = &sweeps, event = call_stacks::Event::current()] {
+                            [&, mine = &thread_sweeps, event = call_stacks::Event::current()] {
                                 const call_stacks::Event::Lent lent(event);
                                 const auto waited = wait_in_order();
                                 if (waited == CUDA_SUCCESS) {
@@ -172,8 +174,8 @@ Coherence::Served Coherence::serve_fault(const Access& access, trace::Fault& tra
     return served ? Served::Done : Served::NotOurs;
 }
 
-// `thread_sweeps` belongs to the thread that faulted.
-bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access, Sweeps& thread_sweeps,
+// `sweeps` belong to the thread that faulted.
+bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access, ThreadSweeps& sweeps,
                       trace::Fault& traced) noexcept {
     // The object was freed meanwhile: the access is repeated, and then finds no object.
     if (!object.alive(serial) || !object.contains(access.address)) return true;
@@ -201,7 +203,7 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     const bool sweeping = object.blocks() > 1;
     if (sweeping) {
         const auto most = protocol_->reach_bytes(object.size, block_size_) / object.block_bytes();
-        reach = thread_sweeps.fault({&object, serial, index, access.is_write},
+        reach = sweeps.blocks.fault({&object, serial, index, access.is_write},
                                     {object.blocks(), static_cast<std::uint32_t>(most), blocks_in_huge_page(object)});
         if (reach.scattered) {
             const auto guess = std::min(most, std::max(Scatter::kBytes / object.block_bytes(), std::size_t{1}));
@@ -241,13 +243,15 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
         protocol_->dirtied({&object, serial, run.first, run.count}, again, plan);
         for (const auto& victim : plan) evict(victim);
     }
-    if (reach.scattered) {
+    if (!sweeping) {
+        open_neighbours(object, event, next, sweeps.objects);
+    } else if (reach.scattered) {
         object.scatter.opened(run.count);
-        if (run.count > 1) thread_sweeps.opened(run.count);
-    } else if (sweeping) {
+        if (run.count > 1) sweeps.blocks.opened(run.count);
+    } else {
         const auto opened = reach.open.contiguous() ? run.count : open_arrived(object, reach.open, fetched);
         if (opened < reach.open.count) {
-            thread_sweeps.opened(opened);
+            sweeps.blocks.opened(opened);
         } else if (reach.ahead.count != 0) {
             fetch_ahead(object, reach.ahead);
         }
@@ -323,9 +327,26 @@ void Coherence::take_neighbours(Run& run, const Stretch& stretch, Event event, S
     }
 }
 
+// The CPU sweeps through memory: what helps with its pages and with what is sent of it at the launch. Making threads
+// allocates, so another thread does it.
+void Coherence::want_helpers(const Object& object) noexcept {
+    if (copiers::running() != 0 || staging::helpers() == 0) return;
+    helpers_wanted_.store(object.base, std::memory_order_relaxed);
+    helper::later([] { the_coherence.start_helpers(); });
+}
+
+void Coherence::start_helpers() noexcept {
+    const FaultInGate in_gate(launch_gate_);  // neither the object nor its context ends meanwhile
+    const Object* const object = object_of(helpers_wanted_.load(std::memory_order_relaxed));
+    if (object == nullptr) return;
+    const ContextScope scope(object->context);
+    staging::start_helpers();
+}
+
 // A sweep will touch the whole run: its pages are mapped at once, not trap by trap.
 void Coherence::map_pages(const Run& run) noexcept {
     Object& object = run.object;
+    want_helpers(object);
     for_stretches(
         run.first, run.count, [&](std::uint32_t i) { return !object.block(i).mapped(); },
         [&](std::uint32_t first, std::uint32_t last) {
@@ -334,7 +355,6 @@ void Coherence::map_pages(const Run& run) noexcept {
             copiers::map_pages(reinterpret_cast<void*>(object.base + offset), bytes,
                                !Arena::used(object.view + offset) && !Arena::huge(object.view + offset));
             for (auto i = first; i <= last; ++i) object.block(i).mark_mapped();
-            helpers_wanted_.store(true, std::memory_order_relaxed);
         });
 }
 

@@ -67,6 +67,14 @@ void Coherence::unmap_others(const Object* kept) noexcept {
         "touched; this may happen again unsaid");
 }
 
+// The caller holds mapping_.
+void Coherence::became_mapped(Object& object) noexcept {
+    object.shadowed.store(true, std::memory_order_release);
+    if (object.in_ever_mapped_list.exchange(true, std::memory_order_relaxed)) return;
+    object.next_ever_mapped = ever_mapped_list_.load(std::memory_order_relaxed);
+    ever_mapped_list_.store(&object, std::memory_order_release);
+}
+
 bool Coherence::map_shadow(Object& object, bool unordered) noexcept {
     if (!object.touch()) return false;
     if (!unordered) spare_mappings(&object);
@@ -79,12 +87,7 @@ bool Coherence::map_shadow(Object& object, bool unordered) noexcept {
             unmap_others(&object);
             mapped = pager::map_shadow(object.base, object.size, Arena::closed(object.view));
         }
-        if (mapped) object.shadowed.store(true, std::memory_order_release);
-        if (mapped && !object.in_ever_mapped_list.exchange(true, std::memory_order_relaxed)) {
-            object.next_ever_mapped =
-                ever_mapped_list_.load(std::memory_order_relaxed);  // one shadow is mapped at a time
-            ever_mapped_list_.store(&object, std::memory_order_release);
-        }
+        if (mapped) became_mapped(object);
     }
     lock.unlock();
     if (!mapped) {
