@@ -120,6 +120,8 @@ public:
     void reopen() noexcept;
     // Hands the borrowed blocks back to their owner. Closed objects only, and not while they are used().
     Block* take_words() noexcept;
+    // Of a recycled object: whether it still has the blocks of its last life, at least so many, which nobody touched.
+    bool keeps_words(std::size_t count) const noexcept { return words_ != nullptr && !touched() && blocks() >= count; }
     // Of a closed object: somebody is in an ObjectUse that began before.
     bool used() const noexcept { return users_.load(std::memory_order_seq_cst) != 0; }
 

@@ -49,18 +49,24 @@ void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_acce
         return;
     }
     const auto block_bytes = protocol_->block_bytes(size, block_size_);
-    // Blocks that nobody touches take no memory.
-    auto* words = static_cast<Block*>(std::calloc(Object::block_count(size, block_bytes), sizeof(Block)));
+    const auto blocks = Object::block_count(size, block_bytes);
+    Object* object = pool_.take();
+    const bool kept = object->keeps_words(blocks);
+    Block* words = object->take_words();
+    if (!kept) {
+        std::free(words);
+        words = static_cast<Block*>(std::calloc(blocks, sizeof(Block)));  // what nobody touches takes no memory
+    }
     auto* view = words != nullptr ? Arena{}.take(base, size) : nullptr;
     if (view == nullptr) {
         std::free(words);
+        pool_.give_back(object);
         static std::once_flag said;
         std::call_once(said,
                        [] { log::warn("no address space for host copies: further allocations stay on the device"); });
         device_owned::add(base, size, "there was no address space for its host copy");
         return;
     }
-    Object* object = pool_.take();
     // Atomic: a recycled object may still be on the list of a launch, which reads the address to sort (release()).
     std::atomic_ref(object->base).store(base, std::memory_order_relaxed);
     object->size = size;
@@ -175,7 +181,8 @@ void Coherence::finish_free(Object& object) {
 // Except where another thread looks at it in that very moment, in a race with the program's own free: it keeps it.
 void Coherence::recycle(Object& object) {
     if (object.used()) return;
-    std::free(object.take_words());
+    // Blocks that nobody touched are the next object's: returning them may cost the heap a system call.
+    if (object.touched()) std::free(object.take_words());
     pool_.give_back(&object);
 }
 
