@@ -29,6 +29,14 @@ namespace {
 // What event_of returns for a block outside the range. apply() never handles the program's waits.
 constexpr auto kNotConcerned = Event::Acquire;
 
+// The objects of a call, empty at first. The caller holds the doors' mutex: a launch allocates only when it concerns
+// more objects than any before.
+std::vector<Object*>& chosen() {
+    static auto& objects = *new std::vector<Object*>;
+    objects.clear();
+    return objects;
+}
+
 // A block that apply() has locked.
 struct Held {
     Object* object;
@@ -154,12 +162,22 @@ private:
     const Held *first_ = nullptr, *last_ = nullptr;
 };
 
-// Before a block is locked: what copies many objects at once takes a while to make, once. Objects in ascending order.
+// Before a block is locked: what copies many objects at once takes a while to make, once. Objects in ascending order,
+// some of which may have been freed.
 void expect_many(std::span<Object* const> objects) noexcept {
     if (objects.size() < across::kWorthAKernel) return;
+    const auto in_use = [](const Object& object) {
+        return object.serial() % 2 == 1 && object.shadowed.load(std::memory_order_acquire);
+    };
     std::size_t pairs = 0;
-    for (std::size_t i = 1; i < objects.size(); ++i) pairs += Coherence::side_by_side(*objects[i - 1], *objects[i]);
-    if (pairs >= across::kWorthAKernel) engine.expect_many(static_cast<CUcontext>(objects.front()->context));
+    const Object* before = nullptr;
+    for (Object* object : objects) {
+        if (!in_use(*object)) continue;
+        if (before != nullptr && Coherence::side_by_side(*before, *object) && ++pairs == across::kWorthAKernel) {
+            return engine.expect_many(static_cast<CUcontext>(object->context));
+        }
+        before = object;
+    }
 }
 
 void say_protect_failed() noexcept {
@@ -291,7 +309,8 @@ CUresult Coherence::release(const CUstream* stream) {
     std::scoped_lock lock(apply_mutex());
     // Sorted by a copy of the address: an object on the list may have been freed, and be recycled with another address
     // during the sort.
-    std::vector<std::pair<std::uintptr_t, Object*>> listed;
+    static auto& listed = *new std::vector<std::pair<std::uintptr_t, Object*>>;  // guarded by the mutex
+    listed.clear();
     for (auto* object = host_valid_list_.exchange(nullptr, std::memory_order_acq_rel); object != nullptr;) {
         Object* const next = object->next_host_valid;
         listed.emplace_back(std::atomic_ref(object->base).load(std::memory_order_relaxed), object);
@@ -299,8 +318,7 @@ CUresult Coherence::release(const CUstream* stream) {
     }
     // In address order, which is also the arena's: neighbours are flushed one after the other.
     std::sort(listed.begin(), listed.end());
-    std::vector<Object*> objects;
-    objects.reserve(listed.size());
+    auto& objects = chosen();
     for (const auto& [base, object] : listed) objects.push_back(object);
     expect_many(objects);
     const auto result = apply(
@@ -339,10 +357,10 @@ void Coherence::list_host_valid(Object& object) noexcept {
 CUresult Coherence::apply_to_range(DeviceRange range, Event event, const CUstream* stream) {
     if (sticky_error() != CUDA_SUCCESS) return sticky_error();
     if (range.bytes == 0 || table_.empty() || !needs_release()) return CUDA_SUCCESS;
-    std::vector<Object*> objects;
-    table_.overlapping(range.begin, range.bytes, [&](Object& object) { objects.push_back(&object); });
     SignalsBlocked blocked;
     std::scoped_lock lock(apply_mutex());
+    auto& objects = chosen();
+    table_.overlapping(range.begin, range.bytes, [&](Object& object) { objects.push_back(&object); });
     const auto end = range.begin + range.bytes;
     const auto event_of = [&](const Object& object, std::uint32_t index) {
         const auto first = object.base + object.offset_of(index);
