@@ -29,7 +29,7 @@ public:
         for (auto& s : sweeps_) {
             if (s.is_write != is_write || s.end == 0 || (s.end != begin && s.begin != end)) continue;
             sweep = &s;
-            reach = {std::min(std::max(2 * s.opened, end - begin), most), s.end == begin};
+            reach = {std::min(std::max(2 * s.reach, end - begin), most), s.end == begin};
             break;
         }
         if (sweep == nullptr) {
@@ -37,20 +37,21 @@ public:
             oldest_ = (oldest_ + 1) % kSweeps;
         }
         latest_ = static_cast<std::size_t>(sweep - sweeps_.data());
-        *sweep = {begin, end, end - begin, is_write};
+        *sweep = {begin, end, reach.bytes, is_write};
         return reach;
     }
-    // With the last fault's object all of [begin, end) was opened.
+    // With the last fault's object all of [begin, end) was opened. Less than it was to be does not shorten the next
+    // reach: it may have met a border.
     void opened(std::uintptr_t begin, std::uintptr_t end) noexcept {
-        auto& s = sweeps_[latest_];
-        s = {begin, end, end - begin, s.is_write};
+        sweeps_[latest_].begin = begin;
+        sweeps_[latest_].end = end;
     }
 
 private:
-    // What the last fault opened.
+    // What the last fault opened, and was to open beside its object.
     struct Sweep {
         std::uintptr_t begin, end;
-        std::size_t opened;
+        std::size_t reach;
         bool is_write;
     };
     static constexpr std::size_t kSweeps = 8;

@@ -100,8 +100,10 @@ CUresult by_chunk(Range range, Engine::Order order, Piece&& piece) noexcept {
     while (range.bytes != 0) {
         const auto room = Arena::kChunk - reinterpret_cast<std::uintptr_t>(range.view) % Arena::kChunk;
         const auto part = std::min(range.bytes, room);
-        const bool pinned =
-            Arena::pinned(range.view, order == Engine::Order::Ordered ? Arena::Pinning::Use : Arena::Pinning::Never);
+        // Small transfers are as fast through bounce buffers, and say little about the rest of their chunk.
+        constexpr std::size_t kWorthPinning = std::size_t{64} << 10;
+        const bool may_pin = order == Engine::Order::Ordered && part >= kWorthPinning;
+        const bool pinned = Arena::pinned(range.view, may_pin ? Arena::Pinning::Use : Arena::Pinning::Never);
         const auto result = piece(range.device, range.view, part, pinned);
         if (result != CUDA_SUCCESS) return result;
         range.device += part;
@@ -111,16 +113,11 @@ CUresult by_chunk(Range range, Engine::Order order, Piece&& piece) noexcept {
     return CUDA_SUCCESS;
 }
 
-// Through the channel's own bounce buffers, done on return. The channel is locked and open.
+// Through the channel's own bounce buffers. The channel is locked and open.
 CUresult stage_to_host(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes,
                        bool several) noexcept {
     staging::Lane lane(channel.context.load(std::memory_order_relaxed), channel.buffers, Channel::kBufferBytes, bytes);
     return staging::copy_to_host(lane, view, device, {.width = bytes, .several = several}, channel.to_host);
-}
-CUresult stage_to_device(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes,
-                         bool several) noexcept {
-    staging::Lane lane(channel.context.load(std::memory_order_relaxed), channel.buffers, Channel::kBufferBytes, bytes);
-    return staging::copy_to_device(lane, device, view, {.width = bytes, .several = several}, channel.to_device, true);
 }
 
 // Copies without a channel. They wait for the device, and so cannot be made during a host callback, for which the
@@ -181,6 +178,13 @@ CUresult for_changes(const std::byte* now, const std::byte* before, std::size_t 
     return CUDA_SUCCESS;
 }
 
+// A flush is under way.
+void enqueued(Channel& channel, std::size_t bytes) noexcept {
+    channel.in_to_device.sent(bytes);
+    channel.sent.fetch_add(1, std::memory_order_release);
+    outstanding.fetch_add(1, std::memory_order_release);
+}
+
 // The channel is locked and open; the view is pinned.
 CUresult send_pinned(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes,
                      bool several = false) noexcept {
@@ -189,11 +193,18 @@ CUresult send_pinned(Channel& channel, CUdeviceptr device, const std::byte* view
         return across::copy(channel.context.load(std::memory_order_relaxed), device, across::pinned(view), bytes,
                             channel.to_device);
     });
-    if (result == CUDA_SUCCESS) {
-        channel.in_to_device.sent(bytes);
-        channel.sent.fetch_add(1, std::memory_order_release);
-        outstanding.fetch_add(1, std::memory_order_release);
-    }
+    if (result == CUDA_SUCCESS) enqueued(channel, bytes);
+    return result;
+}
+
+// The same of a view that is not pinned: its bytes are in bounce buffers on return.
+CUresult send_staged(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes,
+                     bool several) noexcept {
+    staging::Lane lane(channel.context.load(std::memory_order_relaxed), channel.buffers, Channel::kBufferBytes, bytes);
+    const auto result =
+        staging::copy_to_device(lane, device, view, {.width = bytes, .several = several}, channel.to_device, false);
+    // Also after a failure: some of it may be under way.
+    enqueued(channel, bytes);
     return result;
 }
 
@@ -205,6 +216,7 @@ CUresult stage_changes(Channel& channel, CUdeviceptr device, const std::byte* vi
         if (!open(channel)) return CUDA_ERROR_OUT_OF_MEMORY;
         staging::BounceBuffer& buffer = channel.buffers[0];
         const auto part = std::min(Channel::kBufferBytes, bytes - at);
+        if (const auto waited = staging::wait_until_free(buffer); waited != CUDA_SUCCESS) return waited;
         std::memcpy(buffer.memory, view + at, part);
         const auto before = count;
         auto result = for_changes(buffer.memory, twin + at, part, [&](std::size_t begin, std::size_t changed) {
@@ -287,7 +299,7 @@ CUresult flush_range(std::span<const Engine::Part> parts, Engine::Order order) n
                 return drained == CUDA_SUCCESS ? send_now(device, view, bytes, order) : drained;
             }
             return pinned ? send_pinned(*channel, device, view, bytes, range.several)
-                          : stage_to_device(*channel, device, view, bytes, range.several);
+                          : send_staged(*channel, device, view, bytes, range.several);
         });
     }
     if (result != CUDA_SUCCESS) return result;

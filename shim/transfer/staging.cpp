@@ -114,6 +114,12 @@ CUresult make_event(BounceBuffer& buffer) noexcept {
     return result;
 }
 
+CUresult wait_until_free(BounceBuffer& buffer) noexcept {
+    auto result = CUDA_SUCCESS;
+    is_free(buffer, true, result);
+    return result;
+}
+
 void configure(unsigned threads, std::size_t bytes) noexcept {
     buffer_bytes = bytes;
     Pieces::configure();

@@ -44,6 +44,9 @@ struct BounceBuffer {
 // A buffer's event in the current context; without one the buffer is of no use.
 CUresult make_event(BounceBuffer& buffer) noexcept;
 
+// Until the last transfer from or to it has ended.
+CUresult wait_until_free(BounceBuffer& buffer) noexcept;
+
 struct Pool;
 
 // The buffers of one copy, from its beginning to its end.
