@@ -28,6 +28,8 @@
 #include "shim/transfer/read_ahead.h"
 #include "shim/transfer/staging.h"
 
+#include "shim/base/in_fault_path.h"
+
 namespace hpe {
 
 namespace {

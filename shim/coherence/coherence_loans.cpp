@@ -13,6 +13,8 @@
 #include "shim/memory/pager.h"
 #include "shim/transfer/engine.h"
 
+#include "shim/base/in_fault_path.h"
+
 namespace hpe {
 
 void Coherence::set_sticky_error(void* context, CUresult result) noexcept {

@@ -16,6 +16,8 @@
 #include "shim/transfer/engine.h"
 #include "shim/transfer/read_ahead.h"
 
+#include "shim/base/in_fault_path.h"
+
 namespace hpe {
 
 // Makes every object with valid blocks one mapping again; their blocks are opened anew when they are touched. Inside

@@ -15,6 +15,8 @@
 #include "shim/transfer/copiers.h"
 #include "shim/transfer/engine.h"
 
+#include "shim/base/in_fault_path.h"
+
 namespace hpe {
 
 namespace {

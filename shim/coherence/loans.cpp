@@ -12,6 +12,8 @@
 #include "shim/base/spin_lock.h"
 #include "shim/base/waiting.h"
 
+#include "shim/base/in_fault_path.h"
+
 namespace hpe {
 
 bool Loan::keep_twin(std::size_t count) noexcept {

@@ -17,6 +17,8 @@
 #include "shim/process/process.h"
 #include "shim/process/signals.h"
 
+#include "shim/base/in_fault_path.h"
+
 #ifndef __x86_64__
 #error "the fault door reads the x86-64 page fault error code"
 #endif

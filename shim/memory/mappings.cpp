@@ -15,6 +15,8 @@
 #include "shim/base/kernel.h"
 #include "shim/base/spin_lock.h"
 
+#include "shim/base/in_fault_path.h"
+
 namespace hpe::mappings {
 
 namespace {

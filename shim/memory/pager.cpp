@@ -7,6 +7,8 @@
 #include "shim/base/kernel.h"
 #include "shim/memory/mappings.h"
 
+#include "shim/base/in_fault_path.h"
+
 namespace hpe::pager {
 
 namespace {

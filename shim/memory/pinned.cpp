@@ -6,6 +6,8 @@
 
 #include "shim/base/machine.h"
 
+#include "shim/base/in_fault_path.h"
+
 namespace hpe::pinned {
 
 namespace {

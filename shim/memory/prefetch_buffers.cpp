@@ -5,6 +5,8 @@
 #include "shim/driver/driver.h"
 #include "shim/memory/pinned.h"
 
+#include "shim/base/in_fault_path.h"
+
 namespace hpe {
 
 std::byte* PrefetchBuffers::take() noexcept {

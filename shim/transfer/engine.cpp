@@ -21,6 +21,8 @@
 #include "shim/transfer/across.h"
 #include "shim/transfer/staging.h"
 
+#include "shim/base/in_fault_path.h"
+
 namespace hpe {
 
 constinit Engine engine;

@@ -18,6 +18,8 @@
 #include "shim/observe/trace.h"
 #include "shim/transfer/copiers.h"
 
+#include "shim/base/in_fault_path.h"
+
 namespace hpe::read_ahead {
 
 namespace {
