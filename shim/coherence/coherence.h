@@ -199,9 +199,10 @@ private:
     bool device_waits_for_us() const noexcept;
     static bool keep_twin(Loan& loan) noexcept;
     struct Neighbours;
+    class Room;
     Object* neighbour(const Object& object, bool upwards) const noexcept;
     void open_neighbours(Object& object, Event event, State next, ObjectSweeps& sweeps) noexcept;
-    Neighbours neighbours_of(const Object& object, const ObjectSweeps::Reach& reach) const noexcept;
+    void find_neighbours(const Object& object, const ObjectSweeps::Reach& reach, Neighbours& found) const noexcept;
     void lock_neighbours(Neighbours& found, bool upwards, Event event, State next) const noexcept;
     bool map_neighbours(Neighbours& opened) noexcept;
     bool bring_neighbours(Neighbours& opened, Event event, State next) noexcept;

@@ -3,6 +3,7 @@
 // file: that of the fault path.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <span>
 
@@ -25,12 +26,14 @@ std::uintptr_t end_of(const Object& object) noexcept { return object.base + obje
 
 }  // namespace
 
-// Objects of one block each, side by side, in ascending order.
+// Objects of one block each, side by side, in ascending order; and what becomes of each.
 struct Coherence::Neighbours {
-    static constexpr std::size_t kMost = 128;  // the fault path's stack may be small
+    static constexpr std::size_t kMost = Arena::kChunk / kPage;  // no two objects share a page
 
     std::array<Object*, kMost> objects;
-    std::size_t count = 0;
+    std::array<Engine::Part, kMost> parts;
+    std::array<bool, kMost> written, again;
+    std::size_t count;
 
     Object** begin() noexcept { return objects.data(); }
     Object** end() noexcept { return objects.data() + count; }
@@ -40,6 +43,33 @@ struct Coherence::Neighbours {
         for (Object* object : *this) object->block(0).unlock();
     }
 };
+
+// Too large for the stack of a fault. A thread that finds none opens no neighbours this time.
+class Coherence::Room {
+public:
+    Room() noexcept {
+        for (auto& place : places_) {
+            if (place.taken.exchange(true, std::memory_order_acquire)) continue;
+            place_ = &place;
+            return;
+        }
+    }
+    ~Room() {
+        if (place_ != nullptr) place_->taken.store(false, std::memory_order_release);
+    }
+    Room(const Room&) = delete;
+    Room& operator=(const Room&) = delete;
+    Neighbours* get() const noexcept { return place_ != nullptr ? &place_->neighbours : nullptr; }
+
+private:
+    struct Place {
+        std::atomic<bool> taken;
+        Neighbours neighbours;
+    };
+    static constinit std::array<Place, 8> places_;
+    Place* place_ = nullptr;
+};
+constinit std::array<Coherence::Room::Place, 8> Coherence::Room::places_{};
 
 bool Coherence::side_by_side(const Object& low, const Object& high) noexcept {
     return end_of(low) == high.base && low.view + low.size == high.view && low.context == high.context;
@@ -61,7 +91,10 @@ void Coherence::open_neighbours(Object& object, Event event, State next, ObjectS
     const auto reach = sweeps.fault(object.base, end_of(object), event == Event::CpuWrite, most);
     if (reach.bytes == 0) return;
 
-    Neighbours opened = neighbours_of(object, reach);
+    const Room room;
+    if (room.get() == nullptr) return;
+    Neighbours& opened = *room.get();
+    find_neighbours(object, reach, opened);
     // Before a block is locked: who unmaps objects holds that lock and waits for blocks.
     if (opened.count == 0 || !map_neighbours(opened)) return;
     lock_neighbours(opened, reach.upwards, event, next);
@@ -82,7 +115,6 @@ void Coherence::open_neighbours(Object& object, Event event, State next, ObjectS
         copiers::map_pages(reinterpret_cast<void*>(opened.first().base), opened.bytes(),
                            !Arena::used(view) && !Arena::huge(view));
     }
-    std::array<bool, Neighbours::kMost> written{}, again{};
     for (std::size_t i = 0; i < opened.count; ++i) {
         Object& other = *opened.objects[i];
         Block& block = other.block(0);
@@ -90,23 +122,24 @@ void Coherence::open_neighbours(Object& object, Event event, State next, ObjectS
         if (!valid_on_host(before)) became_valid(other, 1);
         block.mark_mapped();
         block.become(next);
-        written[i] = next == State::Dirty && before != State::Dirty;
-        again[i] = written[i] && block.take_evicted();
+        opened.written[i] = next == State::Dirty && before != State::Dirty;
+        opened.again[i] = opened.written[i] && block.take_evicted();
         block.unlock();
     }
     // With no block locked: an eviction waits for blocks, which may be among these.
     for (std::size_t i = 0; i < opened.count; ++i) {
-        if (!written[i]) continue;
+        if (!opened.written[i]) continue;
         Plan plan;
-        protocol_->dirtied({opened.objects[i], opened.objects[i]->serial(), 0, 1}, again[i], plan);
+        protocol_->dirtied({opened.objects[i], opened.objects[i]->serial(), 0, 1}, opened.again[i], plan);
         for (const auto& victim : plan) evict(victim);
     }
     sweeps.opened(std::min(object.base, opened.first().base),
                   std::max(end_of(object), opened.first().base + opened.bytes()));
 }
 
-Coherence::Neighbours Coherence::neighbours_of(const Object& object, const ObjectSweeps::Reach& reach) const noexcept {
-    Neighbours found;
+void Coherence::find_neighbours(const Object& object, const ObjectSweeps::Reach& reach,
+                                Neighbours& found) const noexcept {
+    found.count = 0;
     const Object* at = &object;
     for (std::size_t bytes = 0; bytes < reach.bytes && found.count < Neighbours::kMost;) {
         Object* const other = neighbour(*at, reach.upwards);
@@ -116,7 +149,6 @@ Coherence::Neighbours Coherence::neighbours_of(const Object& object, const Objec
         at = other;
     }
     if (!reach.upwards) std::reverse(found.begin(), found.end());
-    return found;
 }
 
 // Locks them, from the one beside the object that was accessed on. What is in the way, or not for this event, ends it.
@@ -163,12 +195,11 @@ bool Coherence::bring_neighbours(Neighbours& opened, Event event, State next) no
         return protocol_->on(object->block(0).peek().state, event).action == Action::Fetch &&
                (object->birth != work || next != State::Dirty);
     };
-    std::array<Engine::Part, Neighbours::kMost> parts;
     for (Object** it = std::find_if(opened.begin(), opened.end(), wanted); it != opened.end();) {
         std::size_t count = 0;
-        for (; it != opened.end() && wanted(*it); ++it) parts[count++] = {*it, 0, (*it)->size};
+        for (; it != opened.end() && wanted(*it); ++it) opened.parts[count++] = {*it, 0, (*it)->size};
         if (sticky_error() != CUDA_SUCCESS || settle_flushes() != CUDA_SUCCESS ||
-            engine.fetch(std::span(parts.data(), count), Engine::Order::Ordered) != CUDA_SUCCESS) {
+            engine.fetch(std::span(opened.parts.data(), count), Engine::Order::Ordered) != CUDA_SUCCESS) {
             return false;
         }
         it = std::find_if(it, opened.end(), wanted);
