@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The bound on memory that libhpe pins (HPE_PINNED_LIMIT): shadows, bounce buffers and prefetch buffers count together.
 // Pinned memory is taken from every other process of the machine. The bounce buffers that each context needs to serve a
-// fault at any time (Engine, 1 MiB) are not counted.
+// fault at any time (Engine, 2 MiB) are not counted.
 //
 // Bytes. Threads: any; no lock, no allocation. Errors: take() returns false at the bound.
 #pragma once

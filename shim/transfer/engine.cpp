@@ -39,7 +39,7 @@ struct Channel {
     CUevent flushed = nullptr;            // after the flushes that a stream of the program's waits for
     trace::InStream in_to_device{false};  // what `sent` counts
     // Of kBufferBytes each. The channel's own, so that a fault can be served although all others are taken.
-    std::array<staging::BounceBuffer, 2> buffers{};
+    std::array<staging::BounceBuffer, 4> buffers{};
     std::atomic<std::size_t> sent{0};  // flushes enqueued and not yet waited for
 };
 
