@@ -316,6 +316,48 @@ void lend_together(CUcontext context) {
     object.read(0, object.model.size());
 }
 
+// Small objects side by side, pairs of which belong to one thread each: what a thread's fault opens is another one's,
+// which uses it, gives it to the device or frees it at that moment.
+void crowd(CUcontext context, unsigned rounds) {
+    // A release of many objects is many calls, of which hardly ever none fails.
+    const std::size_t all_objects = (failing_driver::one_in == 0 ? 40 : 2) * kThreads;
+    constexpr std::size_t kWords = 700;
+    std::vector<std::unique_ptr<Swept>> objects;
+    for (std::size_t i = 0; i < all_objects; ++i) objects.push_back(std::make_unique<Swept>(kWords));
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < kThreads; ++t) {
+        threads.emplace_back([&, t] {
+            DO(cuCtxSetCurrent(context));
+            CUstream stream;
+            DO(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+            const auto for_mine = [&](auto&& each) {
+                for (std::size_t i = 0; i < all_objects; ++i) {
+                    if (i / 2 % kThreads == t) each(objects[i], i);
+                }
+            };
+            for (unsigned round = 0; round < 3 * rounds; ++round) {
+                for_mine(
+                    [&](auto& object, std::size_t i) { object->write(0, kWords, 1, round + static_cast<Word>(i)); });
+                for_mine([&](auto& object, std::size_t i) {
+                    if (i % 7 == round % 7) object->fill(5, 100, round, stream, true);
+                });
+                for_mine([&](auto& object, std::size_t) { object->read(0, kWords); });
+                for_mine([&](auto& object, std::size_t i) {
+                    if (i % 11 != round % 11) return;
+                    object.reset();
+                    object = std::make_unique<Swept>(kWords);
+                    object->write(0, kWords, 1, round);
+                });
+            }
+            for_mine([&](auto& object, std::size_t) { object->load(0, kWords); });
+            DO(cuStreamSynchronize(stream));
+            DO(cuStreamDestroy_v2(stream));
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    for (const auto& object : objects) object->read(0, kWords);
+}
+
 void work(CUcontext context, unsigned thread, unsigned rounds, Swept& shared, std::barrier<>& together) {
     DO(cuCtxSetCurrent(context));
     CUstream stream;
@@ -387,6 +429,7 @@ int main(int argc, char** argv) {
         borrow(context);
         lend_together(context);
     }
+    crowd(context, rounds);
     {
         Swept shared(400000);
         std::barrier together(kThreads);
