@@ -61,11 +61,14 @@ headers = [h for group in groups.values() for h in group]
 # Those of MPI compile with each mpi.h, and with none other.
 of_mpi = [h for h in groups["shim"] if needs_mpi(h)]
 groups["shim"] = [h for h in groups["shim"] if h not in of_mpi]
+# What one forbids, those after it in a group may use.
+poisoning = [h for h in groups["shim"] if "#pragma GCC poison" in h.read_text()]
+groups["shim"] = [h for h in groups["shim"] if h not in poisoning]
 alone = [h for h in headers if not shown_by_build(h) and (mpis or h not in of_mpi)]
 variants = {h: mpis for h in of_mpi}
 jobs = [(compiler + flags, [h]) for h in alone for flags in variants.get(h, [[]])]
 if "clang" not in compiler[-1] and shutil.which("clang++"):
-    jobs += [(["clang++"], group) for group in groups.values()]
+    jobs += [(["clang++"], group) for group in [*groups.values(), *([h] for h in poisoning)]]
     jobs += [(["clang++", *flags], of_mpi) for flags in mpis]
 with ThreadPoolExecutor(2) as pool:
     problems = [p for p in pool.map(check, jobs) if p]
