@@ -10,6 +10,7 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 
+#include "asleep.h"
 #include "io.h"
 
 namespace {
@@ -182,15 +183,6 @@ void without_context(int, char**) {
     const auto thread = start(work);
     pthread_join(thread, nullptr);
     say("file %llx data %llx\n", file.sum(), data.sum());
-}
-
-bool asleep(pid_t thread) {
-    const std::string path = "/proc/self/task/" + std::to_string(thread) + "/stat";
-    char text[200] = {};
-    const int file = open(path.c_str(), O_RDONLY);
-    if (file < 0 || read(file, text, sizeof text - 1) <= 0) std::exit(90);
-    close(file);
-    return std::strstr(text, ") S ") != nullptr;
 }
 
 // The array is freed while a read into it waits: the kernel finds nothing to write to, or the next array.

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <thread>
 
+#include "asleep.h"
 #include "pageable.h"
 
 using Word = unsigned;
@@ -229,8 +230,12 @@ static void others_go_on() {
     CHECK(cudaMemcpyAsync(got.data(), d.p, 4 * kMiB, to_host, held.s));
     for (int round = 0; round < 4; ++round) {
         flag.lower();
-        std::thread copy([&] { CHECK(cudaMemcpyAsync(got.data(), d.p, 4 * kMiB, to_host, held.s)); });
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        std::atomic<pid_t> copying{0};
+        std::thread copy([&] {
+            copying = gettid();
+            CHECK(cudaMemcpyAsync(got.data(), d.p, 4 * kMiB, to_host, held.s));
+        });
+        wait_until_it_waits(copying);
         count_up<<<32, 128, 0, other.s>>>(reinterpret_cast<Word*>(e.p), kWords);
         CHECK(cudaGetLastError());
         flag.raise();
@@ -251,13 +256,17 @@ static void comes_behind(cudaStream_t of_copy, cudaStream_t of_kernel) {
     CHECK(cudaDeviceSynchronize());
     CHECK(cudaMemcpyAsync(got.data(), d.p, n, to_host, of_copy));
     flag.lower();
-    std::thread copy([&] { CHECK(cudaMemcpyAsync(got.data(), d.p, n, to_host, of_copy)); });
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::atomic<pid_t> copying{0};
+    std::thread copy([&] {
+        copying = gettid();
+        CHECK(cudaMemcpyAsync(got.data(), d.p, n, to_host, of_copy));
+    });
+    wait_until_it_waits(copying);
     std::thread kernel([&] {
         count_up<<<32, 128, 0, of_kernel>>>(reinterpret_cast<Word*>(d.p), n / sizeof(Word));
         CHECK(cudaGetLastError());
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1200));  // longer than any wait that is bounded
     flag.raise();
     copy.join();
     kernel.join();
