@@ -44,6 +44,14 @@ bool Block::try_lock() noexcept {
     return false;
 }
 
+void Block::reset() noexcept {
+    word_.store(0, std::memory_order_relaxed);
+    borrowed_.store(false, std::memory_order_relaxed);
+    prefetch_requested_.store(false, std::memory_order_relaxed);
+    evicted_.store(false, std::memory_order_relaxed);
+    mapped_ = false;
+}
+
 void Block::unlock(State next) noexcept {
     const auto before = word_.exchange(static_cast<std::uint32_t>(next), std::memory_order_release);
     if ((before & kAwaited) != 0) word_.notify_all();
@@ -70,14 +78,14 @@ void Traffic::clear() noexcept {
 }
 
 void Object::open(std::size_t block_bytes, Block* words) noexcept {
-    words_ = words;
+    if (words == nullptr) only_.reset();
+    words_ = words != nullptr ? words : &only_;
     block_bytes_ = block_bytes;
     static_assert(static_cast<int>(State::DeviceOnly) == 0);
     blocks_.store(static_cast<std::uint32_t>(block_count(size, block_bytes)), std::memory_order_relaxed);
     touched_.store(false, std::memory_order_relaxed);
     shadowed.store(false, std::memory_order_relaxed);
     host_valid_blocks.store(0, std::memory_order_relaxed);
-    traffic.clear();
     scatter.forget();
     serial_.fetch_add(1, std::memory_order_release);
 }
@@ -105,7 +113,7 @@ bool Object::close_untouched() noexcept {
 Block* Object::take_words() noexcept {
     Block* words = words_;
     words_ = nullptr;
-    return words;
+    return words != &only_ ? words : nullptr;
 }
 
 namespace {

@@ -63,6 +63,8 @@ public:
     void mark_mapped() noexcept { mapped_ = true; }
     // False if another thread holds the lock.
     bool try_lock() noexcept;
+    // A default block again; nobody looks at it.
+    void reset() noexcept;
 
 private:
     static constexpr std::uint32_t kStateMask = 0xff, kLocked = 0x100, kAwaited = 0x200;
@@ -82,6 +84,8 @@ struct Traffic {
     std::atomic<std::uint64_t> ahead_used_bytes{0}, ahead_wasted_bytes{0};
     void clear() noexcept;
 };
+// Of objects that nobody asked a report of.
+inline constinit Traffic nobodys_traffic;
 
 class Object {
 public:
@@ -103,11 +107,12 @@ public:
     Object* next_host_valid = nullptr;
     std::atomic<bool> in_ever_mapped_list{false};  // of objects that were ever mapped; never leaves it
     Object* next_ever_mapped = nullptr;
-    Traffic traffic;
+    Object *next_live = nullptr, *previous_live = nullptr;  // the runtime's list of all objects
+    Traffic* traffic = &nobodys_traffic;                    // the report's
     Scatter scatter;
 
     // Cuts the object into blocks, all DeviceOnly. `words` points to block_count(size, bytes) default Blocks, borrowed;
-    // zero bytes are default Blocks.
+    // zero bytes are default Blocks. nullptr: it is one block, which the object has itself.
     void open(std::size_t block_bytes, Block* words) noexcept;
     // From here on alive() is false. The blocks may be freed once the caller holds the lock of none of them.
     void close() noexcept;
@@ -121,7 +126,9 @@ public:
     // Hands the borrowed blocks back to their owner. Closed objects only, and not while they are used().
     Block* take_words() noexcept;
     // Of a recycled object: whether it still has the blocks of its last life, at least so many, which nobody touched.
-    bool keeps_words(std::size_t count) const noexcept { return words_ != nullptr && !touched() && blocks() >= count; }
+    bool keeps_words(std::size_t count) const noexcept {
+        return words_ != nullptr && words_ != &only_ && !touched() && blocks() >= count;
+    }
     // Of a closed object: somebody is in an ObjectUse that began before.
     bool used() const noexcept { return users_.load(std::memory_order_seq_cst) != 0; }
 
@@ -152,6 +159,7 @@ public:
 
 private:
     friend class ObjectUse;
+    Block only_;
     Block* words_ = nullptr;
     std::size_t block_bytes_ = kPage;
     std::atomic<std::uint32_t> blocks_{0};

@@ -55,9 +55,10 @@ void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_acce
     Block* words = object->take_words();
     if (!kept) {
         std::free(words);
-        words = static_cast<Block*>(std::calloc(blocks, sizeof(Block)));  // what nobody touches takes no memory
+        // What nobody touches takes no memory.
+        words = blocks > 1 ? static_cast<Block*>(std::calloc(blocks, sizeof(Block))) : nullptr;
     }
-    auto* view = words != nullptr ? Arena{}.take(base, size) : nullptr;
+    auto* view = words != nullptr || blocks == 1 ? Arena{}.take(base, size) : nullptr;
     if (view == nullptr) {
         std::free(words);
         pool_.give_back(object);
@@ -77,7 +78,7 @@ void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_acce
     // stream-ordered allocation it is not.
     const auto work = in_flight.work();
     object->birth = may_access == Peers::OfContext && in_flight.idle() ? work : 0;
-    object->report_id = report::object_added();
+    report::object_added(*object);
     object->accessed_as_context = may_access == Peers::OfContext;
     object->open(block_bytes, words);
     if (!table_.insert(object)) {

@@ -58,7 +58,7 @@ std::size_t span_bytes(const Object& object, std::uint32_t first, std::uint32_t 
 Event event_of(const Coherence::Access& access) noexcept { return access.is_write ? Event::CpuWrite : Event::CpuRead; }
 
 void count_fault(Object& object, const Coherence::Access& access, std::size_t fetched, trace::Fault& traced) noexcept {
-    auto& faults = access.is_write ? object.traffic.write_faults : object.traffic.read_faults;
+    auto& faults = access.is_write ? object.traffic->write_faults : object.traffic->read_faults;
     faults.fetch_add(1, std::memory_order_relaxed);
     call_sites::note(access.instruction, fetched);
     progress::faults.fetch_add(1, std::memory_order_relaxed);
@@ -482,7 +482,7 @@ void Coherence::evict(const RunRef& ref) noexcept {
                 pager::protect(object.base + offset, bytes, State::Dirty);
                 return;
             }
-            object.traffic.evictions.fetch_add(1, std::memory_order_relaxed);
+            object.traffic->evictions.fetch_add(1, std::memory_order_relaxed);
             for (auto i = first; i <= last; ++i) {
                 object.block(i).become(next);
                 object.block(i).mark_evicted();

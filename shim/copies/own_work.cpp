@@ -114,7 +114,7 @@ OwnTransfer::OwnTransfer(To to, const char* name, std::uintptr_t at, std::size_t
 void OwnTransfer::done() noexcept {
     traced_.done();
     if (object_ == nullptr) return;
-    auto& traffic = object_->traffic;
+    auto& traffic = *object_->traffic;
     const bool to_host = to_ == To::Host;
     (to_host ? traffic.to_host_bytes : traffic.to_device_bytes).fetch_add(bytes_, std::memory_order_relaxed);
     (to_host ? traffic.to_host_transfers : traffic.to_device_transfers).fetch_add(1, std::memory_order_relaxed);

@@ -52,6 +52,7 @@ constexpr std::size_t kListed = 1000;
 constexpr int kVersion = 1;
 
 constinit std::mutex mutex;
+constinit std::atomic<bool> wanted{false};
 constinit std::atomic<std::uint32_t> added{0}, removed{0};
 constinit std::atomic<std::uint64_t> staged_copies{0}, staged_bytes{0};
 struct State {
@@ -74,7 +75,7 @@ Counts read(const Traffic& t) {
 
 // Of an object that is still allocated. What was prefetched and not used by now never will be.
 Counts read_at_end(Object& object) {
-    auto counts = read(object.traffic);
+    auto counts = read(*object.traffic);
     const auto blocks = object.shadowed.load(std::memory_order_acquire) ? object.blocks() : 0;
     for (std::uint32_t i = 0; i < blocks; ++i) {
         if (object.block(i).prefetch_requested()) counts.ahead_wasted_bytes += object.bytes_of(i);
@@ -196,22 +197,28 @@ void copy_staged(std::size_t bytes) noexcept {
     staged_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-std::uint32_t object_added() { return added.fetch_add(1, std::memory_order_relaxed) + 1; }
+void object_added(Object& object) {
+    object.report_id = added.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (!wanted.load(std::memory_order_relaxed)) return;
+    // Recycled with the object.
+    if (object.traffic == &nobodys_traffic) object.traffic = new Traffic;
+    object.traffic->clear();
+}
 
 std::uint32_t objects() noexcept { return added.load() - removed.load(); }
 
 void object_removed(const Object& object) {
     removed.fetch_add(1, std::memory_order_relaxed);
+    if (!wanted.load(std::memory_order_relaxed)) return;
     std::scoped_lock lock(mutex);
-    auto& s = state();
-    if (!s.destination.empty())
-        collect(s, {object.report_id, object.base, object.requested_size, read(object.traffic)});
+    collect(state(), {object.report_id, object.base, object.requested_size, read(*object.traffic)});
 }
 
 void configure(const std::string& destination, std::string protocol) {
     std::scoped_lock lock(mutex);
     state().destination = destination;
     state().protocol = std::move(protocol);
+    wanted.store(!destination.empty(), std::memory_order_relaxed);
     if (!destination.empty()) call_sites::enable();
 }
 

@@ -12,8 +12,8 @@
 
 namespace hpe::report {
 
-// Objects are numbered in order of allocation. Costs a counter when no report was asked for.
-std::uint32_t object_added();
+// Objects are numbered in order of allocation, and count for themselves if a report was asked for.
+void object_added(Object& object);
 // Those that live.
 std::uint32_t objects() noexcept;
 // A copy of the program's own went through staging. Bytes.

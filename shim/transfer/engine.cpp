@@ -274,8 +274,8 @@ CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order) n
     if (result != CUDA_SUCCESS || waited != CUDA_SUCCESS) return result != CUDA_SUCCESS ? result : waited;
     traced.done();
     for (const auto& part : parts) {
-        part.object->traffic.to_host_bytes.fetch_add(part.bytes, std::memory_order_relaxed);
-        part.object->traffic.to_host_transfers.fetch_add(1, std::memory_order_relaxed);
+        part.object->traffic->to_host_bytes.fetch_add(part.bytes, std::memory_order_relaxed);
+        part.object->traffic->to_host_transfers.fetch_add(1, std::memory_order_relaxed);
     }
     progress::bytes_to_host.fetch_add(range.bytes, std::memory_order_relaxed);
     return CUDA_SUCCESS;
@@ -307,8 +307,8 @@ CUresult flush_range(std::span<const Engine::Part> parts, Engine::Order order) n
     if (result != CUDA_SUCCESS) return result;
     traced.done();
     for (const auto& part : parts) {
-        part.object->traffic.to_device_bytes.fetch_add(part.bytes, std::memory_order_relaxed);
-        part.object->traffic.to_device_transfers.fetch_add(1, std::memory_order_relaxed);
+        part.object->traffic->to_device_bytes.fetch_add(part.bytes, std::memory_order_relaxed);
+        part.object->traffic->to_device_transfers.fetch_add(1, std::memory_order_relaxed);
     }
     call_stacks::add(call_stacks::Cost::FlushedBytes, range.bytes);
     progress::bytes_to_device.fetch_add(range.bytes, std::memory_order_relaxed);
@@ -383,10 +383,10 @@ CUresult Engine::flush_changes(Object& object, std::size_t offset, std::size_t b
     const auto result = by_chunk(range_of({&whole, 1}), Order::Unordered, piece);
     if (result != CUDA_SUCCESS) return result;
     traced.done();
-    object.traffic.to_device_bytes.fetch_add(sum, std::memory_order_relaxed);
+    object.traffic->to_device_bytes.fetch_add(sum, std::memory_order_relaxed);
     call_stacks::add(call_stacks::Cost::FlushedBytes, sum);
     progress::bytes_to_device.fetch_add(sum, std::memory_order_relaxed);
-    object.traffic.to_device_transfers.fetch_add(count, std::memory_order_relaxed);
+    object.traffic->to_device_transfers.fetch_add(count, std::memory_order_relaxed);
     return CUDA_SUCCESS;
 }
 

@@ -361,9 +361,9 @@ void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept 
         result = with_retry([&] { return driver.cuEventRecord(window->event, prefetcher->stream); });
         window->recorded = result == CUDA_SUCCESS;
     }
-    object.traffic.to_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    object.traffic->to_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
     progress::bytes_to_host.fetch_add(bytes, std::memory_order_relaxed);
-    object.traffic.to_host_transfers.fetch_add(transfers, std::memory_order_relaxed);
+    object.traffic->to_host_transfers.fetch_add(transfers, std::memory_order_relaxed);
     if (result == CUDA_SUCCESS) return traced.done();
     // Blocks for which no transfer was enqueued do not count as wasted.
     for (std::uint32_t i = 0; i < window->stretch.count; ++i) {
@@ -396,10 +396,10 @@ CUresult drop(Object& object) noexcept {
 }
 
 void used(Object& object, std::uint32_t block) noexcept {
-    object.traffic.ahead_used_bytes.fetch_add(object.bytes_of(block), std::memory_order_relaxed);
+    object.traffic->ahead_used_bytes.fetch_add(object.bytes_of(block), std::memory_order_relaxed);
 }
 void wasted(Object& object, std::uint32_t block) noexcept {
-    object.traffic.ahead_wasted_bytes.fetch_add(object.bytes_of(block), std::memory_order_relaxed);
+    object.traffic->ahead_wasted_bytes.fetch_add(object.bytes_of(block), std::memory_order_relaxed);
 }
 
 void forget(CUcontext context) noexcept {

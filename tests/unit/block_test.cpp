@@ -52,6 +52,39 @@ TEST_CASE("the last block of an object is as short as the object") {
     CHECK_FALSE(object.alive(serial));
 }
 
+TEST_CASE("an object of one block has it itself, a new one in each life") {
+    Object object;
+    object.base = 0x100000;
+    object.size = kPage;
+    object.open(kPage, nullptr);
+    CHECK(object.blocks() == 1);
+    object.block(0).lock();
+    object.block(0).mark_borrowed();
+    object.block(0).mark_mapped();
+    object.block(0).mark_evicted();
+    object.block(0).request_prefetch();
+    object.block(0).unlock(State::Dirty);
+    object.touch();
+    object.close();
+    CHECK(object.take_words() == nullptr);
+    CHECK_FALSE(object.keeps_words(1));
+    object.open(kPage, nullptr);
+    CHECK(object.block(0).peek().state == State::DeviceOnly);
+    CHECK_FALSE(object.block(0).borrowed());
+    CHECK_FALSE(object.block(0).mapped());
+    CHECK_FALSE(object.block(0).prefetch_requested());
+    CHECK_FALSE(object.block(0).take_evicted());
+    // A later life may have more.
+    object.close();
+    std::vector<Block> words(2);
+    object.size = 2 * kPage;
+    object.open(kPage, words.data());
+    object.block(1).unlock(State::Invalid);
+    CHECK(words[1].peek().state == State::Invalid);
+    object.close();
+    CHECK(object.take_words() == words.data());
+}
+
 TEST_CASE("an object that is used when it is closed is known to be, and cannot be used from then on") {
     Object object;
     object.base = 0x100000;
