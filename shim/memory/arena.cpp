@@ -25,11 +25,14 @@ namespace {
 constexpr std::size_t kSegment = std::size_t{1} << 30;
 constexpr std::size_t kMaxSegments = 4096;
 
-// A chunk is pinned at its second use: a program with sparse accesses uses most chunks only once.
-enum class Pin : std::uint8_t { Unused, UsedOnce, Busy, Pinned, Refused };
+// A program with sparse accesses uses most chunks only once, for which pinning does not pay: it takes as long as six
+// small transfers through bounce buffers. These hold up each other, so what is used again and again is pinned.
+constexpr std::uint32_t kMovedBeforePinning = 64u << 10;
+enum class Pin : std::uint8_t { No, Busy, Pinned, Refused };
 enum class Pages : std::uint8_t { Small, Asked, Huge };
 struct Chunk {
-    std::atomic<Pin> pin{Pin::Unused};
+    std::atomic<Pin> pin{Pin::No};
+    std::atomic<std::uint32_t> moved{0};  // bytes, up to kMovedBeforePinning
     std::atomic<Pages> pages{Pages::Small};
     std::atomic<void*> context{nullptr};
 };
@@ -169,7 +172,8 @@ void unpin(Chunk& chunk, std::byte* view) noexcept {
         if (scope.result() == CUDA_SUCCESS) driver.cuMemHostUnregister(view);
         pinned::give_back(Arena::kChunk);
     }
-    chunk.pin.store(Pin::Unused, std::memory_order_release);
+    chunk.moved.store(0, std::memory_order_relaxed);
+    chunk.pin.store(Pin::No, std::memory_order_release);
 }
 
 // Gives the pages of a free range back to the kernel; whole chunks only, since a chunk is pinned as a whole.
@@ -287,23 +291,32 @@ bool Arena::huge(const std::byte* view) noexcept {
 
 bool Arena::used(const std::byte* view) noexcept {
     const Segment* segment = segment_of(view);
-    return segment->chunks[chunk_of(*segment, view)].pin.load(std::memory_order_relaxed) != Pin::Unused;
+    return segment->chunks[chunk_of(*segment, view)].moved.load(std::memory_order_relaxed) != 0;
 }
 
-bool Arena::pinned(std::byte* view, Pinning pinning) noexcept {
+void Arena::note_use(const std::byte* view, std::size_t bytes) noexcept {
+    Segment* segment = segment_of(view);
+    const auto begin = static_cast<std::size_t>(view - segment->view.load(std::memory_order_relaxed));
+    for (auto at = begin; at < begin + bytes;) {
+        const auto end = std::min(begin + bytes, (at / kChunk + 1) * kChunk);
+        auto& moved = segment->chunks[at / kChunk].moved;
+        // Two threads that count at once may count for one.
+        const auto sum = moved.load(std::memory_order_relaxed) + (end - at);
+        moved.store(static_cast<std::uint32_t>(std::min<std::size_t>(sum, kMovedBeforePinning)),
+                    std::memory_order_relaxed);
+        at = end;
+    }
+}
+
+bool Arena::pinned(std::byte* view, bool may_pin) noexcept {
     Segment* segment = segment_of(view);
     auto* const base = segment->view.load(std::memory_order_relaxed);
     const auto index = chunk_of(*segment, view);
     Chunk& chunk = segment->chunks[index];
     auto pin = chunk.pin.load(std::memory_order_acquire);
-    if (pin == Pin::Pinned || pinning == Pinning::Never) return pin == Pin::Pinned;
-    if (pin == Pin::Unused) {
-        if (pinning == Pinning::Use) {
-            chunk.pin.compare_exchange_strong(pin, Pin::UsedOnce, std::memory_order_relaxed);
-        }
-        return false;
-    }
-    if (pin != Pin::UsedOnce || !chunk.pin.compare_exchange_strong(pin, Pin::Busy, std::memory_order_acquire)) {
+    if (pin != Pin::No || !may_pin) return pin == Pin::Pinned;
+    if (chunk.moved.load(std::memory_order_relaxed) < kMovedBeforePinning ||
+        !chunk.pin.compare_exchange_strong(pin, Pin::Busy, std::memory_order_acquire)) {
         return false;
     }
     bool done = pinned::take(kChunk);
@@ -327,7 +340,8 @@ void Arena::forget_pins(void* context) noexcept {
             if (chunk.pin.load(std::memory_order_acquire) == Pin::Pinned &&
                 chunk.context.load(std::memory_order_relaxed) == context) {
                 pinned::give_back(kChunk);
-                chunk.pin.store(Pin::Unused, std::memory_order_release);
+                chunk.moved.store(0, std::memory_order_relaxed);
+                chunk.pin.store(Pin::No, std::memory_order_release);
             }
         }
     }

@@ -35,20 +35,18 @@ public:
     // The same memory, mapped without access: what Pager duplicates.
     static std::byte* closed(std::byte* view) noexcept;
 
-    // Whether the chunk that holds `view` is pinned. It is pinned when it is used for the second time, if the bound on
-    // pinned memory allows; that waits for the device.
-    enum class Pinning {
-        Never,         // never pins, and does not count as a use
-        IfUsedBefore,  // pins a chunk that was used once; does not count as a use
-        Use,
-    };
-    static bool pinned(std::byte* view, Pinning pinning) noexcept;
+    // Bytes of the range were moved, or are about to be.
+    static void note_use(const std::byte* view, std::size_t bytes) noexcept;
+    // Whether the chunk that holds `view` is pinned. `may_pin`: it is pinned now if enough was moved before for that to
+    // pay (one transfer of 64 KiB, or as much in smaller ones) and the bound on pinned memory allows; that waits for
+    // the device.
+    static bool pinned(std::byte* view, bool may_pin) noexcept;
     // Each chunk that lies wholly in the range gets a huge page, as long as the kernel has some. The content stays.
     static void use_huge_pages(std::byte* view, std::size_t size) noexcept;
     // Whether the chunk that holds `view` is a huge page.
     static bool huge(const std::byte* view) noexcept;
 
-    // Whether data went through the chunk that holds `view` before, so that its pages exist.
+    // Whether bytes of the chunk that holds `view` were moved before, so that it has pages.
     static bool used(const std::byte* view) noexcept;
     // The context ended: nothing is pinned any more that was pinned in it.
     static void forget_pins(void* context) noexcept;

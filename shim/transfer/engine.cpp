@@ -10,7 +10,6 @@
 #include <mutex>
 
 #include "shim/base/log.h"
-#include "shim/base/spin_lock.h"
 #include "shim/driver/by_context.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
@@ -19,6 +18,7 @@
 #include "shim/observe/progress.h"
 #include "shim/observe/trace.h"
 #include "shim/transfer/across.h"
+#include "shim/transfer/channel.h"
 #include "shim/transfer/staging.h"
 
 #include "shim/base/in_fault_path.h"
@@ -29,56 +29,8 @@ constinit Engine engine;
 
 namespace {
 
-// The engine's part of one context.
-struct Channel {
-    static constexpr std::size_t kBufferBytes = std::size_t{512} << 10;
-
-    std::atomic<CUcontext> context{nullptr};
-    SpinLock lock;  // guards what follows
-    CUstream to_host = nullptr, to_device = nullptr;
-    CUevent flushed = nullptr;            // after the flushes that a stream of the program's waits for
-    trace::InStream in_to_device{false};  // what `sent` counts
-    // Of kBufferBytes each. The channel's own, so that a fault can be served although all others are taken.
-    std::array<staging::BounceBuffer, 4> buffers{};
-    std::atomic<std::size_t> sent{0};  // flushes enqueued and not yet waited for
-};
-
 constinit ByContext<Channel> channels;
 constinit std::atomic<std::size_t> outstanding{0};  // the sum of `sent` in all channels
-
-// Of the highest priority: a fetch holds up a CPU thread, and streams of other priorities do not queue in front of it.
-CUstream new_stream() noexcept {
-    int lowest = 0, highest = 0;
-    with_retry([&] { return driver.cuCtxGetStreamPriorityRange(&lowest, &highest); });
-    CUstream stream = nullptr;
-    const auto made =
-        with_retry([&] { return driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, highest); });
-    return made == CUDA_SUCCESS ? stream : nullptr;
-}
-
-// Streams and bounce buffers of a channel, made at first use. The channel is locked and its context current. False when
-// the driver refuses: copies are then synchronous and ordered behind the program's own work.
-bool open(Channel& channel) noexcept {
-    const auto usable = [](const staging::BounceBuffer& buffer) { return buffer.memory != nullptr && !buffer.broken; };
-    if (std::all_of(channel.buffers.begin(), channel.buffers.end(), usable)) return true;
-    if (channel.to_host == nullptr) channel.to_host = new_stream();
-    if (channel.to_device == nullptr) channel.to_device = new_stream();
-    if (channel.to_host == nullptr || channel.to_device == nullptr) return false;
-    for (auto& buffer : channel.buffers) {
-        if (usable(buffer)) continue;
-        staging::BounceBuffer fresh;  // the device may still use a broken one: it is left where it is
-        void* memory = nullptr;
-        if (with_retry([&] {
-                return driver.cuMemHostAlloc(&memory, Channel::kBufferBytes, CU_MEMHOSTALLOC_PORTABLE);
-            }) != CUDA_SUCCESS ||
-            staging::make_event(fresh) != CUDA_SUCCESS) {
-            return false;
-        }
-        fresh.memory = static_cast<std::byte*>(memory);
-        buffer = fresh;
-    }
-    return true;
-}
 
 // Memory of one context, of several allocations where a copy has several parts.
 struct Range {
@@ -102,10 +54,9 @@ CUresult by_chunk(Range range, Engine::Order order, Piece&& piece) noexcept {
     while (range.bytes != 0) {
         const auto room = Arena::kChunk - reinterpret_cast<std::uintptr_t>(range.view) % Arena::kChunk;
         const auto part = std::min(range.bytes, room);
-        // Small transfers are as fast through bounce buffers, and say little about the rest of their chunk.
-        constexpr std::size_t kWorthPinning = std::size_t{64} << 10;
-        const bool may_pin = order == Engine::Order::Ordered && part >= kWorthPinning;
-        const bool pinned = Arena::pinned(range.view, may_pin ? Arena::Pinning::Use : Arena::Pinning::Never);
+        const bool may_pin = order == Engine::Order::Ordered;
+        const bool pinned = Arena::pinned(range.view, may_pin);
+        if (may_pin && !pinned) Arena::note_use(range.view, part);
         const auto result = piece(range.device, range.view, part, pinned);
         if (result != CUDA_SUCCESS) return result;
         range.device += part;
@@ -115,10 +66,10 @@ CUresult by_chunk(Range range, Engine::Order order, Piece&& piece) noexcept {
     return CUDA_SUCCESS;
 }
 
-// Through the channel's own bounce buffers. The channel is locked and open.
-CUresult stage_to_host(Channel& channel, CUdeviceptr device, std::byte* view, std::size_t bytes,
-                       bool several) noexcept {
-    staging::Lane lane(channel.context.load(std::memory_order_relaxed), channel.buffers, Channel::kBufferBytes, bytes);
+// Through the channel's own bounce buffers.
+CUresult stage_to_host(Channel& channel, const HeldBuffers& held, CUdeviceptr device, std::byte* view,
+                       std::size_t bytes, bool several) noexcept {
+    staging::Lane lane(channel.context.load(std::memory_order_relaxed), held.all(), Channel::kBufferBytes, bytes);
     return staging::copy_to_host(lane, view, device, {.width = bytes, .several = several}, channel.to_host);
 }
 
@@ -200,9 +151,9 @@ CUresult send_pinned(Channel& channel, CUdeviceptr device, const std::byte* view
 }
 
 // The same of a view that is not pinned: its bytes are in bounce buffers on return.
-CUresult send_staged(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes,
-                     bool several) noexcept {
-    staging::Lane lane(channel.context.load(std::memory_order_relaxed), channel.buffers, Channel::kBufferBytes, bytes);
+CUresult send_staged(Channel& channel, const HeldBuffers& held, CUdeviceptr device, const std::byte* view,
+                     std::size_t bytes, bool several) noexcept {
+    staging::Lane lane(channel.context.load(std::memory_order_relaxed), held.all(), Channel::kBufferBytes, bytes);
     const auto result =
         staging::copy_to_device(lane, device, view, {.width = bytes, .several = several}, channel.to_device, false);
     // Also after a failure: some of it may be under way.
@@ -215,9 +166,11 @@ CUresult send_staged(Channel& channel, CUdeviceptr device, const std::byte* view
 CUresult stage_changes(Channel& channel, CUdeviceptr device, const std::byte* view, const std::byte* twin,
                        std::size_t bytes, std::size_t& count, std::size_t& sum) noexcept {
     for (std::size_t at = 0; at < bytes; at += Channel::kBufferBytes) {
-        if (!open(channel)) return CUDA_ERROR_OUT_OF_MEMORY;
-        staging::BounceBuffer& buffer = channel.buffers[0];
         const auto part = std::min(Channel::kBufferBytes, bytes - at);
+        if (!channel.open()) return CUDA_ERROR_OUT_OF_MEMORY;
+        const HeldBuffers held(channel, part);
+        if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
+        staging::BounceBuffer& buffer = *held.all().front();
         if (const auto waited = staging::wait_until_free(buffer); waited != CUDA_SUCCESS) return waited;
         std::memcpy(buffer.memory, view + at, part);
         const auto before = count;
@@ -251,7 +204,7 @@ CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order) n
     bool ready = channel != nullptr;
     if (ready) {
         std::scoped_lock lock(channel->lock);
-        ready = open(*channel);
+        ready = channel->open();
     }
     const auto result =
         by_chunk(range, order, [&](CUdeviceptr device, std::byte* view, std::size_t bytes, bool pinned) {
@@ -263,10 +216,9 @@ CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order) n
                     return across::copy(context, across::pinned(view), device, bytes, channel->to_host);
                 });
             }
-            std::scoped_lock lock(channel->lock);
-            // Another thread's failure may have closed the channel.
-            return open(*channel) ? stage_to_host(*channel, device, view, bytes, range.several)
-                                  : fetch_now(device, view, bytes, order);
+            const HeldBuffers held(*channel, bytes);
+            return held ? stage_to_host(*channel, held, device, view, bytes, range.several)
+                        : fetch_now(device, view, bytes, order);
         });
     // Also after a failure: transfers that were enqueued must not arrive later.
     const auto waited = ready ? with_retry([&] { return driver.cuStreamSynchronize(channel->to_host); }) : CUDA_SUCCESS;
@@ -295,13 +247,14 @@ CUresult flush_range(std::span<const Engine::Part> parts, Engine::Order order) n
     } else {
         std::scoped_lock lock(channel->lock);
         result = by_chunk(range, order, [&](CUdeviceptr device, std::byte* view, std::size_t bytes, bool pinned) {
-            if (!open(*channel)) {
-                // Not while an older copy of these bytes may be on its way.
-                const auto drained = drain_channel(*channel);
-                return drained == CUDA_SUCCESS ? send_now(device, view, bytes, order) : drained;
+            if (channel->open()) {
+                if (pinned) return send_pinned(*channel, device, view, bytes, range.several);
+                const HeldBuffers held(*channel, bytes);
+                if (held) return send_staged(*channel, held, device, view, bytes, range.several);
             }
-            return pinned ? send_pinned(*channel, device, view, bytes, range.several)
-                          : send_staged(*channel, device, view, bytes, range.several);
+            // Not while an older copy of these bytes may be on its way.
+            const auto drained = drain_channel(*channel);
+            return drained == CUDA_SUCCESS ? send_now(device, view, bytes, order) : drained;
         });
     }
     if (result != CUDA_SUCCESS) return result;
@@ -371,7 +324,7 @@ CUresult Engine::flush_changes(Object& object, std::size_t offset, std::size_t b
     std::scoped_lock lock(channel->lock);
     const auto piece = [&](CUdeviceptr device, std::byte* view, std::size_t part, bool pinned) {
         const auto* const before = twin + (view - first);
-        if (!open(*channel)) return CUDA_ERROR_OUT_OF_MEMORY;
+        if (!channel->open()) return CUDA_ERROR_OUT_OF_MEMORY;
         if (!pinned) return stage_changes(*channel, device, view, before, part, count, sum);
         return for_changes(view, before, part, [&](std::size_t begin, std::size_t changed) {
             ++count;
@@ -396,7 +349,7 @@ void Engine::prepare(CUcontext context) noexcept {
     if (channel == nullptr || scope.result() != CUDA_SUCCESS) return;
     CaptureRelaxed relaxed;
     std::scoped_lock lock(channel->lock);
-    open(*channel);
+    channel->open();
 }
 
 CUresult Engine::drain() noexcept {
@@ -454,11 +407,7 @@ void Engine::forget(CUcontext context) noexcept {
     if (channel == nullptr) return;
     std::scoped_lock lock(channel->lock);
     outstanding.fetch_sub(channel->sent.exchange(0), std::memory_order_release);
-    channel->to_host = nullptr;
-    channel->to_device = nullptr;
-    channel->flushed = nullptr;
-    channel->in_to_device.forget();
-    channel->buffers = {};
+    channel->forget();
 }
 
 }  // namespace hpe

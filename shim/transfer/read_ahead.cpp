@@ -235,9 +235,8 @@ bool for_buffered(const Object& object, const Window& window, Wanted&& wanted, R
 bool view_is_pinned(const Object& object, const Stretch& stretch) noexcept {
     // First ask of all chunks, so that none is pinned for a stretch that goes to buffers in the end.
     return for_pieces(object, stretch, [&](std::size_t at, std::size_t) { return Arena::used(object.view + at); }) &&
-           for_pieces(object, stretch, [&](std::size_t at, std::size_t) {
-               return Arena::pinned(object.view + at, Arena::Pinning::IfUsedBefore);
-           });
+           for_pieces(object, stretch,
+                      [&](std::size_t at, std::size_t) { return Arena::pinned(object.view + at, true); });
 }
 
 // Takes buffers for the window's stretch, which is shortened to as much as they hold. The context is current. False: no
@@ -271,10 +270,7 @@ void deliver(Object& object, const Window& window, std::uint32_t first, std::uin
         },
         [&](std::size_t offset, std::size_t bytes, const std::byte* from) {
             copiers::move_together(object.view + offset, from, bytes, copiers::Reader::Processor);
-            // Counts as a use of the chunk, so that the next transfer finds it pinned.
-            for (std::size_t at = offset; at < offset + bytes; at += kPage) {
-                if (!Arena::used(object.view + at)) Arena::pinned(object.view + at, Arena::Pinning::Use);
-            }
+            Arena::note_use(object.view + offset, bytes);
             return true;
         });
 }

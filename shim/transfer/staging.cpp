@@ -219,12 +219,12 @@ Lane::Lane(CUcontext context, std::size_t bytes, std::size_t most_pinned, bool (
     collect();
 }
 
-Lane::Lane(CUcontext context, std::span<BounceBuffer> own, std::size_t bytes_of_each, std::size_t bytes) noexcept
+Lane::Lane(CUcontext context, std::span<BounceBuffer* const> own, std::size_t bytes_of_each, std::size_t bytes) noexcept
     : context_(context),
       buffer_bytes_(bytes_of_each),
       count_(static_cast<unsigned>(std::min<std::size_t>(own.size(), kMost))),
       team_(bytes >= kWorthATeam ? copiers::running() : 0) {
-    for (unsigned i = 0; i < count_; ++i) buffers_[i] = &own[i];
+    std::copy_n(own.begin(), count_, buffers_.begin());
 }
 
 Lane::~Lane() {

@@ -60,7 +60,7 @@ public:
     Lane(CUcontext context, std::size_t bytes, std::size_t most_pinned, bool (*may_pin)()) noexcept;
     // Uses the caller's own buffers, and the helpers that run already if `bytes` are worth it: for the fault path,
     // which can make neither.
-    Lane(CUcontext context, std::span<BounceBuffer> own, std::size_t bytes_of_each, std::size_t bytes) noexcept;
+    Lane(CUcontext context, std::span<BounceBuffer* const> own, std::size_t bytes_of_each, std::size_t bytes) noexcept;
     ~Lane();
     Lane(const Lane&) = delete;
     Lane& operator=(const Lane&) = delete;

@@ -3,6 +3,8 @@
 // the helpers and the transfers together. libhpe.so itself cannot run under one.
 #include <cuda.h>
 
+#include <array>
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -33,9 +35,10 @@ void work(CUcontext context, unsigned thread) {
     DO(cuCtxSetCurrent(context));
     CUstream stream;
     DO(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    std::vector<hpe::staging::BounceBuffer> own(2);
+    std::array<hpe::staging::BounceBuffer, 2> blocks;
+    const std::array<hpe::staging::BounceBuffer*, 2> own{&blocks[0], &blocks[1]};
     constexpr std::size_t own_bytes = 64 << 10;
-    for (auto& block : own) {
+    for (auto& block : blocks) {
         void* memory = nullptr;
         DO(cuMemHostAlloc(&memory, own_bytes, CU_MEMHOSTALLOC_PORTABLE));
         block.memory = static_cast<std::byte*>(memory);
@@ -75,7 +78,7 @@ void work(CUcontext context, unsigned thread) {
         wrong += back != from;
         DO(cuMemFree_v2(device));
     }
-    for (auto& block : own) DO(cuMemFreeHost(block.memory));
+    for (auto& block : blocks) DO(cuMemFreeHost(block.memory));
     DO(cuStreamDestroy(stream));
 }
 
