@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Copies between two GPUs, there and back again.
 //
-//   peer ACCESS [MIB [ROUNDS]]     ACCESS never (the program does not ask for peer access) | enabled | disabled (again,
-//                                  after it was enabled: there is none, as between GPUs that cannot)
+//   peer ACCESS [MIB [ROUNDS]]     ACCESS never (the program does not ask for peer access) | enabled
 //
 // Prints GB/s of each copy, one a line, after a round to warm up. Exits 1 if what arrived is wrong.
 #include <chrono>
@@ -34,8 +33,7 @@ static void check(int device, std::size_t bytes, int value) {
 
 int main(int argc, char** argv) {
     if (argc < 2) return 2;
-    const bool disabled = std::strcmp(argv[1], "disabled") == 0;
-    const bool enabled = disabled || std::strcmp(argv[1], "enabled") == 0;
+    const bool enabled = std::strcmp(argv[1], "enabled") == 0;
     if (!enabled && std::strcmp(argv[1], "never") != 0) return 2;
     const std::size_t bytes = (argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 256) << 20;
     const int rounds = argc > 3 ? std::atoi(argv[3]) : 10;
@@ -43,7 +41,6 @@ int main(int argc, char** argv) {
     for (int device = 0; device < 2; ++device) {
         CHECK(cudaSetDevice(device));
         if (enabled) CHECK(cudaDeviceEnablePeerAccess(1 - device, 0));
-        if (disabled) CHECK(cudaDeviceDisablePeerAccess(1 - device));
         CHECK(cudaMalloc(&memory[device], bytes));
     }
     for (int round = 0; round <= rounds; ++round) {

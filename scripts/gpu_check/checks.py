@@ -114,30 +114,6 @@ def check_pageable():
     return problems.count(None), [p for p in problems if p]
 
 
-def check_peer_staging():
-    """Copies between GPUs without access to each other: cases that were as without libhpe; and what was wrong."""
-    program = str(BUILD / "tests/doors/door_peer_staging")
-    ways = [[case, way] for case in ("blocks", "twice") for way in ("peer", "peer_async", "default", "on_device_async")]
-    # On an H200 a copy that waits holds up every other of its kind, and graphs of such copies are refused: without libhpe,
-    # too, so that there is nothing to be as.
-    known = ("blocks", "twice", "held", "capture")
-    cases = [[case] for case in run([program], environment(**SHARED_RUNTIME)).split() if case not in known]
-
-    def check(case):
-        try:
-            wanted = run([program, "copy", *case], environment(**SHARED_RUNTIME), timeout=120)
-            for form in ("copy", "plain"):
-                if run([program, form, *case], environment(LIBRARY, **SHARED_RUNTIME), timeout=120) != wanted:
-                    return f"peer_staging, {' '.join(case)}: the {form} form does not print what it prints without libhpe"
-        except Failed as problem:
-            return f"peer_staging, {' '.join(case)}: {problem}"
-        return None
-
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        problems = list(pool.map(check, ways + cases))
-    return problems.count(None), [p for p in problems if p]
-
-
 def check_twins(names):
     """Programs of tests/doors whose copying form, without libhpe, says what the plain one must print."""
     def check(command):

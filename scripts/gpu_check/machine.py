@@ -36,7 +36,7 @@ def build():
     names = sorted(p.stem for p in (ROOT / "tests/apps/expected").glob("*.txt") if p.stem != "no_cuda")
     targets = ["shim/libhpe.so", "apps-static", "benches", "tests/stress/model", "tests/doors/door_sweeps",
                "tests/doors/door_callbacks", "tests/doors/door_flushes", "tests/doors/door_pageable",
-               "tests/doors/door_pageable_rows", "tests/doors/door_pageable_shared", "tests/doors/door_peer_staging",
+               "tests/doors/door_pageable_rows", "tests/doors/door_pageable_shared",
                "tests/doors/door_files", "tests/doors/door_memory", "tests/doors/door_sockets", "tests/doors/door_streams",
                "tests/stress/stress_io", "tests/stress/libio_faults.so", "tests/doors/door_waits", "tests/doors/door_kinds",
                "tests/doors/door_crowds", "soft-programs"]

@@ -106,10 +106,6 @@ def bench_peers(target):
     figures = {"peer copy of 256 MiB, GB/s": compare(
         {"peer access never enabled": ([peer, "never"], plain), "enabled by hand": ([peer, "enabled"], plain),
          "libhpe, never enabled": ([peer, "never"], with_hpe)}, rounds=3)}
-    for size in (16, 256):
-        figures[f"peer copy of {size} MiB without access, GB/s"] = compare(
-            {"driver": ([peer, "disabled", str(size), "30"], plain),
-             "libhpe": ([peer, "disabled", str(size), "30"], with_hpe)}, rounds=3)
     direct = figures["peer copy of 256 MiB, GB/s"]
     if direct["enabled by hand"]["median"] >= 300:  # NVLink
         target("peer copy, peer access never enabled by the program, GB/s", direct["libhpe, never enabled"]["median"], 300,

@@ -39,9 +39,9 @@ constinit std::atomic<std::uint32_t> ended{0};
 const void* this_threads_own() noexcept { return &this_thread; }
 
 // Asks the driver only for what the stream's name does not tell.
-reservations::Order order_of(CUstream stream, reservations::OrderedWith with) noexcept {
+reservations::Order order_of(CUstream stream) noexcept {
     const Inside inside;
-    reservations::Order order{stream, nullptr, true, with};
+    reservations::Order order{stream, nullptr, true};
     if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
         driver.cuCtxGetCurrent(&order.context);
         return order;
@@ -62,7 +62,6 @@ bool overlap(const Touched* a, const Touched* b) noexcept {
 }
 
 bool ordered(const reservations::Order& a, const reservations::Order& b) noexcept {
-    if (a.with == reservations::OrderedWith::Everything || b.with == reservations::OrderedWith::Everything) return true;
     if (a.context != b.context) return false;
     // Each thread has a stream of its own by that name.
     if (a.stream == b.stream) return a.stream != CU_STREAM_PER_THREAD;
@@ -72,7 +71,6 @@ bool ordered(const reservations::Order& a, const reservations::Order& b) noexcep
 // Whether work inside the gate, of which only the stream's name is known, may be ordered with this.
 bool may_be_ordered(const reservations::Order& order, LaunchGate::Where where) noexcept {
     if (where == LaunchGate::kNowhere) return false;
-    if (order.with == reservations::OrderedWith::Everything) return true;
     const auto stream = static_cast<CUstream>(where);
     if (order.stream == CU_STREAM_LEGACY) return in_flight.blocks_legacy(stream, order.context);
     if (stream == CU_STREAM_LEGACY) return order.blocking;
@@ -103,7 +101,7 @@ bool older_work_waits(const reservations::Order& order, const Touched& touched, 
 void reservations::give_way(CUstream stream, const Touched* touched) noexcept {
     auto& gate = coherence().launch_gate();
     const ErrnoKept kept;
-    const auto order = order_of(stream, OrderedWith::Stream);
+    const auto order = order_of(stream);
     Waiting self{order, touched, this_threads_own(), Clock::now(), nullptr};
     for (bool listed = false;;) {
         std::uint32_t seen = 0;
@@ -146,8 +144,8 @@ bool StreamReservation::delays(const reservations::Order& order, const Touched* 
     return owner_ != this_threads_own() && ordered(order_, order) && overlap(&touched_, touched);
 }
 
-StreamReservation::StreamReservation(CUstream stream, const Touched& touched, reservations::OrderedWith with) noexcept
-    : order_(order_of(stream, with)), touched_(touched), slot_(this_thread.slot), owner_(this_threads_own()) {
+StreamReservation::StreamReservation(CUstream stream, const Touched& touched) noexcept
+    : order_(order_of(stream)), touched_(touched), slot_(this_thread.slot), owner_(this_threads_own()) {
     auto& gate = coherence().launch_gate();
     if (slot_ == LaunchGate::kNoSlot) return;
     // From here on this launch enqueues only under a reservation: nobody has to wait for its slot.

@@ -36,14 +36,11 @@ struct Touched {
 
 namespace reservations {
 
-enum class OrderedWith : bool { Stream, Everything };
-
 // What work is ordered with.
 struct Order {
     CUstream stream = nullptr;
     CUcontext context = nullptr;
     bool blocking = true;  // with the context's legacy stream
-    OrderedWith with = OrderedWith::Stream;
 };
 
 // Called by a launch that has entered, if the gate is reserved(). Leaves the gate and enters it again until no
@@ -55,8 +52,7 @@ void give_way(CUstream stream, const Touched* touched) noexcept;
 class StreamReservation {
 public:
     // Waits for the reservations that delay it, then for launches.
-    StreamReservation(CUstream stream, const Touched& touched,
-                      reservations::OrderedWith with = reservations::OrderedWith::Stream) noexcept;
+    StreamReservation(CUstream stream, const Touched& touched) noexcept;
     ~StreamReservation();
     StreamReservation(const StreamReservation&) = delete;
     StreamReservation& operator=(const StreamReservation&) = delete;

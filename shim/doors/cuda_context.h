@@ -145,7 +145,6 @@ CUresult end_context_in_gate(CUcontext context, True&& true_call, Gone&& gone, b
         in_flight.forget(context);
         loaded_kernels::forget();
         peers.forget(context);
-        peer_staging::forget(context);
         packing::forget(context);
         OwnWork::forget(context);
         mpi::HostMemory::forget(context);

@@ -36,7 +36,6 @@ inline CUresult before_memset(DeviceRange to, CUstream stream, Flavour flavour) 
 inline CUresult after_wait(CUresult result) {
     if (result != CUDA_SUCCESS) return result;
     peers.waited();
-    peer_staging::waited();
     coherence().end_loans();
     if (coherence().acts_on_acquire()) coherence().acquire();
     return coherence().sticky_error();
@@ -50,13 +49,12 @@ CUresult copy(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, CUstrea
         stream, flavour, [&] { return before_copy(touched.written, touched.read, stream, flavour); }, real, &touched);
 }
 
-// A linear copy, perhaps between two devices. `part(to, from, bytes)`: the program's call for a part of it.
-template <class Part>
-CUresult copy_linear(Flavour flavour, CUstream stream, Ordered ordered, Ends ends, CUdeviceptr to, CUdeviceptr from,
-                     std::size_t bytes, Part&& part) {
-    return copy(to, from, bytes, stream, flavour, [&] {
-        return peer_staging::copy({to, from, bytes, stream, flavour, ends.to, ends.from}, ordered, part);
-    });
+// Perhaps between two devices.
+template <class Real>
+CUresult copy_on_devices(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream, Flavour flavour,
+                         Real&& real) {
+    expect_copy(to, from, bytes);
+    return copy(to, from, bytes, stream, flavour, real);
 }
 
 // Whether the driver knows the address: then a copy by addresses is the same as one that names the device's side.
@@ -91,30 +89,25 @@ CUresult copy_of_host(Direction direction, CUdeviceptr device, const void* host,
 }
 
 // Between addresses of any kind: perhaps an object on one side and the program's own memory on the other.
-template <class Part>
-CUresult copy_by_address(Flavour flavour, CUstream stream, Ordered ordered, pageable::Return returns, CUdeviceptr to,
-                         CUdeviceptr from, std::size_t bytes, Part&& part) {
-    const auto ends = expect_copy(to, from, bytes);
-    const auto between_devices = [&] {
-        return peer_staging::copy({to, from, bytes, stream, flavour, ends.to, ends.from}, ordered, part);
-    };
-    return copy(to, from, bytes, stream, flavour, [&] {
+template <class Real>
+CUresult copy_by_address(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream, Flavour flavour,
+                         pageable::Return returns, Real&& real) {
+    return copy_on_devices(to, from, bytes, stream, flavour, [&] {
         const bool to_object = is_object(pointer(to));
-        if (to_object == is_object(pointer(from))) return between_devices();
+        if (to_object == is_object(pointer(from))) return real();
         return copy_of_host(to_object ? Direction::ToDevice : Direction::ToHost, to_object ? to : from,
-                            pointer(to_object ? from : to), {bytes}, stream, flavour, returns, between_devices);
+                            pointer(to_object ? from : to), {bytes}, stream, flavour, returns, real);
     });
 }
 template <class C>
 CUresult copy_unified(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
-    return after_wait(copy_by_address(call.flavour, nullptr, Ordered::AmongContexts, pageable::Return::Done, to, from,
-                                      bytes,
-                                      [&](CUdeviceptr t, CUdeviceptr f, std::size_t n) { return call(t, f, n); }));
+    return after_wait(copy_by_address(to, from, bytes, nullptr, call.flavour, pageable::Return::Done,
+                                      [&] { return call(to, from, bytes); }));
 }
 template <class C>
 CUresult copy_unified_async(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-    return copy_by_address(call.flavour, stream, Ordered::InStream, pageable::Return::Ordered, to, from, bytes,
-                           [&](CUdeviceptr t, CUdeviceptr f, std::size_t n) { return call(t, f, n, stream); });
+    return copy_by_address(to, from, bytes, stream, call.flavour, pageable::Return::Ordered,
+                           [&] { return call(to, from, bytes, stream); });
 }
 
 template <class C>
@@ -153,29 +146,24 @@ CUresult copy_to_host_async(const C& call, void* to, CUdeviceptr from, std::size
 
 template <class C>
 CUresult copy_on_device(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
-    return copy_linear(call.flavour, nullptr, Ordered::AmongContexts, expect_copy(to, from, bytes), to, from, bytes,
-                       [&](CUdeviceptr t, CUdeviceptr f, std::size_t n) { return call(t, f, n); });
+    return copy_on_devices(to, from, bytes, nullptr, call.flavour, [&] { return call(to, from, bytes); });
 }
 template <class C>
 CUresult copy_on_device_async(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-    return copy_linear(call.flavour, stream, Ordered::InStream, expect_copy(to, from, bytes), to, from, bytes,
-                       [&](CUdeviceptr t, CUdeviceptr f, std::size_t n) { return call(t, f, n, stream); });
+    return copy_on_devices(to, from, bytes, stream, call.flavour, [&] { return call(to, from, bytes, stream); });
 }
 
 template <class C>
 CUresult copy_peer(const C& call, CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                    std::size_t bytes) {
-    return copy_linear(
-        call.flavour, nullptr, Ordered::AmongContexts, expect_copy(to, to_context, from, from_context, bytes), to, from,
-        bytes, [&](CUdeviceptr t, CUdeviceptr f, std::size_t n) { return call(t, to_context, f, from_context, n); });
+    return copy_on_devices(to, from, bytes, nullptr, call.flavour,
+                           [&] { return call(to, to_context, from, from_context, bytes); });
 }
 template <class C>
 CUresult copy_peer_async(const C& call, CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                          std::size_t bytes, CUstream stream) {
-    return copy_linear(call.flavour, stream, Ordered::InStream, expect_copy(to, to_context, from, from_context, bytes),
-                       to, from, bytes, [&](CUdeviceptr t, CUdeviceptr f, std::size_t n) {
-                           return call(t, to_context, f, from_context, n, stream);
-                       });
+    return copy_on_devices(to, from, bytes, stream, call.flavour,
+                           [&] { return call(to, to_context, from, from_context, bytes, stream); });
 }
 
 template <class C, class... A>

@@ -31,7 +31,6 @@ struct Driver {
     F(cuMemHostAlloc)                         \
     F(cuStreamGetCtx)                         \
     F(cuStreamGetFlags)                       \
-    F(cuStreamGetId)                          \
     F(cuStreamSynchronize)                    \
     F(cuStreamIsCapturing)                    \
     F(cuStreamQuery)                          \

@@ -100,26 +100,25 @@ void Peers::consider(Access& access, CUdeviceptr memory, bool possible) noexcept
     set(access, State::Wanted);
 }
 
-bool Peers::before_copy(Side to, Side from) noexcept {
-    if (in_flight.capturing_anywhere()) return false;
+void Peers::before_copy(Side to, Side from) noexcept {
+    if (in_flight.capturing_anywhere()) return;
     std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return false;  // another thread is at work here; this copy goes the driver's way
+    if (!lock.owns_lock()) return;  // another thread is at work here; this copy goes the driver's way
     Inside inside;
     Access* there = entry(to.context, from.context);
-    if (there == nullptr) return false;
+    if (there == nullptr) return;
     // Not None for a moment, so that the other direction gets another entry.
     const bool fresh = there->state == State::None;
     if (fresh) there->state = State::Never;
     Access* back = entry(from.context, to.context);
     if (fresh) there->state = State::None;
-    if (back == nullptr) return false;
+    if (back == nullptr) return;
     if (fresh || back->state == State::None) {
         const bool possible = joined(to.context, from.context);
         consider(*there, from.address, possible);
         consider(*back, to.address, possible);
     }
     if ((there->state == State::Wanted || back->state == State::Wanted) && in_flight.idle()) enable_pair(*there, *back);
-    return there->state == State::Never && back->state == State::Never && devices_of(to.context, from.context).two;
 }
 
 void Peers::enable_pair(Access& there, Access& back) noexcept {

@@ -39,13 +39,12 @@ public:
     // False, for good in most programs: no two objects lie in different contexts.
     bool several_contexts() const noexcept { return several_.load(std::memory_order_relaxed); }
 
-    // The program is about to copy kWorthwhile bytes or more between the two sides. Outside the gate. True: such copies
-    // will never go directly, although the contexts are of two devices.
+    // The program is about to copy kWorthwhile bytes or more between the two sides. Outside the gate.
     struct Side {
         CUcontext context;
         CUdeviceptr address;
     };
-    bool before_copy(Side to, Side from) noexcept;
+    void before_copy(Side to, Side from) noexcept;
 
     // The program waited for the device.
     void waited() noexcept {
