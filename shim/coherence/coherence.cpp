@@ -44,7 +44,7 @@ void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_acce
         return;
     }
     CUcontext context = nullptr;
-    if (with_retry([&] { return driver.cuCtxGetCurrent(&context); }) != CUDA_SUCCESS || context == nullptr) {
+    if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) {
         device_owned::add(base, size, "the driver did not say which context it belongs to");
         return;
     }

@@ -31,8 +31,7 @@ CUstream stream_in(CUcontext context) noexcept {
     const std::scoped_lock lock(own->lock);
     if (own->stream == nullptr) {
         const Inside inside;
-        if (with_retry([&] { return driver.cuStreamCreateWithPriority(&own->stream, CU_STREAM_NON_BLOCKING, 0); }) !=
-            CUDA_SUCCESS) {
+        if (driver.cuStreamCreateWithPriority(&own->stream, CU_STREAM_NON_BLOCKING, 0) != CUDA_SUCCESS) {
             own->stream = nullptr;
         }
     }
@@ -67,7 +66,7 @@ OwnWork::OwnWork(void* context, bulk::Order order) noexcept : in_order_(context,
 CUresult OwnWork::to_host(std::byte* to, CUdeviceptr from, std::size_t bytes) noexcept {
     return pageable::copy(
         {pageable::Copy::Direction::ToHost, from, to, {bytes}, stream_, Flavour::Legacy, pageable::Return::Done}, [&] {
-            const auto made = with_retry([&] { return driver.cuMemcpyDtoHAsync_v2(to, from, bytes, stream_); });
+            const auto made = driver.cuMemcpyDtoHAsync_v2(to, from, bytes, stream_);
             return made == CUDA_SUCCESS ? wait() : made;
         });
 }
@@ -81,15 +80,12 @@ CUresult OwnWork::to_device(CUdeviceptr to, const std::byte* from, std::size_t b
                            Flavour::Legacy,
                            pageable::Return::Done},
                           [&] {
-                              const auto made =
-                                  with_retry([&] { return driver.cuMemcpyHtoDAsync_v2(to, from, bytes, stream_); });
+                              const auto made = driver.cuMemcpyHtoDAsync_v2(to, from, bytes, stream_);
                               return made == CUDA_SUCCESS ? wait() : made;
                           });
 }
 
-CUresult OwnWork::wait() noexcept {
-    return with_retry([&] { return driver.cuStreamSynchronize(stream_); });
-}
+CUresult OwnWork::wait() noexcept { return driver.cuStreamSynchronize(stream_); }
 
 void OwnWork::end_what_interrupted() noexcept {
     if (!this_thread.touched_inside || this_thread.inside != 0) return;

@@ -89,7 +89,7 @@ private:
         idle.reserve(idle.capacity() + 1);  // so that giving back needs no memory
         const Inside inside;
         CUdeviceptr at = 0;
-        return with_retry([&] { return driver.cuMemAlloc_v2(&at, bytes()); }) == CUDA_SUCCESS ? at : 0;
+        return driver.cuMemAlloc_v2(&at, bytes()) == CUDA_SUCCESS ? at : 0;
     } catch (const std::bad_alloc&) {
         return 0;
     }
@@ -183,9 +183,7 @@ struct Launch {
                               &first,      &last,       &turn,       &counts[1], &counts[2], &counts[3],
                               &strides[0], &strides[1], &strides[2], &strides[3]};
         const auto blocks = std::min((last - first + kThreads - 1) / kThreads, kMostBlocks);
-        return with_retry([&] {
-            return driver.cuLaunchKernel(kernel, blocks, 1, 1, kThreads, 1, 1, 0, stream, parameters, nullptr);
-        });
+        return driver.cuLaunchKernel(kernel, blocks, 1, 1, kThreads, 1, 1, 0, stream, parameters, nullptr);
     }
 };
 

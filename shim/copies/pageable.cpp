@@ -68,11 +68,11 @@ bool in_one_allocation(const DeviceRange& range) noexcept {
 // kernel that waits for this thread. NOT_READY: no event could be made.
 CUresult wait_for_earlier(CUstream stream) noexcept {
     CUevent event = nullptr;
-    auto result = with_retry([&] { return driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING); });
+    auto result = driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
     if (result != CUDA_SUCCESS) return CUDA_ERROR_NOT_READY;
-    result = with_retry([&] { return driver.cuEventRecord(event, stream); });
-    if (result == CUDA_SUCCESS) result = with_retry([&] { return driver.cuEventSynchronize(event); });
-    with_retry([&] { return driver.cuEventDestroy_v2(event); });
+    result = driver.cuEventRecord(event, stream);
+    if (result == CUDA_SUCCESS) result = driver.cuEventSynchronize(event);
+    driver.cuEventDestroy_v2(event);
     return result;
 }
 

@@ -179,7 +179,7 @@ CUresult destroy_context(const C& call, CUcontext context) {
 inline CUresult primary_is_active(CUdevice device, int& active) {
     Inside inside;
     unsigned flags = 0;
-    return with_retry([&] { return driver.cuDevicePrimaryCtxGetState(device, &flags, &active); });
+    return driver.cuDevicePrimaryCtxGetState(device, &flags, &active);
 }
 
 // nullptr: the primary context is not active.
@@ -190,10 +190,10 @@ inline CUresult primary_context(CUdevice device, CUcontext& context) {
     // The true call returns the error of an invalid device.
     if (asked != CUDA_SUCCESS || active == 0) return asked == CUDA_ERROR_INVALID_DEVICE ? CUDA_SUCCESS : asked;
     Inside inside;
-    const CUresult retained = with_retry([&] { return driver.cuDevicePrimaryCtxRetain(&context, device); });
-    if (retained == CUDA_SUCCESS) with_retry([&] { return driver.cuDevicePrimaryCtxRelease_v2(device); });
+    const CUresult retained = driver.cuDevicePrimaryCtxRetain(&context, device);
+    if (retained == CUDA_SUCCESS) driver.cuDevicePrimaryCtxRelease_v2(device);
     // A lost context must still be reset: most likely it is the current one.
-    return lost_context(retained) ? with_retry([&] { return driver.cuCtxGetCurrent(&context); }) : retained;
+    return lost_context(retained) ? driver.cuCtxGetCurrent(&context) : retained;
 }
 
 template <class C>

@@ -71,8 +71,8 @@ CUresult alloc_pitch(const C& call, CUdeviceptr* pointer, std::size_t* pitch, st
     const auto padded = Coherence::padded(bytes);
     if (padded != bytes || rows % kPage != 0) {
         Inside inside;
-        with_retry([&] { return driver.cuMemFree_v2(rows); });
-        result = with_retry([&] { return driver.cuMemAlloc_v2(&rows, padded); });
+        driver.cuMemFree_v2(rows);
+        result = driver.cuMemAlloc_v2(&rows, padded);
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         return alloc_exactly(pointer, bytes, [&] { return call(pointer, pitch, width, height, element); });

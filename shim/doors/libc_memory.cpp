@@ -64,7 +64,7 @@ bool done(CUresult enqueued) noexcept {
     if (enqueued != CUDA_SUCCESS) return false;
     const auto mark = hpe::in_flight.mark(nullptr, hpe::Flavour::Legacy);
     const hpe::Inside inside;
-    if (hpe::with_retry([] { return hpe::driver.cuStreamSynchronize(CU_STREAM_LEGACY); }) != CUDA_SUCCESS) return false;
+    if (hpe::driver.cuStreamSynchronize(CU_STREAM_LEGACY) != CUDA_SUCCESS) return false;
     hpe::in_flight.finished(mark);
     return true;
 }

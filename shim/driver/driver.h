@@ -99,13 +99,6 @@ void* libcuda() noexcept;
 // "CUDA_ERROR_OUT_OF_MEMORY"; never nullptr.
 const char* error_name(CUresult result) noexcept;
 
-// Makes a driver call, and makes it again if it failed: one that fails once must not cost the program its data.
-template <class Step>
-CUresult with_retry(Step&& step) noexcept {
-    const CUresult first = step();
-    return first == CUDA_SUCCESS ? first : step();
-}
-
 // Whether the error says that the context is lost with all its memory: no call will succeed in it, and no work of it
 // will run.
 constexpr bool lost_context(CUresult result) noexcept {
@@ -133,10 +126,10 @@ constexpr bool lost_context(CUresult result) noexcept {
 class ContextScope {
 public:
     explicit ContextScope(void* context) noexcept
-        : result_(with_retry([&] { return driver.cuCtxPushCurrent_v2(static_cast<CUcontext>(context)); })) {}
+        : result_(driver.cuCtxPushCurrent_v2(static_cast<CUcontext>(context))) {}
     ~ContextScope() {
         CUcontext popped = nullptr;
-        if (result_ == CUDA_SUCCESS) with_retry([&] { return driver.cuCtxPopCurrent_v2(&popped); });
+        if (result_ == CUDA_SUCCESS) driver.cuCtxPopCurrent_v2(&popped);
     }
     ContextScope(const ContextScope&) = delete;
     ContextScope& operator=(const ContextScope&) = delete;

@@ -85,8 +85,7 @@ std::vector<Capture>& captures() {
 CUcontext context_of(CUstream stream) noexcept {
     CUcontext context = nullptr;
     const bool of_default = normal(stream) == CU_STREAM_LEGACY;
-    const auto asked = with_retry(
-        [&] { return of_default ? driver.cuCtxGetCurrent(&context) : driver.cuStreamGetCtx(stream, &context); });
+    const auto asked = of_default ? driver.cuCtxGetCurrent(&context) : driver.cuStreamGetCtx(stream, &context);
     return asked == CUDA_SUCCESS ? context : nullptr;
 }
 
@@ -125,15 +124,14 @@ Record* new_record(CUcontext context, CUstream stream, bool blocking, std::uint6
 Record* record_for(CUstream given) noexcept {
     const auto stream = normal(given);
     CUcontext context = nullptr;
-    if (stream == CU_STREAM_LEGACY && with_retry([&] { return driver.cuCtxGetCurrent(&context); }) != CUDA_SUCCESS) {
+    if (stream == CU_STREAM_LEGACY && driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS) {
         return nullptr;
     }
     const auto epoch = cache_epoch.load(std::memory_order_acquire);
     if (cache.epoch == epoch && cache.stream == stream && (stream != CU_STREAM_LEGACY || cache.context == context)) {
         return cache.record;
     }
-    if (stream != CU_STREAM_LEGACY &&
-        with_retry([&] { return driver.cuStreamGetCtx(stream, &context); }) != CUDA_SUCCESS) {
+    if (stream != CU_STREAM_LEGACY && driver.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS) {
         return nullptr;
     }
     if (context == nullptr) return nullptr;
@@ -152,13 +150,13 @@ Record* record_for(CUstream given) noexcept {
 // The record is locked, its context current.
 CUresult record_event(Record& r, CUstream stream) noexcept {
     if (r.event == nullptr) {
-        const auto made = with_retry([&] { return driver.cuEventCreate(&r.event, CU_EVENT_DISABLE_TIMING); });
+        const auto made = driver.cuEventCreate(&r.event, CU_EVENT_DISABLE_TIMING);
         if (made != CUDA_SUCCESS) {
             r.event = nullptr;
             return made;
         }
     }
-    return with_retry([&] { return driver.cuEventRecord(r.event, stream); });
+    return driver.cuEventRecord(r.event, stream);
 }
 
 // Records the event so that it covers everything enqueued by now. The record is locked, its context current.
@@ -169,8 +167,7 @@ CUresult cover(Record& r) noexcept {
     if (in_flight.capturing_anywhere()) {
         // A captured stream would take the event into the graph; for the legacy stream the driver says so by an error.
         auto status = CU_STREAM_CAPTURE_STATUS_NONE;
-        if (with_retry([&] { return driver.cuStreamIsCapturing(stream, &status); }) != CUDA_SUCCESS ||
-            status != CU_STREAM_CAPTURE_STATUS_NONE) {
+        if (driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE) {
             return CUDA_SUCCESS;
         }
     }
@@ -184,7 +181,7 @@ void cover_or_wait(Record& r) noexcept {
     const auto target = r.enqueued.sum();
     if (cover(r) == CUDA_SUCCESS) return;
     const auto stream = r.stream.load(std::memory_order_acquire);
-    if (with_retry([&] { return driver.cuStreamSynchronize(stream); }) == CUDA_SUCCESS) r.settle(target);
+    if (driver.cuStreamSynchronize(stream) == CUDA_SUCCESS) r.settle(target);
 }
 
 // Counts work of this thread's own default stream, with an event after it. False: the event could not be recorded.
@@ -239,7 +236,7 @@ CUresult wait_for(Record& r, Clock::time_point end) noexcept {
         // thread. The event may be recorded again meanwhile: then it covers more.
         const auto event = r.event;
         lock.unlock();
-        result = with_retry([&] { return wait_for_event(event, end); });
+        result = wait_for_event(event, end);
         if (result == CUDA_ERROR_NOT_READY) return result;
         lock.lock();
         if (!r.outstanding()) return CUDA_SUCCESS;  // its context ended, or another thread saw the work end
@@ -252,8 +249,7 @@ CUresult wait_for(Record& r, Clock::time_point end) noexcept {
     // is gone: a single error may look like a lost context, so both calls have to fail.
     const auto stream = r.stream.load(std::memory_order_acquire);
     const auto target = r.enqueued.sum();
-    result = with_retry(
-        [&] { return can_be_asked(stream) ? driver.cuStreamSynchronize(stream) : driver.cuCtxSynchronize(); });
+    result = can_be_asked(stream) ? driver.cuStreamSynchronize(stream) : driver.cuCtxSynchronize();
     if (result == CUDA_SUCCESS) r.settle(target);
     return result;
 }
@@ -290,7 +286,7 @@ void InFlight::enqueued(CUstream stream, Flavour flavour, unsigned slot) noexcep
     if (own && capturing_anywhere()) r = beside_capture() ? r : nullptr;
     if (r != nullptr) return;
     // No record: nothing would wait for this work later.
-    with_retry([&] { return driver.cuStreamSynchronize(named(stream, flavour)); });
+    driver.cuStreamSynchronize(named(stream, flavour));
 }
 
 std::uint64_t InFlight::work() const noexcept {
@@ -368,7 +364,7 @@ void InFlight::finished(const Mark& mark) noexcept {
 
 unsigned InFlight::mark_context(Mark* marks) noexcept {
     CUcontext context = nullptr;
-    if (with_retry([&] { return driver.cuCtxGetCurrent(&context); }) != CUDA_SUCCESS || context == nullptr) return 0;
+    if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) return 0;
     unsigned count = 0;
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr && count < kMaxMarks; r = r->next) {
         if (r->context == context) marks[count++] = {r, r->enqueued.sum()};
@@ -397,7 +393,7 @@ void InFlight::snapshot_all() noexcept {
 
 void InFlight::destroyed(CUstream stream) noexcept {
     CUcontext context = nullptr;
-    if (with_retry([&] { return driver.cuStreamGetCtx(stream, &context); }) != CUDA_SUCCESS) return;
+    if (driver.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS) return;
     Record* r = find(context, stream);
     if (r == nullptr) return;
     snapshot(stream, Flavour::Legacy);
@@ -450,16 +446,16 @@ void InFlight::capture_ended(CUstream origin, Flavour flavour) noexcept {
 
 bool InFlight::captured(CUstream stream, Flavour flavour) const noexcept {
     auto status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return with_retry([&] { return driver.cuStreamIsCapturing(named(stream, flavour), &status); }) == CUDA_SUCCESS &&
+    return driver.cuStreamIsCapturing(named(stream, flavour), &status) == CUDA_SUCCESS &&
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 CaptureRelaxed::CaptureRelaxed() noexcept {
-    exchanged_ = with_retry([&] { return driver.cuThreadExchangeStreamCaptureMode(&mode_); }) == CUDA_SUCCESS;
+    exchanged_ = driver.cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
 }
 
 CaptureRelaxed::~CaptureRelaxed() {
-    if (exchanged_) with_retry([&] { return driver.cuThreadExchangeStreamCaptureMode(&mode_); });
+    if (exchanged_) driver.cuThreadExchangeStreamCaptureMode(&mode_);
 }
 
 }  // namespace hpe

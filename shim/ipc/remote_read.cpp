@@ -88,9 +88,7 @@ bool Reads::to_object(Arrival& to, std::uintptr_t host, const imports::Found& fr
     if (object == nullptr) return false;
     trace::Transfer traced(trace::Kind::Staging, "message from a device", from.bytes, object->report_id);
     OwnWork work(to.context_, bulk::Order::AtOnce);
-    const auto copy = [&] {
-        return with_retry([&] { return driver.cuMemcpyDtoDAsync_v2(device, from.device, from.bytes, work.stream()); });
-    };
+    const auto copy = [&] { return driver.cuMemcpyDtoDAsync_v2(device, from.device, from.bytes, work.stream()); };
     if (!work || work.run({}, {device, from.bytes}, copy) != CUDA_SUCCESS) return false;
     traced.done();
     to.on_device_ += from.bytes;

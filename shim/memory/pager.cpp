@@ -13,18 +13,21 @@ namespace hpe::pager {
 
 namespace {
 
+// Where the kernel has no more mappings, libhpe's reserve of them is spent.
 template <class Step>
-bool with_retry(Step&& step) noexcept {
+bool with_reserve(Step&& step) noexcept {
     mappings::changed();
     if (step()) return true;
-    if (errno == ENOMEM) mappings::refused();
+    if (errno != ENOMEM) return false;
+    mappings::refused();
     return step();
 }
 
 // Atomic for other threads: at no moment is the range accessible, if `source` is not, or free.
 bool duplicate(std::uintptr_t address, std::size_t size, std::byte* source) noexcept {
     auto* const target = reinterpret_cast<void*>(address);
-    return with_retry([&] { return kernel::mremap(source, 0, size, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target; });
+    return with_reserve(
+        [&] { return kernel::mremap(source, 0, size, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target; });
 }
 
 }  // namespace
@@ -43,7 +46,7 @@ bool close_shadow(std::uintptr_t address, std::size_t size, std::byte* closed) n
 
 bool unmap_shadow(std::uintptr_t address, std::size_t size) noexcept {
     auto* const target = reinterpret_cast<void*>(address);
-    return with_retry([&] {
+    return with_reserve([&] {
         return kernel::mmap(target, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED) == target;
     });
 }
@@ -52,7 +55,7 @@ bool protect(std::uintptr_t address, std::size_t size, State state) noexcept {
     int protection = PROT_NONE;
     if (state == State::ReadOnly) protection = PROT_READ;
     if (state == State::Dirty) protection = PROT_READ | PROT_WRITE;
-    return with_retry([&] { return kernel::mprotect(reinterpret_cast<void*>(address), size, protection) == 0; });
+    return with_reserve([&] { return kernel::mprotect(reinterpret_cast<void*>(address), size, protection) == 0; });
 }
 
 }  // namespace hpe::pager

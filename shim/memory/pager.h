@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The mappings at device addresses. Every function tries twice (the second time with the reserve of mappings.h given
-// up, if the kernel has no more), returns false on failure with errno set, and says nothing. Threads: any, also inside
-// the fault path (system calls only).
+// The mappings at device addresses. Every function gives up the reserve of mappings.h if the kernel has no more, and
+// tries again; it returns false on failure with errno set, and says nothing. Threads: any, also inside the fault path
+// (system calls only).
 #pragma once
 
 #include <cstddef>

@@ -13,7 +13,7 @@ std::byte* PrefetchBuffers::take() noexcept {
     if (free_count_ != 0) return free_[--free_count_];
     if (made_ == kMost || !pinned::take(kBytes)) return nullptr;
     void* memory = nullptr;
-    if (with_retry([&] { return driver.cuMemHostAlloc(&memory, kBytes, CU_MEMHOSTALLOC_PORTABLE); }) != CUDA_SUCCESS) {
+    if (driver.cuMemHostAlloc(&memory, kBytes, CU_MEMHOSTALLOC_PORTABLE) != CUDA_SUCCESS) {
         pinned::give_back(kBytes);
         return nullptr;
     }

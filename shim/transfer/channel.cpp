@@ -16,10 +16,9 @@ namespace {
 // Of the highest priority: a fetch holds up a CPU thread, and streams of other priorities do not queue in front of it.
 CUstream new_stream() noexcept {
     int lowest = 0, highest = 0;
-    with_retry([&] { return driver.cuCtxGetStreamPriorityRange(&lowest, &highest); });
+    driver.cuCtxGetStreamPriorityRange(&lowest, &highest);
     CUstream stream = nullptr;
-    const auto made =
-        with_retry([&] { return driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, highest); });
+    const auto made = driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, highest);
     return made == CUDA_SUCCESS ? stream : nullptr;
 }
 
@@ -29,8 +28,7 @@ bool usable(const staging::BounceBuffer& buffer) noexcept { return buffer.memory
 bool renew(staging::BounceBuffer& buffer) noexcept {
     staging::BounceBuffer fresh;
     void* memory = nullptr;
-    if (with_retry([&] { return driver.cuMemHostAlloc(&memory, Channel::kBufferBytes, CU_MEMHOSTALLOC_PORTABLE); }) !=
-            CUDA_SUCCESS ||
+    if (driver.cuMemHostAlloc(&memory, Channel::kBufferBytes, CU_MEMHOSTALLOC_PORTABLE) != CUDA_SUCCESS ||
         staging::make_event(fresh) != CUDA_SUCCESS) {
         return false;
     }

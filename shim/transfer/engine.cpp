@@ -78,13 +78,13 @@ CUresult stage_to_host(Channel& channel, const HeldBuffers& held, CUdeviceptr de
 // memory), hence the wait.
 CUresult send_now(CUdeviceptr device, const std::byte* view, std::size_t bytes, Engine::Order order) noexcept {
     if (order == Engine::Order::Unordered) return CUDA_ERROR_OUT_OF_MEMORY;
-    const auto sent = with_retry([&] { return driver.cuMemcpyHtoD_v2(device, view, bytes); });
-    return sent == CUDA_SUCCESS ? with_retry([] { return driver.cuStreamSynchronize(CU_STREAM_LEGACY); }) : sent;
+    const auto sent = driver.cuMemcpyHtoD_v2(device, view, bytes);
+    return sent == CUDA_SUCCESS ? driver.cuStreamSynchronize(CU_STREAM_LEGACY) : sent;
 }
 
 CUresult fetch_now(CUdeviceptr device, std::byte* view, std::size_t bytes, Engine::Order order) noexcept {
     if (order == Engine::Order::Unordered) return CUDA_ERROR_OUT_OF_MEMORY;
-    return with_retry([&] { return driver.cuMemcpyDtoH_v2(view, device, bytes); });
+    return driver.cuMemcpyDtoH_v2(view, device, bytes);
 }
 
 // The channel is locked and its context current. A wait that fails says nothing about the copies: they stay
@@ -93,7 +93,7 @@ CUresult fetch_now(CUdeviceptr device, std::byte* view, std::size_t bytes, Engin
 CUresult drain_channel(Channel& channel) noexcept {
     const auto count = channel.sent.load(std::memory_order_acquire);
     if (count == 0) return CUDA_SUCCESS;
-    const auto result = with_retry([&] { return driver.cuStreamSynchronize(channel.to_device); });
+    const auto result = driver.cuStreamSynchronize(channel.to_device);
     if (result == CUDA_SUCCESS || lost_context(result)) {
         channel.sent.store(0, std::memory_order_release);
         outstanding.fetch_sub(count, std::memory_order_release);
@@ -105,13 +105,13 @@ CUresult drain_channel(Channel& channel) noexcept {
 // The channel is locked, its context current.
 CUresult record_flushes(Channel& channel) noexcept {
     if (channel.flushed == nullptr) {
-        const auto made = with_retry([&] { return driver.cuEventCreate(&channel.flushed, CU_EVENT_DISABLE_TIMING); });
+        const auto made = driver.cuEventCreate(&channel.flushed, CU_EVENT_DISABLE_TIMING);
         if (made != CUDA_SUCCESS) {
             channel.flushed = nullptr;
             return made;
         }
     }
-    return with_retry([&] { return driver.cuEventRecord(channel.flushed, channel.to_device); });
+    return driver.cuEventRecord(channel.flushed, channel.to_device);
 }
 
 // Calls run(begin, bytes) for each stretch of bytes that differ, as long as it succeeds.
@@ -141,11 +141,9 @@ void enqueued(Channel& channel, std::size_t bytes) noexcept {
 // The channel is locked and open; the view is pinned.
 CUresult send_pinned(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes,
                      bool several = false) noexcept {
-    const auto result = with_retry([&] {
-        if (!several) return driver.cuMemcpyHtoDAsync_v2(device, view, bytes, channel.to_device);
-        return across::copy(channel.context.load(std::memory_order_relaxed), device, across::pinned(view), bytes,
-                            channel.to_device);
-    });
+    const auto context = channel.context.load(std::memory_order_relaxed);
+    const auto result = several ? across::copy(context, device, across::pinned(view), bytes, channel.to_device)
+                                : driver.cuMemcpyHtoDAsync_v2(device, view, bytes, channel.to_device);
     if (result == CUDA_SUCCESS) enqueued(channel, bytes);
     return result;
 }
@@ -177,13 +175,10 @@ CUresult stage_changes(Channel& channel, CUdeviceptr device, const std::byte* vi
         auto result = for_changes(buffer.memory, twin + at, part, [&](std::size_t begin, std::size_t changed) {
             ++count;
             sum += changed;
-            return with_retry([&] {
-                return driver.cuMemcpyHtoDAsync_v2(device + at + begin, buffer.memory + begin, changed,
-                                                   channel.to_device);
-            });
+            return driver.cuMemcpyHtoDAsync_v2(device + at + begin, buffer.memory + begin, changed, channel.to_device);
         });
         if (count == before) continue;
-        const auto waited = with_retry([&] { return driver.cuStreamSynchronize(channel.to_device); });
+        const auto waited = driver.cuStreamSynchronize(channel.to_device);
         if (waited != CUDA_SUCCESS) buffer.broken = true;
         if (result == CUDA_SUCCESS) result = waited;
         if (result != CUDA_SUCCESS) return result;
@@ -211,17 +206,15 @@ CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order) n
             if (!ready) return fetch_now(device, view, bytes, order);
             if (pinned) {
                 in_to_host.sent(bytes);
-                return with_retry([&] {
-                    if (!range.several) return driver.cuMemcpyDtoHAsync_v2(view, device, bytes, channel->to_host);
-                    return across::copy(context, across::pinned(view), device, bytes, channel->to_host);
-                });
+                if (!range.several) return driver.cuMemcpyDtoHAsync_v2(view, device, bytes, channel->to_host);
+                return across::copy(context, across::pinned(view), device, bytes, channel->to_host);
             }
             const HeldBuffers held(*channel, bytes);
             return held ? stage_to_host(*channel, held, device, view, bytes, range.several)
                         : fetch_now(device, view, bytes, order);
         });
     // Also after a failure: transfers that were enqueued must not arrive later.
-    const auto waited = ready ? with_retry([&] { return driver.cuStreamSynchronize(channel->to_host); }) : CUDA_SUCCESS;
+    const auto waited = ready ? driver.cuStreamSynchronize(channel->to_host) : CUDA_SUCCESS;
     in_to_host.ended(context);
     if (result != CUDA_SUCCESS || waited != CUDA_SUCCESS) return result != CUDA_SUCCESS ? result : waited;
     traced.done();
@@ -393,7 +386,7 @@ CUresult Engine::make_wait(CUstream stream) noexcept {
         // keeps the call until a host function has ended, which may need the channel. Another thread may have recorded
         // the event again: then it covers more.
         if (result == CUDA_SUCCESS) {
-            result = with_retry([&] { return driver.cuStreamWaitEvent(stream, flushed, 0); });
+            result = driver.cuStreamWaitEvent(stream, flushed, 0);
         }
         if (result != CUDA_SUCCESS) return result;
     }

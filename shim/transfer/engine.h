@@ -2,9 +2,8 @@
 // Moves bytes between a shadow's view and the device. One non-blocking stream per direction and context, which waits
 // for no work of the program: the caller has waited for that already (InFlight).
 //
-// Errors: a driver call that fails is tried once more; only if that fails too is the error returned. What was enqueued
-// may then still be under way: it counts as outstanding until a later drain() or forget().
-// Threads: any, also inside the fault path, but never in a host callback (Helper does it there).
+// Errors: the driver's. What was enqueued may then still be under way: it counts as outstanding until a later drain()
+// or forget(). Threads: any, also inside the fault path, but never in a host callback (Helper does it there).
 //
 // Offsets and sizes in bytes. Streams and staging memory belong to the engine until their context ends; objects are
 // borrowed for a call.

@@ -17,17 +17,15 @@ namespace {
 
 bool device_of(CUcontext context, CUdevice& device) noexcept {
     ContextScope scope(context);
-    return scope.result() == CUDA_SUCCESS && with_retry([&] { return driver.cuCtxGetDevice(&device); }) == CUDA_SUCCESS;
+    return scope.result() == CUDA_SUCCESS && driver.cuCtxGetDevice(&device) == CUDA_SUCCESS;
 }
 
 // Whether one device reaches the other's memory over NVLink.
 bool reaches(CUdevice from, CUdevice to) noexcept {
     int can = 0, atomics = 0;
-    return with_retry([&] { return driver.cuDeviceCanAccessPeer(&can, from, to); }) == CUDA_SUCCESS && can != 0 &&
-           with_retry([&] {
-               return driver.cuDeviceGetP2PAttribute(&atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, from,
-                                                     to);
-           }) == CUDA_SUCCESS &&
+    return driver.cuDeviceCanAccessPeer(&can, from, to) == CUDA_SUCCESS && can != 0 &&
+           driver.cuDeviceGetP2PAttribute(&atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, from, to) ==
+               CUDA_SUCCESS &&
            atomics != 0;
 }
 
@@ -49,7 +47,7 @@ bool joined(CUcontext a, CUcontext b) noexcept {
 
 CUcontext Peers::current_context() noexcept {
     CUcontext context = nullptr;
-    with_retry([&] { return driver.cuCtxGetCurrent(&context); });
+    driver.cuCtxGetCurrent(&context);
     return context;
 }
 
@@ -93,7 +91,7 @@ void Peers::consider(Access& access, CUdeviceptr memory, bool possible) noexcept
     if (!possible || scope.result() != CUDA_SUCCESS) return set(access, State::Never);
     CUdeviceptr pointer = 0;
     const auto ask = [&](void* data, CUpointer_attribute attribute) {
-        return with_retry([&] { return driver.cuPointerGetAttribute(data, attribute, memory); });
+        return driver.cuPointerGetAttribute(data, attribute, memory);
     };
     access.pointer = ask(&pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER);
     access.flags_known = ask(&access.flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS);
@@ -128,9 +126,8 @@ void Peers::enable_pair(Access& there, Access& back) noexcept {
         if (access.state != State::Wanted) return;
         if (other.state == State::Never) return set(access, State::Never);
         ContextScope scope(access.from);
-        const auto result = scope.result() == CUDA_SUCCESS
-                                ? with_retry([&] { return driver.cuCtxEnablePeerAccess(access.to, 0); })
-                                : scope.result();
+        const auto result =
+            scope.result() == CUDA_SUCCESS ? driver.cuCtxEnablePeerAccess(access.to, 0) : scope.result();
         if (result == CUDA_SUCCESS) {
             log::debug("copies between contexts {} and {} can go directly", static_cast<const void*>(access.from),
                        static_cast<const void*>(access.to));
@@ -174,8 +171,7 @@ bool Peers::give_up_all() noexcept {
         if (access.state != State::Ours) continue;
         ContextScope scope(access.from);
         // Access that cannot be disabled must stay hidden.
-        if (scope.result() != CUDA_SUCCESS ||
-            with_retry([&] { return driver.cuCtxDisablePeerAccess(access.to); }) != CUDA_SUCCESS) {
+        if (scope.result() != CUDA_SUCCESS || driver.cuCtxDisablePeerAccess(access.to) != CUDA_SUCCESS) {
             continue;
         }
         set(access, State::Never);

@@ -119,9 +119,9 @@ CUresult give_up(Window& window) noexcept {
 CUresult wait(Prefetcher& prefetcher, Window& window) noexcept {
     if (window.arrived) return CUDA_SUCCESS;
     auto result = CUDA_ERROR_UNKNOWN;
-    if (window.recorded) result = with_retry([&] { return driver.cuEventSynchronize(window.event); });
+    if (window.recorded) result = driver.cuEventSynchronize(window.event);
     // A single failed call may look like a lost context: the stream is asked, too.
-    if (result != CUDA_SUCCESS) result = with_retry([&] { return driver.cuStreamSynchronize(prefetcher.stream); });
+    if (result != CUDA_SUCCESS) result = driver.cuStreamSynchronize(prefetcher.stream);
     if (lost_context(result)) result = give_up(window);
     if (result == CUDA_SUCCESS) arrived(prefetcher, window);
     return result;
@@ -167,16 +167,13 @@ Window* free_window(Prefetcher& prefetcher) noexcept {
 bool prepare(Prefetcher& prefetcher, Window& window) noexcept {
     if (prefetcher.stream == nullptr) {
         int lowest = 0, highest = 0;
-        with_retry([&] { return driver.cuCtxGetStreamPriorityRange(&lowest, &highest); });
-        if (with_retry([&] {
-                return driver.cuStreamCreateWithPriority(&prefetcher.stream, CU_STREAM_NON_BLOCKING, lowest);
-            }) != CUDA_SUCCESS) {
+        driver.cuCtxGetStreamPriorityRange(&lowest, &highest);
+        if (driver.cuStreamCreateWithPriority(&prefetcher.stream, CU_STREAM_NON_BLOCKING, lowest) != CUDA_SUCCESS) {
             prefetcher.stream = nullptr;
             return false;
         }
     }
-    if (window.event == nullptr &&
-        with_retry([&] { return driver.cuEventCreate(&window.event, CU_EVENT_DISABLE_TIMING); }) != CUDA_SUCCESS) {
+    if (window.event == nullptr && driver.cuEventCreate(&window.event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
         window.event = nullptr;
         return false;
     }
@@ -339,8 +336,7 @@ void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept 
     window->bytes = wanted;
     auto result = CUDA_SUCCESS;
     const auto send = [&](std::size_t offset, std::size_t part, std::byte* to) {
-        result =
-            with_retry([&] { return driver.cuMemcpyDtoHAsync_v2(to, object.base + offset, part, prefetcher->stream); });
+        result = driver.cuMemcpyDtoHAsync_v2(to, object.base + offset, part, prefetcher->stream);
         if (result != CUDA_SUCCESS) return false;
         bytes += part;
         ++transfers;
@@ -354,7 +350,7 @@ void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept 
             object, *window, [](std::uint32_t) { return true; }, send);
     }
     if (result == CUDA_SUCCESS) {
-        result = with_retry([&] { return driver.cuEventRecord(window->event, prefetcher->stream); });
+        result = driver.cuEventRecord(window->event, prefetcher->stream);
         window->recorded = result == CUDA_SUCCESS;
     }
     object.traffic->to_host_bytes.fetch_add(bytes, std::memory_order_relaxed);

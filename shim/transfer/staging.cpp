@@ -46,8 +46,7 @@ constinit std::atomic<std::size_t> bytes_in_pools{0};
 
 CUresult new_stream(CUstream& stream) noexcept {
     if (stream != nullptr) return CUDA_SUCCESS;
-    const auto result =
-        with_retry([&] { return driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0); });
+    const auto result = driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0);
     if (result != CUDA_SUCCESS) stream = nullptr;
     return result;
 }
@@ -62,7 +61,7 @@ void grow(Pool& pool, unsigned more) noexcept {
     if (granted == 0) return;
     void* memory = nullptr;
     const auto bytes = granted * buffer_bytes;
-    if (with_retry([&] { return driver.cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE); }) != CUDA_SUCCESS) {
+    if (driver.cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE) != CUDA_SUCCESS) {
         pinned::give_back(bytes);
         return;
     }
@@ -80,8 +79,7 @@ void grow(Pool& pool, unsigned more) noexcept {
 // fails returns false like "not yet": it must not wait, since the device may be waiting for this thread.
 bool is_free(BounceBuffer& buffer, bool wait, CUresult& result) noexcept {
     if (!buffer.in_flight) return true;
-    const auto said =
-        wait ? with_retry([&] { return driver.cuEventSynchronize(buffer.event); }) : driver.cuEventQuery(buffer.event);
+    const auto said = wait ? driver.cuEventSynchronize(buffer.event) : driver.cuEventQuery(buffer.event);
     if (said == CUDA_SUCCESS) {
         buffer.in_flight = false;
         return true;
@@ -98,10 +96,10 @@ using Jobs = std::array<copiers::Job, Lane::kMost>;  // one for each piece in th
 // Enqueues the transfer, and with `mark` the event that tells its end.
 template <class Transfer>
 CUresult send(BounceBuffer& buffer, CUstream stream, bool mark, Transfer&& transfer) noexcept {
-    const auto sent = with_retry(transfer);
+    const auto sent = transfer();
     if (sent != CUDA_SUCCESS) return sent;
     buffer.in_flight = true;
-    const auto recorded = mark ? with_retry([&] { return driver.cuEventRecord(buffer.event, stream); }) : CUDA_SUCCESS;
+    const auto recorded = mark ? driver.cuEventRecord(buffer.event, stream) : CUDA_SUCCESS;
     buffer.broken = recorded != CUDA_SUCCESS;
     return recorded;
 }
@@ -109,7 +107,7 @@ CUresult send(BounceBuffer& buffer, CUstream stream, bool mark, Transfer&& trans
 }  // namespace
 
 CUresult make_event(BounceBuffer& buffer) noexcept {
-    const auto result = with_retry([&] { return driver.cuEventCreate(&buffer.event, CU_EVENT_DISABLE_TIMING); });
+    const auto result = driver.cuEventCreate(&buffer.event, CU_EVENT_DISABLE_TIMING);
     if (result != CUDA_SUCCESS) buffer.event = nullptr;
     return result;
 }
@@ -292,9 +290,8 @@ Sent fill_and_send(Lane& lane, const Pieces& pieces, CUdeviceptr to, CUstream st
     }
     if (!wait) return sent;
     // The last piece's event comes after all pieces; where it was not sent, the stream itself is waited for.
-    const auto waited = sent.pieces == count
-                            ? with_retry([&] { return driver.cuEventSynchronize(lane[count - 1].event); })
-                            : with_retry([&] { return driver.cuStreamSynchronize(stream); });
+    const auto waited =
+        sent.pieces == count ? driver.cuEventSynchronize(lane[count - 1].event) : driver.cuStreamSynchronize(stream);
     in_stream.ended(lane.context());
     for (unsigned i = 0; i < lane.size(); ++i) {
         if (waited == CUDA_SUCCESS) lane[i].in_flight = false;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Makes the driver calls that libhpe itself makes fail at random: transfers, events, streams, waits, registrations. A
-// call that failed has done nothing. Never twice in a row on one thread, which libhpe is to bear without a word; where
-// the program can be told, twice, too (Patience).
+// call that failed has done nothing.
 //
 // Threads: install() before any other; the rest any.
 #pragma once
@@ -19,27 +18,9 @@ inline hpe::Driver the_true;
 inline unsigned one_in = 0;  // calls; 0: none fails
 inline std::atomic<std::size_t> failed{0};
 
-struct OfThread {
-    std::minstd_rand random{std::random_device{}()};
-    unsigned in_a_row = 0;
-    unsigned most = 1;
-};
-inline thread_local OfThread of_thread;
-
-// While there is one, calls of this thread may fail as often as they like.
-struct Patience {
-    Patience() { of_thread.most = 3; }
-    ~Patience() { of_thread.most = 1; }
-};
-
 inline bool fails() {
-    auto& t = of_thread;
-    const bool again = t.in_a_row != 0 && t.in_a_row < t.most && t.random() % 2 == 0;
-    if (!again && (t.in_a_row != 0 || t.random() % one_in != 0)) {
-        t.in_a_row = 0;
-        return false;
-    }
-    ++t.in_a_row;
+    thread_local std::minstd_rand random{std::random_device{}()};
+    if (random() % one_in != 0) return false;
     ++failed;
     return true;
 }
