@@ -5,10 +5,10 @@
 // Threads: any, outside the fault path, with signals blocked (SignalsBlocked) so that no handler faults under it.
 #pragma once
 
-#include <mutex>
+#include "shim/base/mutex.h"
 
 namespace hpe {
 
-std::mutex& apply_mutex() noexcept;
+Mutex& apply_mutex() noexcept;
 
 }  // namespace hpe

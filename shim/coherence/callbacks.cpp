@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <utility>
 
+#include "shim/base/mutex.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 
@@ -26,8 +26,8 @@ struct StreamCall {
 
 namespace {
 
-constinit std::mutex mutex;
-std::map<std::pair<CUhostFn, void*>, HostCall*>& repeated() {
+constinit Mutex mutex;
+std::map<std::pair<CUhostFn, void*>, HostCall*>& repeated() HPE_REQUIRES(mutex) {
     static auto* calls = new std::map<std::pair<CUhostFn, void*>, HostCall*>;
     return *calls;
 }
@@ -63,7 +63,7 @@ private:
 
 HostCall* wrap(CUhostFn function, void* data, bool repeats, const void* stream) {
     if (!repeats) return new HostCall{function, data, false, stream};
-    std::scoped_lock lock(mutex);
+    const Locked lock(mutex);
     auto& slot = repeated()[{function, data}];
     if (slot == nullptr) slot = new HostCall{function, data, true, nullptr};
     return slot;

@@ -10,6 +10,7 @@
 
 #include "shim/base/kernel.h"
 #include "shim/base/log.h"
+#include "shim/base/mutex.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/apply.h"
 #include "shim/coherence/device_owned.h"
@@ -131,7 +132,7 @@ CUresult Coherence::begin_free(Object& object) {
         return CUDA_SUCCESS;
     }
     SignalsBlocked blocked;
-    std::scoped_lock lock(apply_mutex());
+    const Locked lock(apply_mutex());
     if (object.serial() % 2 == 0) return CUDA_ERROR_INVALID_VALUE;
     // Transfers under way use the shadow, which is about to be recycled. Those of a lost context have ended.
     const auto drained = engine.drain();

@@ -239,7 +239,7 @@ private:
     CUresult apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream = nullptr);
     CUresult await_flushes(bool stream_waits);
     CUresult settle_flushes() noexcept;
-    void set_streams_wait(bool some) noexcept;
+    void set_streams_wait(bool some) noexcept HPE_REQUIRES(flushes_);
 
     Protocol* protocol_ = nullptr;
     std::size_t block_size_ = 0;

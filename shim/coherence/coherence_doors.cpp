@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shim/base/log.h"
+#include "shim/base/mutex.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/apply.h"
 #include "shim/coherence/coherence.h"
@@ -19,8 +20,8 @@
 
 namespace hpe {
 
-std::mutex& apply_mutex() noexcept {
-    static constinit std::mutex mutex;
+Mutex& apply_mutex() noexcept {
+    static constinit Mutex mutex;
     return mutex;
 }
 
@@ -276,7 +277,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
 // Waits for the flushes here, unless a stream will wait for them. As long as a stream does, every launch comes by here,
 // since it may be in another stream.
 CUresult Coherence::await_flushes(bool stream_waits) {
-    std::scoped_lock lock(flushes_);
+    const Locked lock(flushes_);
     const auto result = stream_waits ? CUDA_SUCCESS : engine.drain();
     if (result == CUDA_SUCCESS) set_streams_wait(engine.flushes_outstanding());
     return result;
@@ -286,7 +287,7 @@ CUresult Coherence::await_flushes(bool stream_waits) {
 CUresult Coherence::settle_flushes() noexcept {
     if (!streams_wait_.load(std::memory_order_acquire)) return CUDA_SUCCESS;
     // A second thread waits here until the first one's drain has ended: only then the bytes are on the device.
-    std::scoped_lock lock(flushes_);
+    const Locked lock(flushes_);
     const auto result = engine.drain();
     if (result == CUDA_SUCCESS) set_streams_wait(false);
     return result;
@@ -306,7 +307,7 @@ CUresult Coherence::release(const CUstream* stream) {
     SignalsBlocked blocked;
     // Locked to the end: a second launch that finds the list empty must wait until the first launch's flushes are done,
     // and must find the list full again if they failed.
-    std::scoped_lock lock(apply_mutex());
+    const Locked lock(apply_mutex());
     // Sorted by a copy of the address: an object on the list may have been freed, and be recycled with another address
     // during the sort.
     static auto& listed = *new std::vector<std::pair<std::uintptr_t, Object*>>;  // guarded by the mutex
@@ -335,7 +336,7 @@ CUresult Coherence::release(const CUstream* stream) {
 
 CUresult Coherence::release_object(Object& object) {
     SignalsBlocked blocked;
-    std::scoped_lock lock(apply_mutex());
+    const Locked lock(apply_mutex());
     Object* const one[] = {&object};
     return apply(one, [](const Object&, std::uint32_t) { return Event::Release; });
 }
@@ -358,7 +359,7 @@ CUresult Coherence::apply_to_range(DeviceRange range, Event event, const CUstrea
     if (sticky_error() != CUDA_SUCCESS) return sticky_error();
     if (range.bytes == 0 || table_.empty() || !needs_release()) return CUDA_SUCCESS;
     SignalsBlocked blocked;
-    std::scoped_lock lock(apply_mutex());
+    const Locked lock(apply_mutex());
     auto& objects = chosen();
     table_.overlapping(range.begin, range.bytes, [&](Object& object) { objects.push_back(&object); });
     const auto end = range.begin + range.bytes;
@@ -379,7 +380,7 @@ void Coherence::acquire() {
     const FaultInGate in_gate(launch_gate_, kPatience);
     if (!in_gate.entered() || in_flight.work() != work) return;
     SignalsBlocked blocked;
-    std::scoped_lock lock(apply_mutex());
+    const Locked lock(apply_mutex());
     if (settle_flushes() != CUDA_SUCCESS) return;
     for (Object* object : live_objects::all()) {
         spare_mappings(nullptr);

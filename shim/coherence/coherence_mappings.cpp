@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 
 #include "shim/base/helper.h"
 #include "shim/base/log.h"
+#include "shim/base/mutex.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/loans.h"
 #include "shim/memory/arena.h"
@@ -37,7 +37,7 @@ void Coherence::spare_mappings(const Object* kept) noexcept {
     if (!mappings::scarce()) [[likely]] {
         return;
     }
-    const std::scoped_lock lock(mapping_);
+    const Locked lock(mapping_);
     unmap_others(kept);
 }
 
@@ -81,7 +81,7 @@ bool Coherence::map_shadow(Object& object, bool unordered) noexcept {
     if (!object.touch()) return false;
     if (!unordered) spare_mappings(&object);
     if (object.shadowed.load(std::memory_order_acquire)) return true;
-    std::unique_lock lock(mapping_);
+    Locked lock(mapping_);
     bool mapped = object.shadowed.load(std::memory_order_relaxed);
     if (!mapped) {
         mapped = pager::map_shadow(object.base, object.size, Arena::closed(object.view));

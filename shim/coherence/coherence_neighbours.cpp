@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <mutex>
 #include <span>
 
 #include "protocols/object_sweeps.h"
+#include "shim/base/mutex.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/fault_path.h"
 #include "shim/driver/inflight.h"
@@ -170,7 +170,7 @@ void Coherence::lock_neighbours(Neighbours& found, bool upwards, Event event, St
 // Stretches that are not mapped yet are mapped at once.
 bool Coherence::map_neighbours(Neighbours& opened) noexcept {
     const auto mapped = [](const Object* object) { return object->shadowed.load(std::memory_order_acquire); };
-    const std::scoped_lock lock(mapping_);
+    const Locked lock(mapping_);
     for (Object** it = opened.begin(); it != opened.end();) {
         if (mapped(*it)) {
             ++it;

@@ -6,9 +6,9 @@
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <mutex>
 
 #include "shim/base/kernel.h"
+#include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
 #include "shim/base/waiting.h"
 
@@ -39,12 +39,11 @@ namespace loans {
 namespace {
 
 constinit SpinLock table_lock;
-constinit std::array<Loan, kMost> table{};  // without an object: a place that is free
+constinit std::array<Loan, kMost> table HPE_GUARDED_BY(table_lock){};  // without an object: a place that is free
 constinit std::atomic<unsigned> made{0};
-constinit std::uint64_t last_number = 0;
+constinit std::uint64_t last_number HPE_GUARDED_BY(table_lock) = 0;
 
-// Under the lock.
-Loan* find(const Object* object, std::uint32_t block) noexcept {
+Loan* find(const Object* object, std::uint32_t block) noexcept HPE_REQUIRES(table_lock) {
     for (Loan& loan : table) {
         if (loan.object == object && (object == nullptr || loan.block == block)) return &loan;
     }
@@ -56,7 +55,7 @@ Loan* find(const Object* object, std::uint32_t block) noexcept {
 bool any() noexcept { return made.load(std::memory_order_acquire) != 0; }
 
 Loan* make(Object& object, std::uint32_t block) noexcept {
-    const std::scoped_lock lock(table_lock);
+    const Locked lock(table_lock);
     if (Loan* known = find(&object, block)) return known;
     Loan* loan = find(nullptr, 0);
     if (loan == nullptr) return nullptr;
@@ -67,24 +66,24 @@ Loan* make(Object& object, std::uint32_t block) noexcept {
 }
 
 Loan* of(const Object& object, std::uint32_t block) noexcept {
-    const std::scoped_lock lock(table_lock);
+    const Locked lock(table_lock);
     return find(&object, block);
 }
 
 void end(Loan& loan) noexcept {
     loan.drop_twin();
     loan.object->block(loan.block).clear_borrowed();
-    const std::scoped_lock lock(table_lock);
+    const Locked lock(table_lock);
     loan.object = nullptr;
     made.fetch_sub(1, std::memory_order_release);
 }
 
 Loan* lock(std::size_t place) noexcept {
-    Loan& loan = table[place];
     for (;;) {
         {
             // As long as the loan is in the table its object exists: freeing an object ends its loans first.
-            const std::scoped_lock lock(table_lock);
+            const Locked lock(table_lock);
+            Loan& loan = table[place];
             if (loan.object == nullptr) return nullptr;
             if (loan.object->block(loan.block).try_lock()) return &loan;
         }
@@ -93,7 +92,7 @@ Loan* lock(std::size_t place) noexcept {
 }
 
 std::size_t oldest() noexcept {
-    const std::scoped_lock lock(table_lock);
+    const Locked lock(table_lock);
     const auto older = [](const Loan& a, const Loan& b) {
         return a.object != nullptr && (b.object == nullptr || a.number < b.number);
     };

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <set>
 
+#include "shim/base/mutex.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/device_owned.h"
 #include "shim/driver/driver.h"
@@ -24,9 +24,9 @@ struct Mapping {
 };
 
 struct State {
-    std::mutex mutex;
-    std::map<std::uintptr_t, Mapping> mappings;
-    std::set<CUmemGenericAllocationHandle> used_by_others;
+    Mutex mutex;
+    std::map<std::uintptr_t, Mapping> mappings HPE_GUARDED_BY(mutex);
+    std::set<CUmemGenericAllocationHandle> used_by_others HPE_GUARDED_BY(mutex);
 };
 State& state() {
     static auto* all = new State;
@@ -48,21 +48,20 @@ int current_device() noexcept {
     return driver.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
 }
 
-// With the lock held: others may write the memory from now on. Returns where it is mapped.
-std::vector<Mapping> mark_shared(CUmemGenericAllocationHandle handle) {
+// Others may write the memory from now on. Returns where it is mapped.
+std::vector<Mapping> mark_shared(State& all, CUmemGenericAllocationHandle handle) HPE_REQUIRES(all.mutex) {
     std::vector<Mapping> found;
-    state().used_by_others.insert(handle);
-    for (auto& [at, mapping] : state().mappings) {
+    all.used_by_others.insert(handle);
+    for (auto& [at, mapping] : all.mappings) {
         if (mapping.handle != handle) continue;
         mapping.shared = true;
         found.push_back(mapping);
     }
     return found;
 }
-// With the lock held.
-std::vector<Mapping> mappings_in(std::uintptr_t at, std::size_t bytes) {
+std::vector<Mapping> mappings_in(State& all, std::uintptr_t at, std::size_t bytes) HPE_REQUIRES(all.mutex) {
     std::vector<Mapping> found;
-    auto& mappings = state().mappings;
+    auto& mappings = all.mappings;
     for (auto it = mappings.lower_bound(at); it != mappings.end() && it->first - at < bytes; ++it) {
         found.push_back(it->second);
     }
@@ -92,11 +91,12 @@ CUresult mapped(std::uintptr_t at, std::size_t bytes, CUmemGenericAllocationHand
     Mapping added{at, bytes, handle, device_of(handle)};
     std::vector<Mapping> others;
     {
-        const std::scoped_lock lock(state().mutex);
-        auto& mappings = state().mappings;
-        added.shared = state().used_by_others.contains(handle);
+        auto& all = state();
+        const Locked lock(all.mutex);
+        auto& mappings = all.mappings;
+        added.shared = all.used_by_others.contains(handle);
         if (std::any_of(mappings.begin(), mappings.end(), [&](const auto& m) { return m.second.handle == handle; })) {
-            others = mark_shared(handle);
+            others = mark_shared(all, handle);
             added.shared = true;
         }
         mappings[at] = added;
@@ -109,8 +109,9 @@ CUresult mapped(std::uintptr_t at, std::size_t bytes, CUmemGenericAllocationHand
 CUresult take_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAccessDesc> accesses) {
     std::vector<Mapping> losing;
     {
-        const std::scoped_lock lock(state().mutex);
-        losing = mappings_in(at, bytes);
+        auto& all = state();
+        const Locked lock(all.mutex);
+        losing = mappings_in(all, at, bytes);
     }
     std::erase_if(losing, [&](const Mapping& mapping) {
         return std::none_of(accesses.begin(), accesses.end(), [&](const CUmemAccessDesc& access) {
@@ -124,8 +125,9 @@ void give_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAcce
     std::vector<Mapping> gaining, shared;
     const int device = current_device();
     {
-        const std::scoped_lock lock(state().mutex);
-        for (const auto& mapping : mappings_in(at, bytes)) {
+        auto& all = state();
+        const Locked lock(all.mutex);
+        for (const auto& mapping : mappings_in(all, at, bytes)) {
             const bool may = std::any_of(accesses.begin(), accesses.end(), [&](const CUmemAccessDesc& access) {
                 return concerns(access, mapping.device) && may_write(access);
             });
@@ -146,33 +148,37 @@ void give_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAcce
 
 std::vector<Object*> objects_in(std::uintptr_t at, std::size_t bytes) {
     std::vector<Object*> objects;
-    const std::scoped_lock lock(state().mutex);
-    for (const auto& mapping : mappings_in(at, bytes)) {
+    auto& all = state();
+    const Locked lock(all.mutex);
+    for (const auto& mapping : mappings_in(all, at, bytes)) {
         if (Object* object = coherence().object_at(mapping.at)) objects.push_back(object);
     }
     return objects;
 }
 
 void unmapped(std::uintptr_t at, std::size_t bytes) {
-    const std::scoped_lock lock(state().mutex);
-    for (const auto& mapping : mappings_in(at, bytes)) {
+    auto& all = state();
+    const Locked lock(all.mutex);
+    for (const auto& mapping : mappings_in(all, at, bytes)) {
         device_owned::remove(mapping.at);
-        state().mappings.erase(mapping.at);
+        all.mappings.erase(mapping.at);
     }
 }
 
 CUresult others_use(CUmemGenericAllocationHandle handle) {
     std::vector<Mapping> here;
     {
-        const std::scoped_lock lock(state().mutex);
-        here = mark_shared(handle);
+        auto& all = state();
+        const Locked lock(all.mutex);
+        here = mark_shared(all, handle);
     }
     return hand_over(here, kShared);
 }
 
 void released(CUmemGenericAllocationHandle handle) {
-    const std::scoped_lock lock(state().mutex);
-    state().used_by_others.erase(handle);
+    auto& all = state();
+    const Locked lock(all.mutex);
+    all.used_by_others.erase(handle);
 }
 
 }  // namespace hpe::virtual_memory

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 
+#include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/lease.h"
@@ -20,7 +20,7 @@ namespace {
 struct Own {
     std::atomic<CUcontext> context{nullptr};
     SpinLock lock;
-    CUstream stream = nullptr;
+    CUstream stream HPE_GUARDED_BY(lock) = nullptr;
 };
 constinit ByContext<Own> owns;
 
@@ -28,7 +28,7 @@ constinit ByContext<Own> owns;
 CUstream stream_in(CUcontext context) noexcept {
     auto* const own = owns.of(context);
     if (own == nullptr) return nullptr;
-    const std::scoped_lock lock(own->lock);
+    const Locked lock(own->lock);
     if (own->stream == nullptr) {
         const Inside inside;
         if (driver.cuStreamCreateWithPriority(&own->stream, CU_STREAM_NON_BLOCKING, 0) != CUDA_SUCCESS) {
@@ -96,7 +96,7 @@ void OwnWork::end_what_interrupted() noexcept {
 void OwnWork::forget(CUcontext context) noexcept {
     auto* const own = owns.known(context);
     if (own == nullptr) return;
-    const std::scoped_lock lock(own->lock);
+    const Locked lock(own->lock);
     own->stream = nullptr;
 }
 

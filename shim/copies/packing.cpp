@@ -8,11 +8,11 @@
 #include <bit>
 #include <climits>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <utility>
 #include <vector>
 
+#include "shim/base/mutex.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/lease.h"
 #include "shim/copies/own_work.h"
@@ -39,11 +39,11 @@ constexpr std::size_t kMostOnDevice = std::size_t{64} << 20, kMostOfLists = kMos
 // Blocks of powers of two.
 struct Tools {
     std::atomic<CUcontext> context{nullptr};
-    std::mutex mutex;
-    OwnKernel kernel;
-    std::uint64_t ended = 0;  // how many contexts had this place before
-    std::size_t taken = 0;
-    std::array<std::vector<CUdeviceptr>, 64> idle;  // by the exponent of their size
+    Mutex mutex;
+    OwnKernel kernel HPE_GUARDED_BY(mutex);
+    std::uint64_t ended HPE_GUARDED_BY(mutex) = 0;  // how many contexts had this place before
+    std::size_t taken HPE_GUARDED_BY(mutex) = 0;
+    std::array<std::vector<CUdeviceptr>, 64> idle HPE_GUARDED_BY(mutex);  // by the exponent of their size
 };
 ByContext<Tools>& all_tools() noexcept {
     static auto* const tools = new ByContext<Tools>;  // never destroyed: types may be freed at the very end
@@ -57,7 +57,7 @@ public:
         : tools_(tools),
           context_(context),
           exponent_(static_cast<unsigned>(std::bit_width(std::max(bytes, kSmallestBlock) - 1))) {
-        const std::scoped_lock lock(tools_.mutex);
+        const Locked lock(tools_.mutex);
         ended_ = tools_.ended;
         auto& idle = tools_.idle[exponent_];
         if (!idle.empty()) {
@@ -70,7 +70,7 @@ public:
     }
     ~Block() {
         if (at_ == 0) return;
-        const std::scoped_lock lock(tools_.mutex);
+        const Locked lock(tools_.mutex);
         if (is_of(context_)) tools_.idle[exponent_].push_back(at_);
     }
     // A transfer from or to it failed, and its end cannot be told: it is never used again.
@@ -80,9 +80,15 @@ public:
     CUdeviceptr at() const noexcept { return at_; }
     std::size_t bytes() const noexcept { return std::size_t{1} << exponent_; }
     // Whether that context lives and has it.
-    bool is_of(CUcontext context) const noexcept { return context_ == context && ended_ == tools_.ended; }
+    bool lives_in(CUcontext context) const noexcept {
+        const Locked lock(tools_.mutex);
+        return is_of(context);
+    }
 
 private:
+    bool is_of(CUcontext context) const noexcept HPE_REQUIRES(tools_.mutex) {
+        return context_ == context && ended_ == tools_.ended;
+    }
     // Waits for the device, which may be waiting for this thread: so only if it is idle.
     CUdeviceptr make(std::vector<CUdeviceptr>& idle) noexcept try {
         if (!in_flight.idle()) return 0;
@@ -103,7 +109,7 @@ private:
 
 // The context is current.
 CUfunction kernel_of(Tools& tools) noexcept {
-    const std::scoped_lock lock(tools.mutex);
+    const Locked lock(tools.mutex);
     return tools.kernel.load(kKernel, "hpe_pack");
 }
 
@@ -113,9 +119,9 @@ public:
     Pieces(const Layout::List* list, Tools& tools, OwnWork& work, CUcontext context) noexcept {
         if (list == nullptr) return;
         count_ = static_cast<unsigned>(list->pieces.size());
-        const std::scoped_lock lock(mutex);
+        const Locked lock(mutex);
         block_ = std::static_pointer_cast<Block>(list->on_device);
-        if (block_ != nullptr && of_living(*block_, tools, context)) return;
+        if (block_ != nullptr && block_->lives_in(context)) return;
         block_ = send(*list, tools, work, context);
         list->on_device = block_;
     }
@@ -124,12 +130,8 @@ public:
     CUdeviceptr at() const noexcept { return block_ != nullptr ? block_->at() : 0; }
 
 private:
-    static constinit std::mutex mutex;  // of all lists: which block each has
+    static constinit Mutex mutex;  // of all lists: which block each has
 
-    static bool of_living(const Block& block, Tools& tools, CUcontext context) noexcept {
-        const std::scoped_lock lock(tools.mutex);
-        return block.is_of(context);
-    }
     static std::shared_ptr<Block> send(const Layout::List& list, Tools& tools, OwnWork& work,
                                        CUcontext context) noexcept try {
         const auto bytes = list.pieces.size() * sizeof list.pieces[0];
@@ -146,7 +148,7 @@ private:
     unsigned count_ = 0;
     std::shared_ptr<Block> block_;
 };
-constinit std::mutex Pieces::mutex;
+constinit Mutex Pieces::mutex;
 
 enum class Direction : unsigned { Pack = 0, Unpack = 1 };
 
@@ -263,7 +265,7 @@ bool unpack(const Layout& layout, std::uintptr_t at, const std::byte* packed, st
 void forget(CUcontext context) noexcept {
     auto* const tools = all_tools().known(context);
     if (tools == nullptr) return;
-    const std::scoped_lock lock(tools->mutex);
+    const Locked lock(tools->mutex);
     tools->kernel.forget();
     ++tools->ended;
     tools->taken = 0;

@@ -6,8 +6,8 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <mutex>
 
+#include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
 #include "shim/base/thread.h"
 #include "shim/base/waiting.h"
@@ -32,8 +32,8 @@ struct Waiting {
 };
 
 constinit SpinLock lock;  // with the program's signals blocked: a handler may launch
-constinit std::array<const StreamReservation*, LaunchGate::kSlots> made{};
-constinit Waiting* waiting = nullptr;
+constinit std::array<const StreamReservation*, LaunchGate::kSlots> made HPE_GUARDED_BY(lock){};
+constinit Waiting* waiting HPE_GUARDED_BY(lock) = nullptr;
 constinit std::atomic<std::uint32_t> ended{0};
 
 const void* this_threads_own() noexcept { return &this_thread; }
@@ -77,8 +77,7 @@ bool may_be_ordered(const reservations::Order& order, LaunchGate::Where where) n
     return stream == order.stream && stream != CU_STREAM_PER_THREAD;
 }
 
-// Under the lock.
-bool reserved(const reservations::Order& order, const Touched* touched) noexcept {
+bool reserved(const reservations::Order& order, const Touched* touched) noexcept HPE_REQUIRES(lock) {
     return std::any_of(made.begin(), made.end(),
                        [&](const StreamReservation* r) { return r != nullptr && r->delays(order, touched); });
 }
@@ -108,7 +107,7 @@ void reservations::give_way(CUstream stream, const Touched* touched) noexcept {
         bool by_reservation = false;
         {
             const SignalsBlocked blocked;
-            const std::scoped_lock guard(lock);
+            const Locked guard(lock);
             by_reservation = reserved(order, touched);
             // Only copies make reservations, and so only they wait for older work.
             if (!by_reservation &&
@@ -155,7 +154,7 @@ StreamReservation::StreamReservation(CUstream stream, const Touched& touched) no
         std::uint32_t seen = 0;
         {
             const SignalsBlocked blocked;
-            const std::scoped_lock guard(lock);
+            const Locked guard(lock);
             if (!reserved(order_, &touched_)) {
                 made[slot_] = this;
                 gate.add_reservation();
@@ -173,7 +172,7 @@ StreamReservation::~StreamReservation() {
     if (slot_ == LaunchGate::kNoSlot) return;
     {
         const SignalsBlocked blocked;
-        const std::scoped_lock guard(lock);
+        const Locked guard(lock);
         made[slot_] = nullptr;
         coherence().launch_gate().drop_reservation();
         // Before another reservation is made: that one has to wait for what this launch enqueues from now on.

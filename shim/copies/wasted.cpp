@@ -9,13 +9,13 @@
 #endif
 
 #include <algorithm>
-#include <mutex>
 #include <new>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "shim/base/errno_kept.h"
+#include "shim/base/mutex.h"
 #include "shim/base/thread.h"
 #include "shim/driver/driver.h"
 #include "shim/observe/call_stacks.h"
@@ -35,10 +35,11 @@ struct Content {
     std::uint64_t hash;
 };
 struct State {
-    std::mutex mutex;
-    std::unordered_map<CUdeviceptr, Content> contents;
-    std::unordered_map<CUdeviceptr, std::pair<std::size_t, bool>> live;  // bytes; whether it is a renewed allocation
-    std::unordered_map<std::size_t, std::size_t> gone;                   // freed allocations of a size
+    Mutex mutex;
+    std::unordered_map<CUdeviceptr, Content> contents HPE_GUARDED_BY(mutex);
+    std::unordered_map<CUdeviceptr, std::pair<std::size_t, bool>> live
+        HPE_GUARDED_BY(mutex);  // bytes; whether it is a renewed allocation
+    std::unordered_map<std::size_t, std::size_t> gone HPE_GUARDED_BY(mutex);  // freed allocations of a size
 };
 State& state() {
     static auto* instance = new State;
@@ -100,7 +101,7 @@ bool hash_of(const Copy&, std::uint64_t&) noexcept { return false; }
 // Whether those bytes are what was last known to be there; from now on they are.
 bool known_already(const Copy& copy, std::uint64_t hash) {
     auto& s = state();
-    const std::scoped_lock lock(s.mutex);
+    const Locked lock(s.mutex);
     const Content now{copy.width, copy.rows, hash};
     const auto known = s.contents.find(copy.device);
     if (known == s.contents.end()) {
@@ -147,7 +148,7 @@ void allocated(CUdeviceptr address, std::size_t bytes) noexcept try {
     auto& s = state();
     bool renewed = false;
     {
-        const std::scoped_lock lock(s.mutex);
+        const Locked lock(s.mutex);
         const auto gone = s.gone.find(bytes);
         renewed = gone != s.gone.end() && gone->second != 0;
         if (renewed) --gone->second;
@@ -166,7 +167,7 @@ void freed(CUdeviceptr address) noexcept try {
     auto& s = state();
     bool renewed = false;
     {
-        const std::scoped_lock lock(s.mutex);
+        const Locked lock(s.mutex);
         const auto live = s.live.find(address);
         if (live == s.live.end()) return;
         renewed = live->second.second;

@@ -11,10 +11,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <mutex>
 #include <string_view>
 #include <utility>
 
+#include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
 #include "shim/doors/door.h"
 #include "shim/doors/mpi_imports.h"
@@ -66,7 +66,7 @@ void say_passed_through() {
 
 void fill(void* handle) noexcept {
     if (filled.load(std::memory_order_acquire)) return;
-    std::scoped_lock lock(filling);
+    const Locked lock(filling);
     if (!filled.load(std::memory_order_relaxed)) {
         for (std::size_t i = 0; i < door_count; ++i) {
             void* real = real_dlsym(handle, door_table[i].name);

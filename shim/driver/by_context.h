@@ -13,8 +13,8 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <mutex>
 
+#include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
 #include "shim/base/thread.h"
 
@@ -29,7 +29,7 @@ public:
         if (find(nullptr) == kNone) return kNone;
         // One at a time: a place that is given back meanwhile would else be a second one for the same context.
         const SignalsBlocked blocked;
-        const std::scoped_lock lock(adding_);
+        const Locked lock(adding_);
         if (const auto place = find(context); place != kNone) return place;
         const auto free = find(nullptr);
         if (free != kNone) contexts_[free].store(context, std::memory_order_release);

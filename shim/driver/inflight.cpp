@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shim/base/log.h"
+#include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
 #include "shim/base/waiting.h"
 #include "shim/driver/driver.h"
@@ -30,10 +31,9 @@ struct Record {
     std::atomic<std::uint64_t> finished{0};
     Record* next = nullptr;
 
-    // Guards what follows and the event.
-    SpinLock lock;
-    CUevent event = nullptr;
-    std::uint64_t recorded = 0;  // the event covers this much of `enqueued`
+    SpinLock lock;  // also of the event itself
+    CUevent event HPE_GUARDED_BY(lock) = nullptr;
+    std::uint64_t recorded HPE_GUARDED_BY(lock) = 0;  // the event covers this much of `enqueued`
 
     bool outstanding() const noexcept { return finished.load(std::memory_order_acquire) < enqueued.sum(); }
     void settle(std::uint64_t count) noexcept {
@@ -50,7 +50,7 @@ const CUstream kOwn = reinterpret_cast<CUstream>(~std::uintptr_t{1});
 bool can_be_asked(CUstream stream) noexcept { return stream != kGone && stream != kOwn; }
 
 constinit std::atomic<Record*> records{nullptr};
-constinit std::mutex records_mutex;                   // adding and reusing records
+constinit Mutex records_mutex;                        // adding and reusing records
 constinit std::atomic<std::uint64_t> cache_epoch{1};  // changes when a record comes to stand for another stream
 
 struct Cache {
@@ -75,8 +75,8 @@ struct Capture {
     CUcontext context;
     CUstream origin;
 };
-constinit std::mutex captures_mutex;
-std::vector<Capture>& captures() {
+constinit Mutex captures_mutex;
+std::vector<Capture>& captures() HPE_REQUIRES(captures_mutex) {
     static auto* all = new std::vector<Capture>;
     return *all;
 }
@@ -107,8 +107,9 @@ Record* new_record(CUcontext context, CUstream stream, bool blocking, std::uint6
     for (auto* r = records.load(std::memory_order_relaxed); r != nullptr; r = r->next) {
         const auto free = [&] { return !can_be_asked(r->stream.load(std::memory_order_relaxed)) && !r->outstanding(); };
         if (r->context != context || !free()) continue;
-        const std::unique_lock lock(r->lock, std::try_to_lock);
-        if (!lock.owns_lock() || !free()) continue;  // its owner is using it right now
+        if (!r->lock.try_lock()) continue;  // its owner is using it right now
+        const Locked lock(r->lock, std::adopt_lock);
+        if (!free()) continue;
         become(*r);
         return r;
     }
@@ -138,7 +139,7 @@ Record* record_for(CUstream given) noexcept {
     Record* record = find(context, stream);
     if (record == nullptr) {
         const bool blocking = is_blocking(stream);
-        std::scoped_lock lock(records_mutex);
+        const Locked lock(records_mutex);
         record = find(context, stream);
         if (record == nullptr) record = new_record(context, stream, blocking, 0);
         if (record == nullptr) return nullptr;
@@ -148,7 +149,7 @@ Record* record_for(CUstream given) noexcept {
 }
 
 // The record is locked, its context current.
-CUresult record_event(Record& r, CUstream stream) noexcept {
+CUresult record_event(Record& r, CUstream stream) noexcept HPE_REQUIRES(r.lock) {
     if (r.event == nullptr) {
         const auto made = driver.cuEventCreate(&r.event, CU_EVENT_DISABLE_TIMING);
         if (made != CUDA_SUCCESS) {
@@ -160,7 +161,7 @@ CUresult record_event(Record& r, CUstream stream) noexcept {
 }
 
 // Records the event so that it covers everything enqueued by now. The record is locked, its context current.
-CUresult cover(Record& r) noexcept {
+CUresult cover(Record& r) noexcept HPE_REQUIRES(r.lock) {
     const auto stream = r.stream.load(std::memory_order_acquire);
     const auto target = r.enqueued.sum();
     if (r.recorded >= target || !can_be_asked(stream)) return CUDA_SUCCESS;
@@ -177,7 +178,7 @@ CUresult cover(Record& r) noexcept {
 }
 
 // The same for a stream that cannot be asked later: if no event can be recorded, waits for its work now.
-void cover_or_wait(Record& r) noexcept {
+void cover_or_wait(Record& r) noexcept HPE_REQUIRES(r.lock) {
     const auto target = r.enqueued.sum();
     if (cover(r) == CUDA_SUCCESS) return;
     const auto stream = r.stream.load(std::memory_order_acquire);
@@ -197,11 +198,11 @@ bool enqueued_in_own(unsigned slot) noexcept {
         auto* r = records.load(std::memory_order_acquire);
         while (r != nullptr && !is_own(*r)) r = r->next;
         if (r == nullptr) {
-            const std::scoped_lock lock(records_mutex);
+            const Locked lock(records_mutex);
             r = new_record(context, kOwn, true, this_owner);
             if (r == nullptr) return false;
         }
-        const std::scoped_lock lock(r->lock);
+        const Locked lock(r->lock);
         if (!is_own(*r)) continue;  // the record had nothing outstanding and was reused for another stream
         const CaptureRelaxed relaxed;
         if (record_event(*r, CU_STREAM_PER_THREAD) != CUDA_SUCCESS) return false;
@@ -223,7 +224,7 @@ CUresult wait_for_event(CUevent event, Clock::time_point end) noexcept {
 }
 
 CUresult wait_for(Record& r, Clock::time_point end) noexcept {
-    std::unique_lock lock(r.lock);
+    Locked lock(r.lock);
     if (!r.outstanding()) return CUDA_SUCCESS;
     ContextScope scope(r.context);
     // This error says nothing of the work: only a wait can tell that the context is lost.
@@ -313,8 +314,8 @@ bool InFlight::idle() noexcept {
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
         if (!r->outstanding()) continue;
         // Not waited for: the lock's holder may be waiting for the device, and the device for this thread.
-        const std::unique_lock lock(r->lock, std::try_to_lock);
-        if (!lock.owns_lock()) return false;
+        if (!r->lock.try_lock()) return false;
+        const Locked lock(r->lock, std::adopt_lock);
         ContextScope scope(r->context);
         CaptureRelaxed relaxed;
         const auto target = r->enqueued.sum();
@@ -375,7 +376,7 @@ unsigned InFlight::mark_context(Mark* marks) noexcept {
 void InFlight::snapshot(CUstream stream, Flavour) noexcept {
     Record* r = record_for(stream);
     if (r == nullptr || !r->outstanding()) return;
-    std::scoped_lock lock(r->lock);
+    const Locked lock(r->lock);
     ContextScope scope(r->context);
     CaptureRelaxed relaxed;
     if (scope.result() == CUDA_SUCCESS) cover_or_wait(*r);
@@ -384,7 +385,7 @@ void InFlight::snapshot(CUstream stream, Flavour) noexcept {
 void InFlight::snapshot_all() noexcept {
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
         if (!r->outstanding()) continue;
-        std::scoped_lock lock(r->lock);
+        const Locked lock(r->lock);
         ContextScope scope(r->context);
         CaptureRelaxed relaxed;
         if (scope.result() == CUDA_SUCCESS) cover_or_wait(*r);
@@ -398,7 +399,7 @@ void InFlight::destroyed(CUstream stream) noexcept {
     if (r == nullptr) return;
     snapshot(stream, Flavour::Legacy);
     {
-        std::scoped_lock lock(r->lock);
+        const Locked lock(r->lock);
         r->stream.store(kGone, std::memory_order_release);
     }
     cache_epoch.fetch_add(1, std::memory_order_release);
@@ -406,14 +407,14 @@ void InFlight::destroyed(CUstream stream) noexcept {
 
 void InFlight::forget(CUcontext context) noexcept {
     {
-        const std::scoped_lock lock(captures_mutex);
+        const Locked lock(captures_mutex);
         const auto gone = std::erase_if(captures(), [&](const Capture& c) { return c.context == context; });
         captures_.fetch_sub(static_cast<int>(gone), std::memory_order_relaxed);
     }
-    std::scoped_lock lock(records_mutex);
+    const Locked lock(records_mutex);
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
         if (r->context != context) continue;
-        std::scoped_lock hold(r->lock);
+        const Locked hold(r->lock);
         r->stream.store(kGone, std::memory_order_release);
         r->settle(r->enqueued.sum());
         r->event = nullptr;  // went with the context
@@ -424,7 +425,7 @@ void InFlight::forget(CUcontext context) noexcept {
 
 void InFlight::capture_began(CUstream origin, Flavour flavour) noexcept {
     captures_.fetch_add(1, std::memory_order_relaxed);
-    const std::scoped_lock lock(captures_mutex);
+    const Locked lock(captures_mutex);
     captures().push_back({context_of(named(origin, flavour)), named(origin, flavour)});
 }
 
@@ -436,7 +437,7 @@ void InFlight::capture_ended(CUstream origin, Flavour flavour) noexcept {
     const auto same = [&](const Capture& c) {
         return c.origin == stream && (context == nullptr || c.context == nullptr || c.context == context);
     };
-    const std::scoped_lock lock(captures_mutex);
+    const Locked lock(captures_mutex);
     auto& all = captures();
     const auto found = std::find_if(all.begin(), all.end(), same);
     if (found == all.end()) return;

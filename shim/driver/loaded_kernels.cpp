@@ -2,11 +2,11 @@
 // The set of kernels, by context.
 #include "shim/driver/loaded_kernels.h"
 
-#include <mutex>
 #include <new>
 #include <set>
 #include <utility>
 
+#include "shim/base/mutex.h"
 #include "shim/base/thread.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
@@ -19,8 +19,8 @@ constinit std::array<std::atomic<std::uint64_t>, kPlaces> latest{};
 
 namespace {
 
-constinit std::mutex mutex;
-std::set<std::pair<CUcontext, CUfunction>>& kernels() {
+constinit Mutex mutex;
+std::set<std::pair<CUcontext, CUfunction>>& kernels() HPE_REQUIRES(mutex) {
     static auto* set = new std::set<std::pair<CUcontext, CUfunction>>;
     return *set;
 }
@@ -37,7 +37,7 @@ void launched(CUfunction kernel) noexcept {
     // A launch that is captured is none yet.
     if (in_flight.capturing_anywhere()) return;
     const auto context = current();
-    std::scoped_lock lock(mutex);
+    const Locked lock(mutex);
     try {
         kernels().emplace(context, kernel);
     } catch (const std::bad_alloc&) {
@@ -62,12 +62,12 @@ bool parameter(CUfunction kernel, std::size_t index, std::size_t& bytes) noexcep
 
 bool known(CUfunction kernel) noexcept {
     const auto context = current();
-    std::scoped_lock lock(mutex);
+    const Locked lock(mutex);
     return kernels().contains({context, kernel});
 }
 
 void forget() noexcept {
-    std::scoped_lock lock(mutex);
+    const Locked lock(mutex);
     kernels().clear();
     for (auto& place : detail::latest) place.store(0, std::memory_order_relaxed);
 }

@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "shim/base/mutex.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/driver/driver.h"
@@ -36,11 +36,11 @@ constinit std::atomic<bool> any_exported{false};
 
 // Never destroyed: messages may end after the process's own exit handlers.
 struct Exports {
-    std::mutex mutex;  // guards what follows
-    ExportTable* table = nullptr;
-    pid_t owner = 0;
-    bool failed = false;
-    std::vector<Exported> objects;
+    Mutex mutex;
+    ExportTable* table HPE_GUARDED_BY(mutex) = nullptr;
+    pid_t owner HPE_GUARDED_BY(mutex) = 0;
+    bool failed HPE_GUARDED_BY(mutex) = false;
+    std::vector<Exported> objects HPE_GUARDED_BY(mutex);
 };
 Exports& exports() noexcept {
     static Exports& all = *new Exports;
@@ -48,7 +48,7 @@ Exports& exports() noexcept {
 }
 
 // A child of fork() has its parent's table, and no device.
-bool open(Exports& all) noexcept {
+bool open(Exports& all) noexcept HPE_REQUIRES(all.mutex) {
     if (all.table != nullptr || all.failed) return all.table != nullptr && all.owner == getpid();
     all.failed = true;
     all.owner = getpid();
@@ -61,14 +61,14 @@ bool open(Exports& all) noexcept {
     return true;
 }
 
-Exported* find(Exports& all, const Object& object) noexcept {
+Exported* find(Exports& all, const Object& object) noexcept HPE_REQUIRES(all.mutex) {
     const auto found = std::find_if(all.objects.begin(), all.objects.end(), [&](const Exported& one) {
         return one.base == object.base && one.serial == object.serial();
     });
     return found != all.objects.end() ? &*found : nullptr;
 }
 
-Exported* find_or_export(Exports& all, const Object& object) noexcept {
+Exported* find_or_export(Exports& all, const Object& object) noexcept HPE_REQUIRES(all.mutex) {
     if (Exported* const known = find(all, object)) return known;
     Exported one{object.base, object.serial(), object.context, {}, 0, true, {}, nullptr};
     {
@@ -91,7 +91,7 @@ void begin_change(ExportEntry& entry) noexcept {
 void end_change(ExportEntry& entry) noexcept { entry.version.fetch_add(1, std::memory_order_release); }
 
 ExportEntry* enter(Exports& all, const Exported& object, std::uintptr_t begin, std::size_t bytes, std::size_t offset,
-                   bool on_host) noexcept {
+                   bool on_host) noexcept HPE_REQUIRES(all.mutex) {
     for (auto& entry : all.table->entries) {
         if (entry.end.load(std::memory_order_relaxed) != 0) continue;
         begin_change(entry);
@@ -117,7 +117,7 @@ void remove(ExportEntry& entry) noexcept {
     end_change(entry);
 }
 
-void forget(Exports& all, const Exported& object) noexcept {
+void forget(Exports& all, const Exported& object) noexcept HPE_REQUIRES(all.mutex) {
     if (object.own != nullptr) remove(*object.own);
     if (object.refused) return;
     const auto count = all.table->ended.load(std::memory_order_relaxed);
@@ -129,8 +129,9 @@ template <class Which>
 void forget_if(Which&& which) noexcept {
     if (!any_exported.load(std::memory_order_acquire)) return;
     auto& all = exports();
-    const std::scoped_lock lock(all.mutex);
+    const Locked lock(all.mutex);
     std::erase_if(all.objects, [&](const Exported& one) {
+        all.mutex.assume_held();
         if (!which(one)) return false;
         forget(all, one);
         return true;
@@ -146,7 +147,7 @@ Export::Export(const Object& object, std::uintptr_t device, const std::byte* hos
     : device_(device), bytes_(bytes), peer_(peer) {
     if (!on() || bytes < kSmallest) return;
     auto& all = exports();
-    const std::scoped_lock lock(all.mutex);
+    const Locked lock(all.mutex);
     if (!open(all)) return;
     const Exported* const exported = find_or_export(all, object);
     if (exported->refused) return;
@@ -155,7 +156,7 @@ Export::Export(const Object& object, std::uintptr_t device, const std::byte* hos
 
 Export::~Export() {
     if (entry_ == nullptr) return;
-    const std::scoped_lock lock(exports().mutex);
+    const Locked lock(exports().mutex);
     remove(*entry_);
 }
 
@@ -168,7 +169,7 @@ void Export::arrived() noexcept {
     if (entry_ == nullptr || entry_->fetched.load(std::memory_order_acquire) != bytes_) return;
     const Object* const object = coherence().object_of(device_);
     auto& all = exports();
-    const std::scoped_lock lock(all.mutex);
+    const Locked lock(all.mutex);
     Exported* const exported = object != nullptr ? find(all, *object) : nullptr;
     if (exported == nullptr) return;
     if (exported->own == nullptr) exported->own = enter(all, *exported, object->base, object->size, 0, false);
@@ -179,7 +180,7 @@ void Export::arrived() noexcept {
 bool reads_from_device(const Object& object, int peer) noexcept {
     if (peer < 0 || !any_exported.load(std::memory_order_acquire)) return false;
     auto& all = exports();
-    const std::scoped_lock lock(all.mutex);
+    const Locked lock(all.mutex);
     const Exported* const exported = find(all, object);
     return exported != nullptr && all.owner == getpid() &&
            std::find(exported->peers.begin(), exported->peers.end(), peer) != exported->peers.end();

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <mutex>
 #include <vector>
 
 #include "shim/base/active.h"
 #include "shim/base/helper.h"
 #include "shim/base/kernel.h"
+#include "shim/base/mutex.h"
 #include "shim/coherence/coherence.h"
 #include "shim/copies/own_work.h"
 #include "shim/driver/driver.h"
@@ -31,14 +31,14 @@ std::uintptr_t address(const void* at) noexcept { return reinterpret_cast<std::u
 
 // Never destroyed: messages may come after the process's own exit handlers.
 struct Reads {
-    std::mutex mutex;  // guards what follows, and the imports
-    std::vector<Arrival*> expected;
+    Mutex mutex;  // also of the imports
+    std::vector<Arrival*> expected HPE_GUARDED_BY(mutex);
 
     static Reads& all() noexcept {
         static Reads& reads = *new Reads;
         return reads;
     }
-    Arrival* arrival(std::uintptr_t host, std::size_t bytes) const noexcept {
+    Arrival* arrival(std::uintptr_t host, std::size_t bytes) const noexcept HPE_REQUIRES(mutex) {
         for (Arrival* one : expected) {
             if (host >= one->host_ && host < one->host_ + one->bytes_ && bytes <= one->host_ + one->bytes_ - host) {
                 return one;
@@ -48,34 +48,35 @@ struct Reads {
     }
     static bool to_object(Arrival& to, std::uintptr_t host, const imports::Found& from) noexcept;
     static bool to_host(std::uintptr_t host, const imports::Found& from) noexcept;
-    bool copy(pid_t process, std::uintptr_t to, std::uintptr_t from, std::size_t bytes) const noexcept;
+    bool copy(pid_t process, std::uintptr_t to, std::uintptr_t from, std::size_t bytes) const noexcept
+        HPE_REQUIRES(mutex);
 };
 
 Arrival::Arrival(const Object& object, std::uintptr_t device, const std::byte* host, std::size_t bytes) noexcept
     : device_(device), context_(object.context), host_(address(host)), bytes_(bytes) {
     again();
     auto& all = Reads::all();
-    const std::scoped_lock lock(all.mutex);
+    const Locked lock(all.mutex);
     all.expected.push_back(this);
     arrivals.fetch_add(1, std::memory_order_release);
 }
 
 Arrival::~Arrival() {
     auto& all = Reads::all();
-    const std::scoped_lock lock(all.mutex);
+    const Locked lock(all.mutex);
     std::erase(all.expected, this);
     arrivals.fetch_sub(1, std::memory_order_release);
 }
 
 void Arrival::again() noexcept {
     const bool idle = in_flight.idle();
-    const std::scoped_lock lock(Reads::all().mutex);
+    const Locked lock(Reads::all().mutex);
     on_device_ = 0;
     idle_ = idle;
 }
 
 std::size_t Arrival::on_device() const noexcept {
-    const std::scoped_lock lock(Reads::all().mutex);
+    const Locked lock(Reads::all().mutex);
     return on_device_;
 }
 
@@ -147,8 +148,9 @@ bool may_read_device() noexcept {
 
 std::optional<ssize_t> remote_read(pid_t process, std::span<const iovec> own, std::span<const iovec> other) noexcept {
     auto& all = Reads::all();
-    const std::scoped_lock lock(all.mutex);
+    const Locked lock(all.mutex);
     const bool any = std::any_of(other.begin(), other.end(), [&](const iovec& part) {
+        all.mutex.assume_held();
         const auto found = imports::find(process, address(part.iov_base), part.iov_len, nullptr, !all.expected.empty());
         return part.iov_len != 0 && found.entry != nullptr;
     });
@@ -175,7 +177,7 @@ std::optional<ssize_t> remote_read(pid_t process, std::span<const iovec> own, st
 }
 
 void imports_forget(CUcontext context) noexcept {
-    const std::scoped_lock lock(Reads::all().mutex);
+    const Locked lock(Reads::all().mutex);
     imports::forget(context);
 }
 

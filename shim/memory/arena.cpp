@@ -8,13 +8,13 @@
 #include <cerrno>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <unordered_map>
 #include <utility>
 
 #include "shim/base/errno_kept.h"
 #include "shim/base/kernel.h"
 #include "shim/base/machine.h"
+#include "shim/base/mutex.h"
 #include "shim/driver/driver.h"
 #include "shim/memory/pinned.h"
 
@@ -48,8 +48,8 @@ struct Segment {
 std::array<Segment, kMaxSegments> segments;
 constinit std::atomic<std::size_t> segment_count{0};
 
-std::mutex mutex;
-std::size_t idle_touched = 0;  // bytes in free ranges that may still own pages
+Mutex mutex;
+std::size_t idle_touched HPE_GUARDED_BY(mutex) = 0;  // bytes in free ranges that may still own pages
 constinit std::atomic<bool> huge_pages_to_be_had{true};
 
 // A chunk that is shared by what was taken for one chunk of device addresses.
@@ -58,7 +58,7 @@ struct Shared {
     std::size_t takers = 0;
     bool touched = false;
 };
-std::unordered_map<std::uintptr_t, Shared>& shared_chunks() {
+std::unordered_map<std::uintptr_t, Shared>& shared_chunks() HPE_REQUIRES(mutex) {
     static auto* chunks = new std::unordered_map<std::uintptr_t, Shared>;
     return *chunks;
 }
@@ -68,7 +68,7 @@ bool shares(std::uintptr_t address, std::size_t size) noexcept {
     return size < Arena::kChunk && address % Arena::kChunk + size <= Arena::kChunk;
 }
 
-std::map<std::byte*, std::size_t>& free_ranges() {
+std::map<std::byte*, std::size_t>& free_ranges() HPE_REQUIRES(mutex) {
     static auto* ranges = new std::map<std::byte*, std::size_t>;
     return *ranges;
 }
@@ -113,7 +113,7 @@ std::byte* map_aligned(std::size_t size) noexcept {
     return view;
 }
 
-bool add_segment(std::size_t at_least) {
+bool add_segment(std::size_t at_least) HPE_REQUIRES(mutex) {
     const auto index = segment_count.load(std::memory_order_relaxed);
     if (index == kMaxSegments) return false;
     const auto size = std::max(kSegment, (at_least + Arena::kChunk - 1) / Arena::kChunk * Arena::kChunk);
@@ -195,9 +195,9 @@ struct Spare {
     std::byte* view = nullptr;
     std::size_t size = 0;
 };
-constinit Spare spare;
+constinit Spare spare HPE_GUARDED_BY(mutex);
 
-std::byte* take_range(std::size_t size) {
+std::byte* take_range(std::size_t size) HPE_REQUIRES(mutex) {
     if (spare.size == size && spare.view != nullptr) return std::exchange(spare, {}).view;
     auto& ranges = free_ranges();
     for (int attempt = 0; attempt < 2; ++attempt) {
@@ -218,7 +218,7 @@ std::byte* take_range(std::size_t size) {
     return nullptr;
 }
 
-void give_back_range(std::byte* view, std::size_t size, bool touched) {
+void give_back_range(std::byte* view, std::size_t size, bool touched) HPE_REQUIRES(mutex) {
     if (!touched) {
         std::swap(spare.view, view);
         std::swap(spare.size, size);
@@ -250,7 +250,7 @@ void give_back_range(std::byte* view, std::size_t size, bool touched) {
 }  // namespace
 
 std::byte* Arena::take(std::uintptr_t address, std::size_t size) {
-    std::scoped_lock lock(mutex);
+    const Locked lock(mutex);
     if (!shares(address, size)) return take_range(size);
     Shared& shared = shared_chunks()[address / kChunk];
     if (shared.takers == 0) shared = {take_range(kChunk), 0, false};
@@ -260,7 +260,7 @@ std::byte* Arena::take(std::uintptr_t address, std::size_t size) {
 }
 
 void Arena::give_back(std::byte* view, std::uintptr_t address, std::size_t size, bool touched) {
-    std::scoped_lock lock(mutex);
+    const Locked lock(mutex);
     if (!shares(address, size)) return give_back_range(view, size, touched);
     const auto it = shared_chunks().find(address / kChunk);
     Shared& shared = it->second;

@@ -13,6 +13,7 @@
 
 #include "shim/base/errno_kept.h"
 #include "shim/base/kernel.h"
+#include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
 
 #include "shim/base/in_fault_path.h"
@@ -28,9 +29,8 @@ constexpr std::size_t kPage = 4096;
 // Until the first count a process is taken to have this many left: one with few objects never counts.
 constinit std::atomic<long> left{4096};
 
-// What follows is for whoever holds the lock.
 constinit SpinLock counting;
-constinit char text[1 << 16];
+constinit char text[1 << 16] HPE_GUARDED_BY(counting);
 
 class File {
 public:
@@ -42,7 +42,7 @@ public:
     File(const File&) = delete;
     File& operator=(const File&) = delete;
     // Bytes put into `text`; 0 at the end, negative: an error.
-    long read() const noexcept {
+    long read() const noexcept HPE_REQUIRES(counting) {
         return file_ < 0 ? file_ : kernel::raw(SYS_read, file_, kernel::word(text), sizeof text - 1);
     }
 
@@ -50,7 +50,7 @@ private:
     const int file_;
 };
 
-long limit() noexcept {
+long limit() noexcept HPE_REQUIRES(counting) {
     static constinit long found = 0;
     if (found == 0) {
         const File file("/proc/sys/vm/max_map_count");
@@ -61,7 +61,7 @@ long limit() noexcept {
     return found;
 }
 
-long count() noexcept {
+long count() noexcept HPE_REQUIRES(counting) {
     const File file("/proc/self/maps");
     long lines = 0;
     for (long length; (length = file.read()) > 0;) lines += std::count(text, text + length, '\n');
@@ -100,8 +100,8 @@ bool scarce() noexcept {
         return false;
     }
     const ErrnoKept kept;
-    const std::unique_lock lock(counting, std::try_to_lock);
-    if (!lock.owns_lock()) return false;  // another thread finds out
+    if (!counting.try_lock()) return false;  // another thread finds out
+    const Locked lock(counting, std::adopt_lock);
     const auto most = limit();
     const auto unused = most - most / 8 - count();
     // Where the program itself has nearly all, counting must not become what all time is spent on.
@@ -112,7 +112,7 @@ bool scarce() noexcept {
 
 void refused() noexcept {
     const ErrnoKept kept;
-    const std::scoped_lock lock(counting);
+    const Locked lock(counting);
     reserve.give_up();
     left.store(0, std::memory_order_relaxed);
 }

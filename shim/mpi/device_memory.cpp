@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <mutex>
 #include <new>
 #include <vector>
 
+#include "shim/base/mutex.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/driver/driver.h"
@@ -27,8 +27,8 @@ struct Kept {
     bool idle;
 };
 struct All {
-    std::mutex mutex;
-    std::vector<Kept> kept;
+    Mutex mutex;
+    std::vector<Kept> kept HPE_GUARDED_BY(mutex);
 };
 All& all() noexcept {
     static All& list = *new All;  // never destroyed: messages may end after the process's own exit handlers
@@ -52,7 +52,7 @@ std::uintptr_t allocate(void* context, std::size_t bytes) {
 
 DeviceMemory::DeviceMemory(void* context, std::size_t bytes) noexcept try : context_(context) {
     const auto size = std::bit_ceil(bytes);
-    const std::scoped_lock lock(all().mutex);
+    const Locked lock(all().mutex);
     auto& kept = all().kept;
     const auto fitting = std::find_if(kept.begin(), kept.end(), [&](const Kept& one) {
         return one.idle && one.bytes == size && one.context == context;
@@ -73,12 +73,12 @@ DeviceMemory::DeviceMemory(void* context, std::size_t bytes) noexcept try : cont
 
 DeviceMemory::~DeviceMemory() {
     if (at_ == 0) return;
-    const std::scoped_lock lock(all().mutex);
+    const Locked lock(all().mutex);
     for (auto& one : all().kept) one.idle = one.idle || (one.at == at_ && one.context == context_);
 }
 
 void DeviceMemory::forget(CUcontext context) noexcept {
-    const std::scoped_lock lock(all().mutex);
+    const Locked lock(all().mutex);
     std::erase_if(all().kept, [&](const Kept& one) { return one.context == context; });
 }
 

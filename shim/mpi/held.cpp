@@ -2,14 +2,14 @@
 // A list: few calls are under way at a time.
 #include "shim/mpi/held.h"
 
-#include <mutex>
+#include "shim/base/mutex.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
 
 constinit Held of_windows, of_files;
 
 void Held::add(Calls call) noexcept {
-    const std::scoped_lock held(lock_);
+    const Locked held(lock_);
     call->next.reset(first_);
     first_ = call.release();
     any_.store(true, std::memory_order_release);
@@ -18,7 +18,7 @@ void Held::add(Calls call) noexcept {
 Held::Calls Held::take(std::uintptr_t handle, int rank) noexcept {
     if (!any_.load(std::memory_order_acquire)) return nullptr;
     Calls taken, left;
-    const std::scoped_lock held(lock_);
+    const Locked held(lock_);
     Calls rest(first_);
     while (rest != nullptr) {
         Calls one = std::move(rest);

@@ -45,7 +45,7 @@ public:
 private:
     std::atomic<bool> any_{false};
     SpinLock lock_;
-    Call* first_ = nullptr;  // never destroyed: MPI may have ended before the process does
+    Call* first_ HPE_GUARDED_BY(lock_) = nullptr;  // never destroyed: MPI may have ended before the process does
 };
 
 extern constinit Held of_windows, of_files;

@@ -6,10 +6,10 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <mutex>
 
 #include "protocols/object.h"
 #include "shim/base/kernel.h"
+#include "shim/base/mutex.h"
 #include "shim/base/thread.h"
 #include "shim/copies/bulk.h"
 #include "shim/driver/driver.h"
@@ -40,16 +40,16 @@ struct HostMemory::Kept {
 
     std::size_t mapped() const noexcept { return bytes + kPage; }
 
-    static constinit std::mutex mutex;  // of all
+    static constinit Mutex mutex;  // of all
     static constinit std::array<Kept, 64> all;
 };
-constinit std::mutex HostMemory::Kept::mutex;
+constinit Mutex HostMemory::Kept::mutex;
 constinit std::array<HostMemory::Kept, 64> HostMemory::Kept::all{};
 
 HostMemory::Kept* HostMemory::take(std::size_t bytes) noexcept {
     if (bytes < kSmallestKept || bytes > kLargestKept) return nullptr;
     const auto step = std::bit_floor(bytes) / 4, wanted = (bytes + step - 1) / step * step;
-    const std::scoped_lock lock(Kept::mutex);
+    const Locked lock(Kept::mutex);
     Kept* best = nullptr;
     for (auto& kept : Kept::all) {
         if (kept.idle && kept.bytes == wanted && (best == nullptr || kept.pinned_in != nullptr)) best = &kept;
@@ -83,7 +83,7 @@ HostMemory::~HostMemory() {
         if (at_ != nullptr && bytes_ > lease::Bounce::kRecycled) kernel::tell_unmapped(at_, bytes_);
         return;
     }
-    const std::scoped_lock lock(Kept::mutex);
+    const Locked lock(Kept::mutex);
     std::size_t idle = kept_->bytes;
     for (const auto& kept : Kept::all) idle += kept.idle ? kept.bytes : 0;
     if (kept_->pinned_in != nullptr || idle <= kMostIdle) {
@@ -100,7 +100,7 @@ void HostMemory::pin(void* context) const noexcept {
     const bulk::InOrder in_order(context);
     // Pinning waits for the device, which may be waiting for this thread.
     if (!in_order || !in_flight.idle()) return;
-    const std::scoped_lock lock(Kept::mutex);
+    const Locked lock(Kept::mutex);
     std::size_t pinned = kept_->bytes;
     for (const auto& kept : Kept::all) pinned += kept.pinned_in != nullptr ? kept.bytes : 0;
     if (pinned > kMostPinned || !pinned::take(kept_->mapped())) return;
@@ -116,7 +116,7 @@ void HostMemory::pin(void* context) const noexcept {
 }
 
 void HostMemory::forget(CUcontext context) noexcept {
-    const std::scoped_lock lock(Kept::mutex);
+    const Locked lock(Kept::mutex);
     for (auto& kept : Kept::all) {
         if (kept.pinned_in != context || context == nullptr) continue;
         kept.pinned_in = nullptr;

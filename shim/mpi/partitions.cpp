@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
@@ -30,7 +31,7 @@ Partitions::Partitions(Staging& staging, std::unique_ptr<bool[]> there) noexcept
 }
 
 Partitions::~Partitions() {
-    const std::scoped_lock held(lock);
+    const Locked held(lock);
     Partitions* at = first.load(std::memory_order_relaxed);
     if (at == this) {
         first.store(next_, std::memory_order_relaxed);
@@ -42,21 +43,21 @@ Partitions::~Partitions() {
 
 void Partitions::made(MPI_Request request) noexcept {
     request_ = request;
-    const std::scoped_lock held(lock);
+    const Locked held(lock);
     next_ = first.load(std::memory_order_relaxed);
     first.store(this, std::memory_order_relaxed);
 }
 
 Partitions* Partitions::find(MPI_Request request) noexcept {
     if (first.load(std::memory_order_relaxed) == nullptr) return nullptr;
-    const std::scoped_lock held(lock);
+    const Locked held(lock);
     Partitions* at = first.load(std::memory_order_relaxed);
     while (at != nullptr && at->request_ != request) at = at->next_;
     return at;
 }
 
 void Partitions::start() noexcept {
-    const std::scoped_lock held(mutex_);
+    const Locked held(mutex_);
     std::fill_n(there_.get(), staging_.partitions(), false);
 }
 
@@ -74,19 +75,19 @@ bool Partitions::store_once(int partition) noexcept {
 
 bool Partitions::store(int partition) noexcept {
     if (partition < 0 || partition >= staging_.partitions()) return true;
-    const std::scoped_lock held(mutex_);
+    const Locked held(mutex_);
     return store_once(partition);
 }
 
 bool Partitions::finish() noexcept {
-    const std::scoped_lock held(mutex_);
+    const Locked held(mutex_);
     bool all_stored = true;
     for (int i = 0; i < staging_.partitions(); ++i) all_stored = store_once(i) && all_stored;
     return all_stored;
 }
 
 void Partitions::end() noexcept {
-    const std::scoped_lock held(mutex_);
+    const Locked held(mutex_);
     std::fill_n(there_.get(), staging_.partitions(), true);
 }
 

@@ -13,8 +13,8 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 
+#include "shim/base/mutex.h"
 #include "shim/mpi/staging.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
@@ -47,7 +47,7 @@ private:
     bool store_once(int partition) noexcept;
 
     Staging& staging_;
-    std::mutex mutex_;
+    Mutex mutex_;
     const std::unique_ptr<bool[]> there_;  // nothing of it is to be stored
     MPI_Request request_{};
     Partitions* next_ = nullptr;

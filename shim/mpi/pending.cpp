@@ -4,9 +4,9 @@
 
 #include <array>
 #include <cstdint>
-#include <mutex>
 #include <utility>
 
+#include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
 #include "shim/mpi/held.h"
 
@@ -14,14 +14,15 @@ namespace hpe::mpi::HPE_MPI_ABI {
 
 namespace {
 
-constinit std::array<Pending*, 1024> lists{};
-constinit Pending* freed_list = nullptr;
 constinit SpinLock lock;
+constinit std::array<Pending*, 1024> lists HPE_GUARDED_BY(lock){};
+constinit Pending* freed_list HPE_GUARDED_BY(lock) = nullptr;
 
-Pending*& list_of(MPI_Request request) noexcept { return lists[number(request) * 0x9E3779B97F4A7C15ull >> (64 - 10)]; }
+Pending*& list_of(MPI_Request request) noexcept HPE_REQUIRES(lock) {
+    return lists[number(request) * 0x9E3779B97F4A7C15ull >> (64 - 10)];
+}
 
-void push(Pending*& list, PendingPointer pending) noexcept {
-    const std::scoped_lock held(lock);
+void push(Pending*& list, PendingPointer pending) noexcept HPE_REQUIRES(lock) {
     pending->next = list;
     list = pending.release();
 }
@@ -62,7 +63,7 @@ bool add(PendingPointer pending, MPI_Request request) noexcept {
 }
 
 PendingPointer take(MPI_Request request) noexcept {
-    const std::scoped_lock held(lock);
+    const Locked held(lock);
     for (Pending** at = &list_of(request); *at != nullptr; at = &(*at)->next) {
         Pending* const found = *at;
         if (found->request != request) continue;
@@ -75,6 +76,7 @@ PendingPointer take(MPI_Request request) noexcept {
 
 void give_back(PendingPointer pending) noexcept {
     count.fetch_add(1, std::memory_order_relaxed);
+    const Locked held(lock);
     auto& list = list_of(pending->request);
     push(list, std::move(pending));
 }
@@ -107,6 +109,7 @@ void fail(PendingPointer pending) noexcept {
 }
 
 void keep_freed(PendingPointer pending) noexcept {
+    const Locked held(lock);
     push(freed_list, std::move(pending));
     freed.fetch_add(1, std::memory_order_release);
 }
@@ -114,7 +117,7 @@ void keep_freed(PendingPointer pending) noexcept {
 void look_at_freed() noexcept {
     Pending* list = nullptr;
     {
-        const std::scoped_lock held(lock);
+        const Locked held(lock);
         list = std::exchange(freed_list, nullptr);
     }
     while (list != nullptr) {
@@ -124,6 +127,7 @@ void look_at_freed() noexcept {
         MPI_Request request = one->request;
         functions.MPI_Test(&request, &done, &status);
         if (done == 0) {
+            const Locked held(lock);
             push(freed_list, std::move(one));
             continue;
         }

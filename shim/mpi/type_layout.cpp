@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <span>
 #include <type_traits>
 #include <utility>
 
+#include "shim/base/mutex.h"
 #include "shim/mpi/elements.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
@@ -240,8 +240,8 @@ Found decode(MPI_Datatype type, int depth) noexcept {
 // --- kept with the type ----------------------------------------------------------------------------------------------
 
 // A thread that finds what another one has found meanwhile must not read it while it is replaced.
-constinit std::mutex mutex;
-constinit int key = MPI_KEYVAL_INVALID;
+constinit Mutex mutex;
+constinit int key HPE_GUARDED_BY(mutex) = MPI_KEYVAL_INVALID;
 
 int not_for_copies(MPI_Datatype, int, void*, void*, void*, int* flag) {
     *flag = 0;
@@ -252,7 +252,7 @@ int ended(MPI_Datatype, int, void* found, void*) {
     return MPI_SUCCESS;
 }
 
-Found* kept(MPI_Datatype type) noexcept {
+Found* kept(MPI_Datatype type) noexcept HPE_REQUIRES(mutex) {
     void* found = nullptr;
     int any = 0;
     return key != MPI_KEYVAL_INVALID && functions.MPI_Type_get_attr(type, key, &found, &any) == MPI_SUCCESS && any != 0
@@ -264,13 +264,13 @@ Found* kept(MPI_Datatype type) noexcept {
 
 std::optional<Layout> layout_of(MPI_Datatype type) noexcept {
     {
-        const std::scoped_lock lock(mutex);
+        const Locked lock(mutex);
         if (const Found* const found = kept(type)) return *found;
     }
     Found found = decode(type, 0);
     if (found && !may_come_as_bytes(type)) found.reset();
     if (Contents::is_predefined(type)) return found;
-    const std::scoped_lock lock(mutex);
+    const Locked lock(mutex);
     if (key == MPI_KEYVAL_INVALID &&
         functions.MPI_Type_create_keyval(not_for_copies, ended, &key, nullptr) != MPI_SUCCESS) {
         key = MPI_KEYVAL_INVALID;

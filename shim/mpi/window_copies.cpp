@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <utility>
 
 #include "shim/base/log.h"
+#include "shim/base/mutex.h"
 #include "shim/coherence/lease.h"
 
 namespace hpe::mpi {
@@ -39,7 +39,7 @@ WindowCopy::WindowCopy(void* base, std::size_t bytes, const void* caller) noexce
 }
 
 bool WindowCopy::publish() noexcept {
-    const std::scoped_lock held(mutex_);
+    const Locked held(mutex_);
     if (!lease::concerns(base_, bytes_)) return true;  // the program has freed it
     for (std::size_t at = 0; at < bytes_; at += kPiece) {
         const auto piece = std::min(kPiece, bytes_ - at);
@@ -59,7 +59,7 @@ bool WindowCopy::publish() noexcept {
 }
 
 bool WindowCopy::bring() noexcept {
-    const std::scoped_lock held(mutex_);
+    const Locked held(mutex_);
     if (!lease::concerns(base_, bytes_)) return true;
     bool all_stored = true;
     for (std::size_t at = 0; at < bytes_; at += kPiece) {
@@ -85,7 +85,7 @@ WindowCopy** WindowCopies::place_of(std::uintptr_t handle) noexcept {
 }
 
 void WindowCopies::add(std::unique_ptr<WindowCopy> copy, std::uintptr_t handle) noexcept {
-    const std::scoped_lock held(lock_);
+    const Locked held(lock_);
     copy->handle_ = handle;
     copy->next_ = first_;
     first_ = copy.release();
@@ -94,12 +94,12 @@ void WindowCopies::add(std::unique_ptr<WindowCopy> copy, std::uintptr_t handle) 
 
 WindowCopy* WindowCopies::find(std::uintptr_t handle) noexcept {
     if (!any_.load(std::memory_order_acquire)) return nullptr;
-    const std::scoped_lock held(lock_);
+    const Locked held(lock_);
     return *place_of(handle);
 }
 
 std::unique_ptr<WindowCopy> WindowCopies::take(std::uintptr_t handle) noexcept {
-    const std::scoped_lock held(lock_);
+    const Locked held(lock_);
     auto** const place = place_of(handle);
     std::unique_ptr<WindowCopy> found(*place);
     if (found != nullptr) *place = found->next_;

@@ -26,8 +26,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
+#include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
 #include "shim/mpi/host_memory.h"
 
@@ -50,7 +50,7 @@ private:
     const std::size_t bytes_;
     const void* const caller_;
     const HostMemory public_, twin_;
-    std::mutex mutex_;  // two threads may synchronise one window
+    Mutex mutex_;  // two threads may synchronise one window
     bool ok_ = false;
     std::uintptr_t handle_ = 0;
     WindowCopy* next_ = nullptr;
@@ -64,10 +64,10 @@ public:
     std::unique_ptr<WindowCopy> take(std::uintptr_t handle) noexcept;
 
 private:
-    WindowCopy** place_of(std::uintptr_t handle) noexcept;
+    WindowCopy** place_of(std::uintptr_t handle) noexcept HPE_REQUIRES(lock_);
     std::atomic<bool> any_{false};
     SpinLock lock_;
-    WindowCopy* first_ = nullptr;  // never destroyed: MPI may have ended before the process does
+    WindowCopy* first_ HPE_GUARDED_BY(lock_) = nullptr;  // never destroyed: MPI may have ended before the process does
 };
 
 }  // namespace hpe::mpi

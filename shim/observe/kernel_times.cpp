@@ -16,6 +16,7 @@
 
 #include "shim/base/active.h"
 #include "shim/base/errno_kept.h"
+#include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
 #include "shim/base/thread.h"
 #include "shim/driver/driver.h"
@@ -42,14 +43,14 @@ struct Pair {
 
 struct Context {
     std::atomic<CUcontext> handle{nullptr};
-    SpinLock lock;  // guards what follows
-    bool closed = false;
-    CUstream own = nullptr;
-    std::array<Reference, 2> references{};
-    unsigned newest = 0;
-    std::uint64_t next_reference = 0;  // host time
-    std::array<Pair, 256> pairs{};
-    unsigned made = 0;  // of them
+    SpinLock lock;
+    bool closed HPE_GUARDED_BY(lock) = false;
+    CUstream own HPE_GUARDED_BY(lock) = nullptr;
+    std::array<Reference, 2> references HPE_GUARDED_BY(lock){};
+    unsigned newest HPE_GUARDED_BY(lock) = 0;
+    std::uint64_t next_reference HPE_GUARDED_BY(lock) = 0;  // host time
+    std::array<Pair, 256> pairs HPE_GUARDED_BY(lock){};
+    unsigned made HPE_GUARDED_BY(lock) = 0;  // of them
     std::atomic<unsigned> running{0};
 };
 
@@ -122,7 +123,7 @@ Context* find(CUcontext handle) noexcept {
 Context* find_or_make(CUcontext handle) noexcept {
     if (Context* known = find(handle)) return known;
     static constinit SpinLock making;
-    std::scoped_lock lock(making);
+    const Locked lock(making);
     if (Context* known = find(handle)) return known;
     for (auto& place : contexts) {
         if (place.load(std::memory_order_relaxed) != nullptr) continue;
@@ -137,8 +138,8 @@ Context* find_or_make(CUcontext handle) noexcept {
     return nullptr;
 }
 
-// False: the call failed. After a lost context's error nothing more is done in that context. The context is locked.
-bool good(Context& context, CUresult result) noexcept {
+// False: the call failed. After a lost context's error nothing more is done in that context.
+bool good(Context& context, CUresult result) noexcept HPE_REQUIRES(context.lock) {
     if (lost_context(result)) context.closed = true;
     return result == CUDA_SUCCESS;
 }
@@ -151,8 +152,8 @@ CUresult new_event(CUevent& event) noexcept {
 }
 
 // Records the reference's event in a stream of libhpe's own, and polls until it completes. If something keeps the
-// device from completing it at once there is no reference. The context is locked and current.
-bool measure(Context& context, Reference& reference) noexcept {
+// device from completing it at once there is no reference. The context is current.
+bool measure(Context& context, Reference& reference) noexcept HPE_REQUIRES(context.lock) {
     constexpr std::uint64_t patience = 1'000'000, close = 20'000;
     constexpr int tries = 3;
     if (context.own == nullptr &&
@@ -180,8 +181,8 @@ bool measure(Context& context, Reference& reference) noexcept {
     return true;
 }
 
-// The reference to measure from, or nullptr. The context is locked and current.
-Reference* reference_of(Context& context, std::uint64_t now) noexcept {
+// The reference to measure from, or nullptr. The context is current.
+Reference* reference_of(Context& context, std::uint64_t now) noexcept HPE_REQUIRES(context.lock) {
     auto& newest = context.references[context.newest];
     if (now < context.next_reference) return newest.host != 0 ? &newest : nullptr;
     const auto other = newest.host == 0 ? context.newest : 1 - context.newest;
@@ -216,9 +217,9 @@ const char* name_of(CUfunction function) noexcept try {
         return unknown;
     }
     if (text == nullptr) return unknown;
-    static constinit std::mutex mutex;
+    static constinit Mutex mutex;
     static auto& names = *new std::set<std::string, std::less<>>;
-    std::scoped_lock lock(mutex);
+    const Locked lock(mutex);
     if (const auto known = names.find(text); known != names.end()) return known->c_str();
     return names.size() < most ? names.emplace(text).first->c_str() : unknown;
 } catch (const std::bad_alloc&) {
@@ -248,8 +249,8 @@ void record(const Context& context, const Pair& pair, float from_reference, floa
                 .kind = trace::Kind::Kernel});
 }
 
-// Asks every running pair. The context is locked and current.
-void collect_from(Context& context) noexcept {
+// Asks every running pair. The context is current.
+void collect_from(Context& context) noexcept HPE_REQUIRES(context.lock) {
     for (unsigned i = 0; i < context.made && !context.closed; ++i) {
         Pair& pair = context.pairs[i];
         if (pair.stage != Pair::Stage::Running) continue;
@@ -274,16 +275,18 @@ void collect_all() noexcept {
         Context* const context = place.load(std::memory_order_acquire);
         if (context == nullptr) return;
         if (context->running.load(std::memory_order_relaxed) == 0) continue;
-        const std::unique_lock lock(context->lock, std::try_to_lock);
-        if (!lock.owns_lock() || context->closed) continue;
+        if (!context->lock.try_lock()) continue;
+        const Locked lock(context->lock, std::adopt_lock);
+        if (context->closed) continue;
         const ContextScope scope(context->handle.load(std::memory_order_relaxed));
         if (good(*context, scope.result())) collect_from(*context);
     }
 }
 
-// A free pair, or nullptr. The context is locked and current.
-Pair* take(Context& context) noexcept {
+// A free pair, or nullptr. The context is current.
+Pair* take(Context& context) noexcept HPE_REQUIRES(context.lock) {
     const auto free = [&]() -> Pair* {
+        context.lock.assume_held();
         const auto end = context.pairs.begin() + context.made;
         const auto found =
             std::find_if(context.pairs.begin(), end, [](const Pair& p) { return p.stage == Pair::Stage::Free; });
@@ -329,7 +332,7 @@ void Launch::begin(CUstream stream, Flavour flavour, CUfunction function, std::u
     const auto handle = context_of(stream);
     context_ = handle != nullptr ? find_or_make(handle) : nullptr;
     if (context_ != nullptr) {
-        std::scoped_lock lock(context_->lock);
+        const Locked lock(context_->lock);
         if (!context_->closed) {
             auto* const reference = reference_of(*context_, ticks::nanoseconds());
             pair_ = reference != nullptr ? take(*context_) : nullptr;
@@ -349,7 +352,7 @@ void Launch::begin(CUstream stream, Flavour flavour, CUfunction function, std::u
     const auto recorded = driver.cuEventRecord(pair_->begin, stream_);
     pair_->issued = ticks::nanoseconds();
     if (recorded == CUDA_SUCCESS) return;
-    std::scoped_lock lock(context_->lock);
+    const Locked lock(context_->lock);
     good(*context_, recorded);
     give_back(*pair_);
     pair_ = nullptr;
@@ -358,7 +361,7 @@ void Launch::begin(CUstream stream, Flavour flavour, CUfunction function, std::u
 void Launch::end(CUresult result) noexcept {
     const Paid paid;
     if (result == CUDA_SUCCESS) result = driver.cuEventRecord(pair_->end, stream_);
-    std::scoped_lock lock(context_->lock);
+    const Locked lock(context_->lock);
     if (pair_->stage != Pair::Stage::Issuing) return;  // its context ended meanwhile
     if (good(*context_, result)) {
         pair_->stage = Pair::Stage::Running;
@@ -384,21 +387,21 @@ void ending(CUcontext handle) noexcept {
     Context* const context = trace::on() ? find(handle) : nullptr;
     if (context == nullptr) return;
     collect();
-    std::scoped_lock lock(context->lock);
+    const Locked lock(context->lock);
     context->closed = true;
 }
 
 void stayed(CUcontext handle) noexcept {
     Context* const context = trace::on() ? find(handle) : nullptr;
     if (context == nullptr) return;
-    std::scoped_lock lock(context->lock);
+    const Locked lock(context->lock);
     context->closed = false;
 }
 
 void forget(CUcontext handle) noexcept {
     Context* const context = find(handle);
     if (context == nullptr) return;
-    std::scoped_lock lock(context->lock);
+    const Locked lock(context->lock);
     // The place stays with the handle: a primary context comes back under the same one.
     context->own = nullptr;
     context->references = {};

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <vector>
 
 #include "shim/base/log.h"
+#include "shim/base/mutex.h"
 #include "shim/observe/call_sites.h"
 #include "shim/observe/call_stacks.h"
 #include "shim/observe/output.h"
@@ -51,7 +51,7 @@ constexpr std::size_t kListed = 1000;
 // Of the JSON: it grows with every change that a reader of the former one would misread (docs/report.md).
 constexpr int kVersion = 1;
 
-constinit std::mutex mutex;
+constinit Mutex mutex;
 constinit std::atomic<bool> wanted{false};
 constinit std::atomic<std::uint32_t> added{0}, removed{0};
 constinit std::atomic<std::uint64_t> staged_copies{0}, staged_bytes{0};
@@ -62,7 +62,7 @@ struct State {
     std::uint64_t omitted = 0;
     bool written = false;
 };
-State& state() {
+State& state() HPE_REQUIRES(mutex) {
     static auto* instance = new State;
     return *instance;
 }
@@ -210,12 +210,12 @@ std::uint32_t objects() noexcept { return added.load() - removed.load(); }
 void object_removed(const Object& object) {
     removed.fetch_add(1, std::memory_order_relaxed);
     if (!wanted.load(std::memory_order_relaxed)) return;
-    std::scoped_lock lock(mutex);
+    const Locked lock(mutex);
     collect(state(), {object.report_id, object.base, object.requested_size, read(*object.traffic)});
 }
 
 void configure(const std::string& destination, std::string protocol) {
-    std::scoped_lock lock(mutex);
+    const Locked lock(mutex);
     state().destination = destination;
     state().protocol = std::move(protocol);
     wanted.store(!destination.empty(), std::memory_order_relaxed);
@@ -227,7 +227,7 @@ bool is_json(const std::string& destination) noexcept {
 }
 
 void write(std::vector<Object*> (*live_objects)()) noexcept {
-    std::scoped_lock lock(mutex);
+    const Locked lock(mutex);
     auto& s = state();
     if (s.destination.empty() || s.written) return;
     s.written = true;

@@ -9,9 +9,9 @@
 
 #include <atomic>
 #include <cerrno>
-#include <mutex>
 
 #include "shim/base/log.h"
+#include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
 #include "shim/base/thread.h"
 #include "shim/driver/driver.h"
@@ -31,9 +31,9 @@ constexpr int kRestorer = 0x04000000;
 
 constinit std::atomic<bool> on{false};
 constinit Handler* ours_on_top = nullptr;  // constant once `on` is true
-// Guarded by `guard`, which is only ever taken with all signals blocked.
+// Only ever taken with all signals blocked.
 constinit SpinLock guard;
-constinit struct sigaction program_action = {};
+constinit struct sigaction program_action HPE_GUARDED_BY(guard) = {};
 constinit std::atomic<pid_t> owner{0};  // the process whose disposition that is
 int real_sigaction(int signal, const struct sigaction* action, struct sigaction* old) noexcept {
     static constinit std::atomic<Sigaction*> found{nullptr};
@@ -47,7 +47,7 @@ int real_sigaction(int signal, const struct sigaction* action, struct sigaction*
 
 // Our action takes those flags from the program's that decide on which stack a handler runs and whether system calls
 // are restarted: for a SIGSEGV that is not ours nothing must look different.
-int put_ours_on_top() noexcept {
+int put_ours_on_top() noexcept HPE_REQUIRES(guard) {
     struct sigaction ours {};
     ours.sa_sigaction = ours_on_top;
     ours.sa_flags = SA_SIGINFO | (program_action.sa_flags & (SA_ONSTACK | SA_RESTART));
@@ -82,7 +82,7 @@ void hide(sigset_t& mask) noexcept {
 
 int change_segv(const struct sigaction* action, struct sigaction& before) noexcept {
     SignalsBlocked blocked;
-    std::scoped_lock lock(guard);
+    const Locked lock(guard);
     before = program_action;
     // The child of a vfork has our memory, but dispositions of its own.
     if (owner.load(std::memory_order_relaxed) != getpid()) {
@@ -118,7 +118,7 @@ constinit std::atomic<bool> stand_in_caught{false};
 void on_stand_in(int signal, siginfo_t* info, void* context);
 
 void postpone(siginfo_t* info) noexcept {
-    std::scoped_lock lock(guard);
+    const Locked lock(guard);
     if (!stand_in_caught.load(std::memory_order_relaxed)) {
         struct sigaction ours {};
         ours.sa_sigaction = on_stand_in;
@@ -173,7 +173,7 @@ bool installed() noexcept { return on.load(std::memory_order_acquire); }
 void install(Handler* handler) noexcept {
     const int saved = errno;  // some signals are libc's: asking for them is an error
     SignalsBlocked blocked;
-    std::scoped_lock lock(guard);
+    const Locked lock(guard);
     if (on.load(std::memory_order_relaxed)) return;
     ours_on_top = handler;
     real_sigaction(SIGSEGV, nullptr, &program_action);
@@ -201,7 +201,8 @@ void settle_thread() noexcept {
     program_sigmask(SIG_BLOCK, nullptr, nullptr);
 }
 
-void forget() noexcept {
+// In a child of fork(), where another thread may have held the lock.
+void forget() noexcept HPE_NOT_ANALYSED {
     guard.unlock();
     owner.store(getpid(), std::memory_order_relaxed);
 }
@@ -277,7 +278,7 @@ void deliver(int signal, siginfo_t* info, void* context) {
     struct sigaction action;
     bool handled;
     {
-        std::scoped_lock lock(guard);
+        const Locked lock(guard);
         action = program_action;
         handled = action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN && !blocked;
         if (handled && (action.sa_flags & SA_RESETHAND) != 0) program_action.sa_handler = SIG_DFL;

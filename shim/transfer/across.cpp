@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 
+#include "shim/base/mutex.h"
 #include "shim/driver/by_context.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/own_kernel.h"
@@ -20,8 +20,8 @@ constexpr char kKernel[] =
 
 struct Kernel {
     std::atomic<CUcontext> context{nullptr};
-    std::mutex loading;
-    OwnKernel own;
+    Mutex loading;
+    OwnKernel own HPE_GUARDED_BY(loading);
     std::atomic<CUfunction> function{nullptr};
 };
 constinit ByContext<Kernel> kernels;
@@ -41,7 +41,7 @@ bool same_addresses() noexcept {
 void prepare(CUcontext context) noexcept {
     Kernel* const kernel = kernels.of(context);
     if (kernel == nullptr || ready(context)) return;
-    const std::scoped_lock lock(kernel->loading);
+    const Locked lock(kernel->loading);
     if (same_addresses()) kernel->function.store(kernel->own.load(kKernel, "hpe_copy"), std::memory_order_release);
 }
 
@@ -65,7 +65,7 @@ CUresult copy(CUcontext context, CUdeviceptr to, CUdeviceptr from, std::size_t b
 void forget(CUcontext context) noexcept {
     Kernel* const kernel = kernels.known(context);
     if (kernel == nullptr) return;
-    const std::scoped_lock lock(kernel->loading);
+    const Locked lock(kernel->loading);
     kernel->function.store(nullptr, std::memory_order_release);
     kernel->own.forget();
 }

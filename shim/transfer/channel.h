@@ -27,20 +27,21 @@ struct Channel {
     static constexpr unsigned kBuffers = 4;
 
     std::atomic<CUcontext> context{nullptr};
-    SpinLock lock;  // guards what follows, as far as `sent`
+    SpinLock lock;
+    // Made and forgotten under the lock; a stream that is there is there until its context ends.
     CUstream to_host = nullptr, to_device = nullptr;
-    CUevent flushed = nullptr;            // after the flushes that a stream of the program's waits for
-    trace::InStream in_to_device{false};  // what `sent` counts
-    std::atomic<std::size_t> sent{0};     // flushes enqueued and not yet waited for
+    CUevent flushed HPE_GUARDED_BY(lock) = nullptr;  // after the flushes that a stream of the program's waits for
+    trace::InStream in_to_device HPE_GUARDED_BY(lock){false};  // what `sent` counts
+    std::atomic<std::size_t> sent{0};                          // flushes enqueued and not yet waited for
 
     std::array<staging::BounceBuffer, kBuffers> buffers{};
     std::atomic<std::uint32_t> held{0};  // bit i: buffer i is held; its holder alone looks at it
     std::atomic<bool> complete{false};   // all buffers are of use
 
-    // Makes what is missing. The channel is locked. False: no stream, or no buffer, is to be had.
-    bool open() noexcept;
-    // The context has ended. The channel is locked.
-    void forget() noexcept;
+    // Makes what is missing. False: no stream, or no buffer, is to be had.
+    bool open() noexcept HPE_REQUIRES(lock);
+    // The context has ended.
+    void forget() noexcept HPE_REQUIRES(lock);
 };
 
 // Buffers of an open channel, for one copy. Waits for one if all are held: their holders wait for transfers in the

@@ -11,9 +11,9 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <mutex>
 
 #include "shim/base/kernel.h"
+#include "shim/base/mutex.h"
 #include "shim/base/shared_copy.h"
 #include "shim/base/stream_copy.h"
 #include "shim/base/thread.h"
@@ -134,7 +134,7 @@ auto& of(Array& array, Crew crew) noexcept {
 }
 
 constinit std::atomic<unsigned> helpers{0}, born{0};
-constinit std::mutex start_mutex;
+constinit Mutex start_mutex;
 
 void pause() noexcept {
 #if defined(__x86_64__)
@@ -210,8 +210,8 @@ bool Queue::work() noexcept {
 }
 
 // The processors for the helpers; `placements` counts the changes.
-constinit std::mutex place_mutex;
-cpu_set_t wanted_place;
+constinit Mutex place_mutex;
+cpu_set_t wanted_place HPE_GUARDED_BY(place_mutex);
 constinit std::atomic<unsigned> placements{0};
 
 void move_if_placed(unsigned& known) noexcept {
@@ -219,7 +219,7 @@ void move_if_placed(unsigned& known) noexcept {
     if (now == known) [[likely]] {
         return;
     }
-    std::scoped_lock lock(place_mutex);
+    const Locked lock(place_mutex);
     known = now;
     sched_setaffinity(0, sizeof wanted_place, &wanted_place);
 }
@@ -296,7 +296,7 @@ unsigned running() noexcept { return helpers.load(std::memory_order_acquire); }
 unsigned start(unsigned wanted) noexcept {
     const auto now = helpers.load(std::memory_order_acquire);
     if (now != 0 || wanted == 0) return now;
-    std::scoped_lock lock(start_mutex);
+    const Locked lock(start_mutex);
     auto made = helpers.load(std::memory_order_relaxed);
     if (made != 0) return made;
     while (made < wanted && start_thread(serve)) ++made;
@@ -305,7 +305,7 @@ unsigned start(unsigned wanted) noexcept {
 }
 
 void place(const cpu_set_t& processors) noexcept {
-    std::scoped_lock lock(place_mutex);
+    const Locked lock(place_mutex);
     wanted_place = processors;
     placements.fetch_add(1, std::memory_order_release);
 }

@@ -7,9 +7,9 @@
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <mutex>
 
 #include "shim/base/log.h"
+#include "shim/base/mutex.h"
 #include "shim/driver/by_context.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
@@ -90,7 +90,7 @@ CUresult fetch_now(CUdeviceptr device, std::byte* view, std::size_t bytes, Engin
 // The channel is locked and its context current. A wait that fails says nothing about the copies: they stay
 // outstanding. Nothing else may be tried instead, since their blocks are ReadOnly or Invalid already, and a copy still
 // under way would overwrite what a kernel writes later.
-CUresult drain_channel(Channel& channel) noexcept {
+CUresult drain_channel(Channel& channel) noexcept HPE_REQUIRES(channel.lock) {
     const auto count = channel.sent.load(std::memory_order_acquire);
     if (count == 0) return CUDA_SUCCESS;
     const auto result = driver.cuStreamSynchronize(channel.to_device);
@@ -103,7 +103,7 @@ CUresult drain_channel(Channel& channel) noexcept {
 }
 
 // The channel is locked, its context current.
-CUresult record_flushes(Channel& channel) noexcept {
+CUresult record_flushes(Channel& channel) noexcept HPE_REQUIRES(channel.lock) {
     if (channel.flushed == nullptr) {
         const auto made = driver.cuEventCreate(&channel.flushed, CU_EVENT_DISABLE_TIMING);
         if (made != CUDA_SUCCESS) {
@@ -132,7 +132,7 @@ CUresult for_changes(const std::byte* now, const std::byte* before, std::size_t 
 }
 
 // A flush is under way.
-void enqueued(Channel& channel, std::size_t bytes) noexcept {
+void enqueued(Channel& channel, std::size_t bytes) noexcept HPE_REQUIRES(channel.lock) {
     channel.in_to_device.sent(bytes);
     channel.sent.fetch_add(1, std::memory_order_release);
     outstanding.fetch_add(1, std::memory_order_release);
@@ -140,7 +140,7 @@ void enqueued(Channel& channel, std::size_t bytes) noexcept {
 
 // The channel is locked and open; the view is pinned.
 CUresult send_pinned(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes,
-                     bool several = false) noexcept {
+                     bool several = false) noexcept HPE_REQUIRES(channel.lock) {
     const auto context = channel.context.load(std::memory_order_relaxed);
     const auto result = several ? across::copy(context, device, across::pinned(view), bytes, channel.to_device)
                                 : driver.cuMemcpyHtoDAsync_v2(device, view, bytes, channel.to_device);
@@ -150,7 +150,7 @@ CUresult send_pinned(Channel& channel, CUdeviceptr device, const std::byte* view
 
 // The same of a view that is not pinned: its bytes are in bounce buffers on return.
 CUresult send_staged(Channel& channel, const HeldBuffers& held, CUdeviceptr device, const std::byte* view,
-                     std::size_t bytes, bool several) noexcept {
+                     std::size_t bytes, bool several) noexcept HPE_REQUIRES(channel.lock) {
     staging::Lane lane(channel.context.load(std::memory_order_relaxed), held.all(), Channel::kBufferBytes, bytes);
     const auto result =
         staging::copy_to_device(lane, device, view, {.width = bytes, .several = several}, channel.to_device, false);
@@ -162,7 +162,7 @@ CUresult send_staged(Channel& channel, const HeldBuffers& held, CUdeviceptr devi
 // Sends the bytes of a view that is not pinned where they differ from `twin`; done on return. Many short transfers out
 // of one bounce buffer are waited for once.
 CUresult stage_changes(Channel& channel, CUdeviceptr device, const std::byte* view, const std::byte* twin,
-                       std::size_t bytes, std::size_t& count, std::size_t& sum) noexcept {
+                       std::size_t bytes, std::size_t& count, std::size_t& sum) noexcept HPE_REQUIRES(channel.lock) {
     for (std::size_t at = 0; at < bytes; at += Channel::kBufferBytes) {
         const auto part = std::min(Channel::kBufferBytes, bytes - at);
         if (!channel.open()) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -198,7 +198,7 @@ CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order) n
     CaptureRelaxed relaxed;
     bool ready = channel != nullptr;
     if (ready) {
-        std::scoped_lock lock(channel->lock);
+        const Locked lock(channel->lock);
         ready = channel->open();
     }
     const auto result =
@@ -238,8 +238,9 @@ CUresult flush_range(std::span<const Engine::Part> parts, Engine::Order order) n
     if (channel == nullptr) {
         result = send_now(range.device, range.view, range.bytes, order);
     } else {
-        std::scoped_lock lock(channel->lock);
+        const Locked lock(channel->lock);
         result = by_chunk(range, order, [&](CUdeviceptr device, std::byte* view, std::size_t bytes, bool pinned) {
+            channel->lock.assume_held();
             if (channel->open()) {
                 if (pinned) return send_pinned(*channel, device, view, bytes, range.several);
                 const HeldBuffers held(*channel, bytes);
@@ -314,14 +315,16 @@ CUresult Engine::flush_changes(Object& object, std::size_t offset, std::size_t b
     CaptureRelaxed relaxed;
     const auto* const first = object.view + offset;
     std::size_t count = 0, sum = 0;
-    std::scoped_lock lock(channel->lock);
+    const Locked lock(channel->lock);
     const auto piece = [&](CUdeviceptr device, std::byte* view, std::size_t part, bool pinned) {
+        channel->lock.assume_held();
         const auto* const before = twin + (view - first);
         if (!channel->open()) return CUDA_ERROR_OUT_OF_MEMORY;
         if (!pinned) return stage_changes(*channel, device, view, before, part, count, sum);
         return for_changes(view, before, part, [&](std::size_t begin, std::size_t changed) {
             ++count;
             sum += changed;
+            channel->lock.assume_held();
             return send_pinned(*channel, device + begin, view + begin, changed);
         });
     };
@@ -341,7 +344,7 @@ void Engine::prepare(CUcontext context) noexcept {
     ContextScope scope(context);
     if (channel == nullptr || scope.result() != CUDA_SUCCESS) return;
     CaptureRelaxed relaxed;
-    std::scoped_lock lock(channel->lock);
+    const Locked lock(channel->lock);
     channel->open();
 }
 
@@ -351,7 +354,7 @@ CUresult Engine::drain() noexcept {
     auto first = CUDA_SUCCESS;
     for (auto& channel : channels) {
         if (channel.sent.load(std::memory_order_acquire) == 0) continue;
-        std::scoped_lock lock(channel.lock);
+        const Locked lock(channel.lock);
         // Its context may have ended meanwhile, and another context have the channel.
         if (channel.sent.load(std::memory_order_acquire) == 0) continue;
         ContextScope scope(channel.context.load(std::memory_order_acquire));
@@ -370,7 +373,7 @@ CUresult Engine::make_wait(CUstream stream) noexcept {
         auto result = CUDA_SUCCESS;
         CUevent flushed = nullptr;
         {
-            std::scoped_lock lock(channel.lock);
+            const Locked lock(channel.lock);
             if (channel.sent.load(std::memory_order_acquire) == 0) continue;
             ContextScope scope(channel.context.load(std::memory_order_acquire));
             result = scope.result();
@@ -398,7 +401,7 @@ bool Engine::flushes_outstanding() const noexcept { return outstanding.load(std:
 void Engine::forget(CUcontext context) noexcept {
     Channel* channel = channels.known(context);
     if (channel == nullptr) return;
-    std::scoped_lock lock(channel->lock);
+    const Locked lock(channel->lock);
     outstanding.fetch_sub(channel->sent.exchange(0), std::memory_order_release);
     channel->forget();
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "shim/base/log.h"
+#include "shim/base/mutex.h"
 #include "shim/base/thread.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
@@ -100,8 +101,8 @@ void Peers::consider(Access& access, CUdeviceptr memory, bool possible) noexcept
 
 void Peers::before_copy(Side to, Side from) noexcept {
     if (in_flight.capturing_anywhere()) return;
-    std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return;  // another thread is at work here; this copy goes the driver's way
+    if (!mutex_.try_lock()) return;  // another thread is at work here; this copy goes the driver's way
+    const Locked lock(mutex_, std::adopt_lock);
     Inside inside;
     Access* there = entry(to.context, from.context);
     if (there == nullptr) return;
@@ -123,6 +124,7 @@ void Peers::enable_pair(Access& there, Access& back) noexcept {
     const CaptureRelaxed relaxed;
     if (!relaxed.sure()) return;
     const auto enable = [&](Access& access, const Access& other) {
+        mutex_.assume_held();
         if (access.state != State::Wanted) return;
         if (other.state == State::Never) return set(access, State::Never);
         ContextScope scope(access.from);
@@ -147,8 +149,8 @@ void Peers::enable_pair(Access& there, Access& back) noexcept {
 void Peers::enable_wanted() noexcept {
     const auto turn = waits_.fetch_add(1, std::memory_order_relaxed);
     if ((turn >= 64 && turn % 64 != 0) || in_flight.capturing_anywhere()) return;
-    std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return;
+    if (!mutex_.try_lock()) return;
+    const Locked lock(mutex_, std::adopt_lock);
     Inside inside;
     if (!in_flight.idle_after_wait()) return;
     for (std::size_t i = 0; i < used_; ++i) {
@@ -218,7 +220,7 @@ CUresult Peers::make_truthful(CUresult result, CUpointer_attribute attribute, vo
     if (attribute != CU_POINTER_ATTRIBUTE_DEVICE_POINTER && attribute != CU_POINTER_ATTRIBUTE_ACCESS_FLAGS) {
         return result;
     }
-    std::scoped_lock lock(mutex_);
+    const Locked lock(mutex_);
     const Access* access = find(current_context(), owner);
     if (access == nullptr || access->state != State::Ours) return result;
     const bool flags = attribute == CU_POINTER_ATTRIBUTE_ACCESS_FLAGS;
@@ -235,7 +237,7 @@ CUresult Peers::make_truthful(CUresult result, CUpointer_attribute attribute, vo
 
 void Peers::ending(CUcontext context) noexcept {
     if (!several_contexts()) return;
-    std::scoped_lock lock(mutex_);
+    const Locked lock(mutex_);
     for (std::size_t i = 0; i < used_; ++i) {
         auto& access = accesses_[i];
         if (access.state == State::Wanted && (access.from == context || access.to == context)) set(access, State::None);
@@ -243,7 +245,7 @@ void Peers::ending(CUcontext context) noexcept {
 }
 
 void Peers::forget(CUcontext context) noexcept {
-    std::scoped_lock lock(mutex_);
+    const Locked lock(mutex_);
     for (std::size_t i = 0; i < used_; ++i) {
         if (accesses_[i].from == context || accesses_[i].to == context) set(accesses_[i], State::None);
     }

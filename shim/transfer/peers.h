@@ -24,7 +24,8 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <mutex>
+
+#include "shim/base/mutex.h"
 
 namespace hpe {
 
@@ -58,7 +59,7 @@ public:
     // way.
     template <class True>
     CUresult program_enables(CUcontext peer, True&& true_call) {
-        std::scoped_lock lock(mutex_);
+        const Locked lock(mutex_);
         const CUcontext current = current_context();
         CUresult result = true_call();
         if (result == CUDA_ERROR_TOO_MANY_PEERS && give_up_all()) result = true_call();
@@ -66,7 +67,7 @@ public:
     }
     template <class True>
     CUresult program_disables(CUcontext peer, True&& true_call) {
-        std::scoped_lock lock(mutex_);
+        const Locked lock(mutex_);
         const CUcontext current = current_context();
         if (hidden(current, peer)) return refuse_to_disable(peer);
         return disabled_by_program(current, peer, true_call());
@@ -100,25 +101,25 @@ private:
     static constexpr std::size_t kMost = 512;  // two for each pair of 16 contexts, with room for their successors
 
     static CUcontext current_context() noexcept;
-    Access* find(CUcontext from, CUcontext to) noexcept;
-    Access* entry(CUcontext from, CUcontext to) noexcept;
-    void set(Access& access, State state) noexcept;
-    void consider(Access& access, CUdeviceptr memory, bool possible) noexcept;
-    void enable_pair(Access& there, Access& back) noexcept;
+    Access* find(CUcontext from, CUcontext to) noexcept HPE_REQUIRES(mutex_);
+    Access* entry(CUcontext from, CUcontext to) noexcept HPE_REQUIRES(mutex_);
+    void set(Access& access, State state) noexcept HPE_REQUIRES(mutex_);
+    void consider(Access& access, CUdeviceptr memory, bool possible) noexcept HPE_REQUIRES(mutex_);
+    void enable_pair(Access& there, Access& back) noexcept HPE_REQUIRES(mutex_);
     void enable_wanted() noexcept;
-    bool give_up_all() noexcept;
-    bool hidden(CUcontext from, CUcontext to) noexcept;
+    bool give_up_all() noexcept HPE_REQUIRES(mutex_);
+    bool hidden(CUcontext from, CUcontext to) noexcept HPE_REQUIRES(mutex_);
     static CUresult refuse_to_disable(CUcontext peer) noexcept;
-    CUresult enabled_by_program(CUcontext current, CUcontext peer, CUresult result) noexcept;
-    CUresult disabled_by_program(CUcontext current, CUcontext peer, CUresult result) noexcept;
+    CUresult enabled_by_program(CUcontext current, CUcontext peer, CUresult result) noexcept HPE_REQUIRES(mutex_);
+    CUresult disabled_by_program(CUcontext current, CUcontext peer, CUresult result) noexcept HPE_REQUIRES(mutex_);
 
     std::atomic<CUcontext> first_seen_{nullptr};
     std::atomic<bool> several_{false};
     std::atomic<unsigned> wanted_{0}, ours_{0};  // entries in that state
     std::atomic<unsigned> waits_{0};             // while something was wanted
-    std::mutex mutex_;                           // guards what follows
-    std::array<Access, kMost> accesses_;
-    std::size_t used_ = 0;  // all entries from here on are None
+    Mutex mutex_;
+    std::array<Access, kMost> accesses_ HPE_GUARDED_BY(mutex_);
+    std::size_t used_ HPE_GUARDED_BY(mutex_) = 0;  // all entries from here on are None
 };
 
 extern constinit Peers peers;

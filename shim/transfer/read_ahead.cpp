@@ -6,8 +6,8 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
-#include <mutex>
 
+#include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
 #include "shim/driver/by_context.h"
 #include "shim/driver/driver.h"
@@ -55,12 +55,12 @@ struct Window {
 struct Prefetcher {
     std::atomic<CUcontext> context{nullptr};
     std::atomic<unsigned> windows_used{0};
-    SpinLock lock;  // guards what follows; taken after blocks' locks
+    SpinLock lock;  // taken after blocks' locks
     // Of low priority: fetches that a thread waits for go first.
-    CUstream stream = nullptr;
-    std::array<Window, 16> windows{};
-    std::uint64_t windows_sent = 0;
-    PrefetchBuffers buffers;
+    CUstream stream HPE_GUARDED_BY(lock) = nullptr;
+    std::array<Window, 16> windows HPE_GUARDED_BY(lock){};
+    std::uint64_t windows_sent HPE_GUARDED_BY(lock) = 0;
+    PrefetchBuffers buffers HPE_GUARDED_BY(lock);
 };
 
 constinit ByContext<Prefetcher> prefetchers;
@@ -68,7 +68,8 @@ constinit bool enabled = true;
 
 // Whether the block's request is still this window's. If it was taken, a later window may have requested the block
 // again, and that window's transfer may be under way.
-bool still_requested(const Prefetcher& prefetcher, const Window& window, std::uint32_t block) noexcept {
+bool still_requested(const Prefetcher& prefetcher, const Window& window, std::uint32_t block) noexcept
+    HPE_REQUIRES(prefetcher.lock) {
     return window.object->block(block).prefetch_requested() &&
            std::none_of(prefetcher.windows.begin(), prefetcher.windows.end(), [&](const Window& w) {
                return w.object == window.object && w.number > window.number && w.contains(block);
@@ -76,7 +77,7 @@ bool still_requested(const Prefetcher& prefetcher, const Window& window, std::ui
 }
 
 // Drops the window's requests and frees the window, whose transfer has ended.
-void close(Prefetcher& prefetcher, Window& window) noexcept {
+void close(Prefetcher& prefetcher, Window& window) noexcept HPE_REQUIRES(prefetcher.lock) {
     for (std::uint32_t i = 0; i < window.stretch.count; ++i) {
         if (!still_requested(prefetcher, window, window.stretch.at(i))) continue;
         if (window.object->block(window.stretch.at(i)).take_prefetch_request())
@@ -87,7 +88,7 @@ void close(Prefetcher& prefetcher, Window& window) noexcept {
     prefetcher.windows_used.fetch_sub(1, std::memory_order_release);
 }
 
-bool any_still_requested(const Prefetcher& prefetcher, const Window& window) noexcept {
+bool any_still_requested(const Prefetcher& prefetcher, const Window& window) noexcept HPE_REQUIRES(prefetcher.lock) {
     for (std::uint32_t i = 0; i < window.stretch.count; ++i) {
         if (still_requested(prefetcher, window, window.stretch.at(i))) return true;
     }
@@ -95,7 +96,7 @@ bool any_still_requested(const Prefetcher& prefetcher, const Window& window) noe
 }
 
 // The window's transfer is known to have ended.
-void arrived(Prefetcher& prefetcher, Window& window) noexcept {
+void arrived(Prefetcher& prefetcher, Window& window) noexcept HPE_REQUIRES(prefetcher.lock) {
     window.arrived = true;
     if (window.sent_at == 0) [[likely]] {
         return;
@@ -116,7 +117,7 @@ CUresult give_up(Window& window) noexcept {
 }
 
 // The prefetcher is locked, its context current.
-CUresult wait(Prefetcher& prefetcher, Window& window) noexcept {
+CUresult wait(Prefetcher& prefetcher, Window& window) noexcept HPE_REQUIRES(prefetcher.lock) {
     if (window.arrived) return CUDA_SUCCESS;
     auto result = CUDA_ERROR_UNKNOWN;
     if (window.recorded) result = driver.cuEventSynchronize(window.event);
@@ -128,7 +129,7 @@ CUresult wait(Prefetcher& prefetcher, Window& window) noexcept {
 }
 
 // Closes the windows whose blocks have all been used. The prefetcher is locked, its context current.
-void tidy(Prefetcher& prefetcher) noexcept {
+void tidy(Prefetcher& prefetcher) noexcept HPE_REQUIRES(prefetcher.lock) {
     for (auto& window : prefetcher.windows) {
         if (window.object == nullptr) continue;
         if (!window.arrived && window.recorded && driver.cuEventQuery(window.event) == CUDA_SUCCESS) {
@@ -140,7 +141,7 @@ void tidy(Prefetcher& prefetcher) noexcept {
 
 // Closes the oldest window that `chosen` accepts, if there is one and its transfer has ended.
 template <class Chosen>
-bool close_oldest(Prefetcher& prefetcher, Chosen&& chosen) noexcept {
+bool close_oldest(Prefetcher& prefetcher, Chosen&& chosen) noexcept HPE_REQUIRES(prefetcher.lock) {
     Window* oldest = nullptr;
     for (auto& window : prefetcher.windows) {
         if (window.object != nullptr && chosen(window) && (oldest == nullptr || window.number < oldest->number)) {
@@ -153,8 +154,9 @@ bool close_oldest(Prefetcher& prefetcher, Chosen&& chosen) noexcept {
 }
 
 // After tidy().
-Window* free_window(Prefetcher& prefetcher) noexcept {
+Window* free_window(Prefetcher& prefetcher) noexcept HPE_REQUIRES(prefetcher.lock) {
     const auto find = [&]() -> Window* {
+        prefetcher.lock.assume_held();
         for (auto& window : prefetcher.windows) {
             if (window.object == nullptr) return &window;
         }
@@ -164,7 +166,7 @@ Window* free_window(Prefetcher& prefetcher) noexcept {
     return close_oldest(prefetcher, [](const Window&) { return true; }) ? find() : nullptr;
 }
 
-bool prepare(Prefetcher& prefetcher, Window& window) noexcept {
+bool prepare(Prefetcher& prefetcher, Window& window) noexcept HPE_REQUIRES(prefetcher.lock) {
     if (prefetcher.stream == nullptr) {
         int lowest = 0, highest = 0;
         driver.cuCtxGetStreamPriorityRange(&lowest, &highest);
@@ -238,7 +240,7 @@ bool view_is_pinned(const Object& object, const Stretch& stretch) noexcept {
 
 // Takes buffers for the window's stretch, which is shortened to as much as they hold. The context is current. False: no
 // buffer is to be had.
-bool take_buffers(Prefetcher& prefetcher, Window& window, const Object& object) noexcept {
+bool take_buffers(Prefetcher& prefetcher, Window& window, const Object& object) noexcept HPE_REQUIRES(prefetcher.lock) {
     // An object that is read in no time is not worth pinned memory that stays.
     constexpr std::size_t kWorthIt = 2 * PrefetchBuffers::kBytes;
     window.blocks_per_buffer = static_cast<std::uint32_t>(PrefetchBuffers::kBytes / object.block_bytes());
@@ -286,7 +288,7 @@ CUresult end_windows(Object& object, Chosen&& chosen, End&& end) noexcept {
     Prefetcher* prefetcher = prefetchers.known(static_cast<CUcontext>(object.context));
     if (prefetcher == nullptr || prefetcher->windows_used.load(std::memory_order_acquire) == 0) return CUDA_SUCCESS;
     auto result = CUDA_SUCCESS;
-    std::scoped_lock lock(prefetcher->lock);
+    const Locked lock(prefetcher->lock);
     ContextScope scope(object.context);
     CaptureRelaxed relaxed;
     for (auto& window : prefetcher->windows) {
@@ -315,7 +317,7 @@ void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept 
     if (scope.result() != CUDA_SUCCESS) return;
     CaptureRelaxed relaxed;
     const bool direct = view_is_pinned(object, stretch);
-    std::scoped_lock lock(prefetcher->lock);
+    const Locked lock(prefetcher->lock);
     tidy(*prefetcher);
     Window* window = free_window(*prefetcher);
     if (window == nullptr || !prepare(*prefetcher, *window)) return;
@@ -336,6 +338,7 @@ void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept 
     window->bytes = wanted;
     auto result = CUDA_SUCCESS;
     const auto send = [&](std::size_t offset, std::size_t part, std::byte* to) {
+        prefetcher->lock.assume_held();
         result = driver.cuMemcpyDtoHAsync_v2(to, object.base + offset, part, prefetcher->stream);
         if (result != CUDA_SUCCESS) return false;
         bytes += part;
@@ -373,6 +376,7 @@ CUresult settle(Object& object, std::uint32_t first, std::uint32_t count, std::u
     return end_windows(
         object, [&](const Window& window) { return covers(window, first, count); },
         [&](Prefetcher& prefetcher, Window& window) {
+            prefetcher.lock.assume_held();
             if (window.work != work || work == kNothing) {
                 close(prefetcher, window);
             } else if (window.buffer_count != 0) {
@@ -384,7 +388,10 @@ CUresult settle(Object& object, std::uint32_t first, std::uint32_t count, std::u
 CUresult drop(Object& object) noexcept {
     return end_windows(
         object, [](const Window&) { return true; },
-        [](Prefetcher& prefetcher, Window& window) { close(prefetcher, window); });
+        [](Prefetcher& prefetcher, Window& window) {
+            prefetcher.lock.assume_held();
+            close(prefetcher, window);
+        });
 }
 
 void used(Object& object, std::uint32_t block) noexcept {
@@ -397,7 +404,7 @@ void wasted(Object& object, std::uint32_t block) noexcept {
 void forget(CUcontext context) noexcept {
     Prefetcher* prefetcher = prefetchers.known(context);
     if (prefetcher == nullptr) return;
-    std::scoped_lock lock(prefetcher->lock);
+    const Locked lock(prefetcher->lock);
     prefetcher->stream = nullptr;
     // An object that could not be freed must not keep a request whose bytes will never arrive.
     for (auto& window : prefetcher->windows) {

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <mutex>
 
 #include "shim/base/machine.h"
+#include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
 #include "shim/driver/by_context.h"
 #include "shim/driver/driver.h"
@@ -24,10 +24,11 @@ struct Pool {
     static constexpr unsigned kMost = 128;
 
     std::atomic<CUcontext> context{nullptr};
-    SpinLock lock;  // guards what follows
-    std::array<BounceBuffer, kMost> buffers{};
-    std::array<bool, kMost> held{};
-    unsigned count = 0;
+    SpinLock lock;
+    // Those that are held are their holders' alone.
+    std::array<BounceBuffer, kMost> buffers HPE_GUARDED_BY(lock){};
+    std::array<bool, kMost> held HPE_GUARDED_BY(lock){};
+    unsigned count HPE_GUARDED_BY(lock) = 0;
     std::atomic<bool> met{false};  // helpers were placed near its device
     CUstream to_device = nullptr, to_host = nullptr;
 };
@@ -52,7 +53,7 @@ CUresult new_stream(CUstream& stream) noexcept {
 }
 
 // Adds up to `more` buffers. The pool is locked, its context current.
-void grow(Pool& pool, unsigned more) noexcept {
+void grow(Pool& pool, unsigned more) noexcept HPE_REQUIRES(pool.lock) {
     more = std::min(more, Pool::kMost - pool.count);
     const trace::Span span(trace::Kind::Setup, "bounce buffers", more * buffer_bytes);
     if (new_stream(pool.to_device) != CUDA_SUCCESS || new_stream(pool.to_host) != CUDA_SUCCESS) return;
@@ -145,16 +146,17 @@ bool near_current(cpu_set_t& near) noexcept {
 
 // Where helpers run: near the first device that they serve; anywhere once they serve a device that is elsewhere.
 struct Home {
-    std::mutex mutex;
-    bool known = false, narrow = false;
-    cpu_set_t processors{};
+    Mutex mutex;
+    bool known HPE_GUARDED_BY(mutex) = false;
+    bool narrow HPE_GUARDED_BY(mutex) = false;
+    cpu_set_t processors HPE_GUARDED_BY(mutex){};
 };
 constinit Home home;
 
 unsigned place_helpers() noexcept {
     cpu_set_t near;
     const bool narrow = near_current(near);
-    std::scoped_lock lock(home.mutex);
+    const Locked lock(home.mutex);
     if (!home.known) {
         home.known = true;
         home.narrow = narrow;
@@ -194,6 +196,7 @@ Lane::Lane(CUcontext context, std::size_t bytes, std::size_t most_pinned, bool (
     const auto pieces = (bytes + Pieces::kSmallest - 1) / Pieces::kSmallest;
     const auto most = std::clamp<std::size_t>(pieces, 2, team_ != 0 ? kMost : 2);
     const auto collect = [&] {
+        pool_->lock.assume_held();
         for (unsigned i = 0; i < pool_->count && count_ < most; ++i) {
             auto ignored = CUDA_SUCCESS;
             if (pool_->held[i] || pool_->buffers[i].broken || !is_free(pool_->buffers[i], false, ignored)) continue;
@@ -202,7 +205,7 @@ Lane::Lane(CUcontext context, std::size_t bytes, std::size_t most_pinned, bool (
         }
     };
     {
-        std::scoped_lock lock(pool_->lock);
+        const Locked lock(pool_->lock);
         collect();
         if (count_ == most || pool_->count == Pool::kMost) return;
     }
@@ -212,7 +215,7 @@ Lane::Lane(CUcontext context, std::size_t bytes, std::size_t most_pinned, bool (
     // may_pin() is called without the lock: it may take a while.
     if (room == 0 || !may_pin()) return;
     growing_ = true;
-    std::scoped_lock lock(pool_->lock);
+    const Locked lock(pool_->lock);
     grow(*pool_, static_cast<unsigned>(std::min(missing, room)));
     collect();
 }
@@ -228,7 +231,7 @@ Lane::Lane(CUcontext context, std::span<BounceBuffer* const> own, std::size_t by
 Lane::~Lane() {
     if (pool_ == nullptr) return;
     active.fetch_sub(1, std::memory_order_relaxed);
-    std::scoped_lock lock(pool_->lock);
+    const Locked lock(pool_->lock);
     for (unsigned i = 0; i < count_; ++i) {
         const auto index = buffers_[i] - pool_->buffers.data();
         pool_->held[static_cast<std::size_t>(index)] = false;
@@ -401,7 +404,7 @@ std::size_t copy_to_sink(Lane& lane, Sink& sink, CUdeviceptr from, std::size_t b
 void forget(CUcontext context) noexcept {
     Pool* pool = pools.known(context);
     if (pool == nullptr) return;
-    std::scoped_lock lock(pool->lock);
+    const Locked lock(pool->lock);
     pinned::give_back(pool->count * buffer_bytes);
     bytes_in_pools.fetch_sub(pool->count * buffer_bytes, std::memory_order_relaxed);
     pool->count = 0;
