@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT
+// What the checker explores: blocks, the launch gate, streams, flushes, loans, frees, in steps that other threads can
+// come between. The states and events of blocks are those of the very table that the library uses.
+//
+// Each step stands for a piece of real code:
+//   steps of a CPU access      coherence_faults.cpp: serve_fault, wait_in_order, serve, borrow, bring, fetch_ahead,
+//   evict steps of loans, settling   coherence_loans.cpp: end_loan, end_loans, keep_twin, end_callback; settle_flushes
+//   steps of the gate          launch_gate.h, launch_gate.cpp: enter_launch, enter_fault, enter, leave
+//   steps of a launch, a copy  device_work (doors/door.h); coherence_doors.cpp: apply, await_flushes; Engine::make_wait
+//   steps of a wait            after_wait (doors/cuda_copy.h), acquire
+//   steps of frees and ends    free_object, end_context_in_gate (doors/), begin_free, drop_context, restore_context
+//   steps of the device        streams of the program, the engine's stream of flushes, the prefetcher's stream
+// Who changes one of these functions changes the step of its name here; who mends a bug of an order of steps adds a
+// Mend, the step that asks without(), and its row in scenarios.cpp: the checker must find the bug without the mend.
+//
+// Left out: memory orders (steps are atomic and seen at once); numbers of a gate's slot (each thread has its own); a
+// fault's patience while it sleeps in front of the gate; stream reservations; calls of the kernel (lease.h) and
+// signal handlers inside driver calls; captures; peers; mappings that run out; the object table's own steps; blocks of
+// a run beyond the one that was touched. A fetch is one step, and so is a kernel. Time: whoever waits with patience may
+// give up at any moment. Counters are replaced by what they tell: a bit in each thread that compares one.
+//
+// Values only. One thread. Errors: none.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "protocols/state.h"
+#include "protocols/transitions.h"
+#include "tests/checker/explore.h"
+
+namespace checker {
+
+using Byte = std::uint8_t;
+
+constexpr unsigned kThreads = 4, kCalls = 2, kPrograms = kThreads + kCalls;  // threads, then host functions
+constexpr unsigned kStreams = 2, kBlocks = 2, kLongestQueue = 3, kMostFlushes = 3;
+enum Actor : unsigned { kFirstStream = kPrograms, kFlushes = kFirstStream + kStreams, kPrefetcher, kActors };
+
+// A value of a byte of memory, and sets of values: bit v for value v.
+constexpr Byte kHostGarbage = 6, kDeviceGarbage = 7, kAny = 0xff;
+
+// One statement of a program. `block` and `byte` say where.
+enum class Do : Byte {
+    End,
+    Read,        // by the CPU; one of `expected`
+    Write,       // by the CPU: `value`
+    Straddle,    // one store to the end of block 0 and the beginning of block 1
+    Launch,      // into `stream`: waits for `flag` if there is one, checks block, expected[0] and [1], writes
+    Copy,        // the same, but what it reads and writes is known
+    Call,        // enqueues host function number `value` into `stream`
+    Sync,        // waits for `stream`, or for all (kStreams)
+    Free,        // the object of the block
+    Allocate,    // at the same address
+    EndContext,  // that the object of the block belongs to, alone
+    Raise,       // `flag`
+    Await,       // `flag`
+    Again,       // back to statement `value` until `flag` is raised
+};
+struct Statement {
+    Do what = Do::End;
+    Byte stream = 0, block = 0, byte = 0, value = 0;
+    std::array<Byte, 2> expected{kAny, kAny};
+    Byte flag = 0;
+    Byte to_block = 0, to_byte = 0;
+    bool writes = false;   // a kernel: value to to_block, to_byte
+    bool refused = false;  // a launch: the driver refuses it
+};
+
+// What keeps the library right, each of which can be taken out.
+enum class Mend : Byte {
+    None,
+    CloseBeforeFlush,
+    WaitBeforeGate,
+    PatienceInGate,
+    LookAfterTaking,
+    YieldInGate,
+    BlockLaunchesAtLast,
+    CountInGate,
+    SettleBeforeFetch,
+    DrainBeforeSettled,
+    StreamWaits,
+    EveryStreamWaits,
+    WaitUnlocked,
+    RollBack,
+    PrefetchIsOld,
+    FreeDrains,
+    FreeDropsPrefetch,
+    AskAlive,
+    LookAgainAfterEnding,
+    EndFlushes,
+    BirthAsksDevice,
+    EvictClosesFirst,
+    EvictAsksAlive,
+    StraddledStay,
+    AcquireAsksIdle,
+    Borrow,
+    ListBeforeIdle,
+    FlushChanges,
+    DrainBeforeTwin,
+    CallbackEndsLoans,
+    CallbackBeginsFresh,
+    CallbackSettles,
+    WaitEndsLoans,
+    CallInGate
+};
+constexpr std::size_t kMends = static_cast<std::size_t>(Mend::CallInGate);
+
+struct Scenario {
+    const char* name = "";
+    std::array<std::vector<Statement>, kThreads> threads;
+    std::array<std::vector<Statement>, kCalls> calls{};
+    bool one_object = false;     // of both blocks; else each block is an object
+    bool rolling = false;        // one Dirty block at most
+    bool prefetch = false;       // a read asks for the other block
+    bool context_stays = true;   // EndContext fails
+    Byte queue = kLongestQueue;  // of a stream
+    Byte failures = 0;           // flushes that may fail
+    bool for_batch = true;       // also with the table of batch-update
+    bool batch_only = false;
+    Wrong known = Wrong::Nothing;  // what is wrong with the library: the story is told, and the test asks for it
+    Byte must_end = 0xff;          // a set of programs: the others may go on for ever
+};
+
+// Where a program is inside of a statement.
+enum class At : Byte {
+    Begin,
+    CallBegins,
+    // A CPU access.
+    FindAgain,
+    Look,
+    Wait,
+    Entered,
+    WaitInGate,
+    Lock,
+    Decide,
+    Bring,
+    Open,
+    Ahead,
+    EvictLock,
+    EvictFlush,
+    BorrowLock,
+    BorrowJudge,
+    BorrowTwin,
+    // Loans and flushes, called from elsewhere, which goes on at `back`; Loans at `outer`.
+    LoanClose,
+    LoanDrain,
+    Loans,
+    LoansNext,
+    Settle,
+    SettleDrain,
+    // The gate. A fault goes on at `back`.
+    LaunchLook,
+    LaunchTry,
+    LaunchAsleep,
+    FaultTry,
+    FaultAsleep,
+    FaultSlots,
+    FaultRest,
+    // Inside it.
+    Apply,
+    ApplyLock,
+    ApplyClose,
+    ApplyAwait,
+    ApplyUnlock,
+    MakeWait,
+    FullStream,
+    Push,
+    Count,
+    FreeBegin,
+    FreeLock,
+    FreeLoans,
+    FreeClose,
+    FreeTrue,
+    // Waits of the program, and the end of a host function.
+    SyncWait,
+    Acquire,
+    AcquireIn,
+    AcquireBlocks,
+    CallSettles,
+    CallEnds
+};
+
+enum class Pages : Byte { Unmapped, Closed, Readable, Open };
+enum class Loan : Byte { None, Plain, Twin, Idle };  // Plain: opened for reading; Idle: the device was, no twin
+enum class Prefetch : Byte { None, Asked, Arrived };
+
+struct Thread {
+    Byte pc = 0;
+    At at = At::Begin, back = At::Begin, outer = At::Begin;
+    Byte k = 0;                          // a block
+    Byte held = 0;                       // blocks that apply() has locked
+    Byte flags = 0;                      // see model.cpp
+    std::array<Byte, kStreams> ahead{};  // of each stream's work: what is waited for
+};
+struct BlockModel {
+    hpe::State state{};
+    Byte owner = 0;  // of the lock: actor + 1
+    Pages pages{};
+    Byte listed = 0;  // host_valid_blocks, host_valid_list
+    Loan loan{};
+    Prefetch prefetch{};
+    Byte prefetch_old = 0;  // work came since it was asked for
+    std::array<Byte, 2> twin{}, view{}, device{};
+};
+struct Item {
+    Byte what = 0;   // 16 * program + statement; kWaitItem
+    Byte after = 0;  // kWaitItem: so many flushes
+};
+constexpr Byte kWaitItem = 0xff;
+struct Flush {
+    Byte block = 0, bytes = 0;  // a bit each
+    Byte gone = 0;              // the memory was freed meanwhile
+};
+
+struct World {
+    std::array<Thread, kPrograms> threads{};
+    std::array<BlockModel, kBlocks> blocks{};
+    std::array<std::array<Item, kLongestQueue>, kStreams> queues{};
+    std::array<Byte, kStreams> queued{};
+    std::array<Flush, kMostFlushes> flushes{};
+    Byte flushing = 0;  // how many of them
+    // Sets of programs: in a slot of the gate, and inside as a launch; counted as a fault, and inside as one.
+    Byte taken = 0, launches = 0, counted = 0, faults = 0;
+    Byte launches_wait = 0, faults_wait = 0;
+    Byte apply_mutex = 0, flushes_lock = 0;
+    // Sets of objects: in the table; the program's; mapped; without data.
+    Byte live = 3, owned = 3, mapped = 0, fresh = 0;
+    Byte ending = 0, streams_wait = 0, raised = 0, failures = 0;
+    Byte oldest = 0, oldest_gone = 0;  // of the Dirty blocks, for rolling: block + 1
+};
+
+class Model {
+public:
+    using State = World;
+    Model(const Scenario& scenario, const hpe::TransitionTable& table, Mend without)
+        : scenario_(scenario), table_(table), without_(without) {}
+    World initial() const;
+    static constexpr unsigned actors() { return kActors; }
+    void step(const World& world, unsigned actor, std::vector<Move<World>>& moves) const;
+    bool finished(const World& world) const;
+    // Whether somebody who must end has not: then it must not go on like this for ever.
+    bool waits(const World& world) const;
+    static const char* who(unsigned actor);
+
+private:
+    bool over(const World& world, unsigned program) const;
+
+    const Scenario& scenario_;
+    const hpe::TransitionTable& table_;
+    const Mend without_;
+};
+
+}  // namespace checker
