@@ -119,7 +119,6 @@ void Step::run() {
             return fault_try();
         case At::WaitInGate: return wait_in_gate();
         case At::Lock: return lock();
-        case At::Decide: return decide("goes on with the access");
         case At::Bring: return bring();
         case At::Open: return open("opens the block");
         case At::Ahead:
@@ -158,7 +157,6 @@ void Step::run() {
         case At::FreeBegin: return free_drain();
         case At::FreeLock: return free_lock();
         case At::FreeLoans: return free_loans();
-        case At::FreeClose: return free_close();
         case At::FreeTrue: return free_true();
         case At::SyncWait: return sync_wait();
         case At::AcquireIn: return acquire_in();
@@ -179,6 +177,9 @@ void Step::allocate() {
 }
 
 World Model::initial() const {
+    for (const auto& program : scenario_.threads) {
+        if (program.size() > 16) throw std::length_error("more statements than an Item tells apart");
+    }
     World world;
     world.failures = scenario_.failures;
     if (scenario_.one_object) world.live = world.owned = 1;

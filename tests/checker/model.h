@@ -3,21 +3,27 @@
 // come between. The states and events of blocks are those of the very table that the library uses.
 //
 // Each step stands for a piece of real code:
-//   steps of a CPU access      coherence_faults.cpp: serve_fault, wait_in_order, serve, borrow, bring, fetch_ahead,
-//   evict steps of loans, settling   coherence_loans.cpp: end_loan, end_loans, keep_twin, end_callback; settle_flushes
-//   steps of the gate          launch_gate.h, launch_gate.cpp: enter_launch, enter_fault, enter, leave
-//   steps of a launch, a copy  device_work (doors/door.h); coherence_doors.cpp: apply, await_flushes; Engine::make_wait
-//   steps of a wait            after_wait (doors/cuda_copy.h), acquire
-//   steps of frees and ends    free_object, end_context_in_gate (doors/), begin_free, drop_context, restore_context
-//   steps of the device        streams of the program, the engine's stream of flushes, the prefetcher's stream
-// Who changes one of these functions changes the step of its name here; who mends a bug of an order of steps adds a
-// Mend, the step that asks without(), and its row in scenarios.cpp: the checker must find the bug without the mend.
+// - CPU accesses (step_access.cpp): coherence_faults.cpp, of serve_fault, wait_in_order, serve, borrow, bring, evict,
+//   fetch_ahead; rolling.cpp, dirtied, with room for one block
+// - loans and flushes (step_loans.cpp): coherence_loans.cpp; settle_flushes; callbacks.cpp, InCallback
+// - the gate (step_gate.cpp): launch_gate.h and launch_gate.cpp, of enter_launch, enter_fault, enter, leave
+// - launches and copies (step_calls.cpp): doors/door.h, device_work; coherence_doors.cpp, apply and await_flushes;
+//   Engine::make_wait
+// - waits: doors/cuda_copy.h, after_wait; acquire
+// - frees and ends of contexts: doors/, free_object and end_context_in_gate; coherence.cpp, begin_free, drop_context,
+//   restore_context
+// - the device (model.cpp): the program's streams, the engine's stream of flushes, the prefetcher's stream
+// Where other threads cannot tell two steps from one they are one. Who changes one of these functions changes its step.
+// Who mends an order of steps adds a Mend, the step that asks without(), and its row in scenarios.cpp: the checker must
+// find the bug when the mend is taken out.
 //
-// Left out: memory orders (steps are atomic and seen at once); numbers of a gate's slot (each thread has its own); a
-// fault's patience while it sleeps in front of the gate; stream reservations; calls of the kernel (lease.h) and
-// signal handlers inside driver calls; captures; peers; mappings that run out; the object table's own steps; blocks of
-// a run beyond the one that was touched. A fetch is one step, and so is a kernel. Time: whoever waits with patience may
-// give up at any moment. Counters are replaced by what they tell: a bit in each thread that compares one.
+// Left out: memory orders (a step is seen by all at once); which slot of the gate a thread has (its own, always); the
+// patience of a fault that sleeps in front of the gate; reservations of streams; calls that the kernel answers
+// (lease.h), signal handlers and threads inside driver calls, and so loans that a waiting thread meets; captures;
+// peers; mappings that run out; objects that nobody touched; what a fault opens beside its own block. A fetch is one
+// step, so is a kernel. Flushes read the view as late as they may. Counters are replaced by what is asked of them: a
+// bit in the thread that compares. Time: a fault gives up waiting for launches once at any moment, and again only where
+// a launch is kept by the device, since its patience grows; in the same way it waits for the device inside the gate.
 //
 // Values only. One thread. Errors: none.
 #pragma once
@@ -91,6 +97,7 @@ enum class Mend : Byte {
     LookAgainAfterEnding,
     EndFlushes,
     BirthAsksDevice,
+    FreeEndsLoans,
     EvictClosesFirst,
     EvictAsksAlive,
     StraddledStay,
@@ -119,8 +126,9 @@ struct Scenario {
     Byte failures = 0;           // flushes that may fail
     bool for_batch = true;       // also with the table of batch-update
     bool batch_only = false;
-    Wrong known = Wrong::Nothing;  // what is wrong with the library: the story is told, and the test asks for it
-    Byte must_end = 0xff;          // a set of programs: the others may go on for ever
+    Wrong known = Wrong::Nothing;      // a bug that the library has: the checker must find it, and tells its story
+    bool calls_wait_for_ends = false;  // as if that of a host function and a context's end were mended
+    Byte must_end = 0xff;              // a set of programs: the others may go on for ever
 };
 
 // Where a program is inside of a statement.
@@ -134,7 +142,6 @@ enum class At : Byte {
     Entered,
     WaitInGate,
     Lock,
-    Decide,
     Bring,
     Open,
     Ahead,
@@ -171,7 +178,6 @@ enum class At : Byte {
     FreeBegin,
     FreeLock,
     FreeLoans,
-    FreeClose,
     FreeTrue,
     // Waits of the program, and the end of a host function.
     SyncWait,
@@ -191,7 +197,7 @@ struct Thread {
     At at = At::Begin, back = At::Begin, outer = At::Begin;
     Byte k = 0;                          // a block
     Byte held = 0;                       // blocks that apply() has locked
-    Byte flags = 0;                      // see model.cpp
+    Byte flags = 0;                      // see step.h
     std::array<Byte, kStreams> ahead{};  // of each stream's work: what is waited for
 };
 struct BlockModel {

@@ -10,14 +10,13 @@
 namespace checker {
 
 // Flags of a thread.
-constexpr Byte kMoved = 1;    // work was counted since it looked (InFlight::work())
-constexpr Byte kEnds = 2;     // a context's end was over since it looked (Coherence::ends_)
-constexpr Byte kGone = 4;     // the object was closed since it was found (Object::serial())
-constexpr Byte kSlept = 8;    // in front of the gate (LaunchGate::enter, `waited`)
-constexpr Byte kTried = 16;   // wait_in_order()'s attempts
-constexpr Byte kFailed = 32;  // a flush
-constexpr Byte kSent = 64;    // what a host function borrowed was flushed by others since it began (loans_sent_)
-
+constexpr Byte kMoved = 1;     // work was counted since it looked (InFlight::work())
+constexpr Byte kEnds = 2;      // a context's end was over since it looked (Coherence::ends_)
+constexpr Byte kGone = 4;      // the object was closed since it was found (Object::serial())
+constexpr Byte kSlept = 8;     // in front of the gate (LaunchGate::enter, `waited`)
+constexpr Byte kTried = 16;    // wait_in_order()'s attempts
+constexpr Byte kFailed = 32;   // a flush
+constexpr Byte kSent = 64;     // what a host function borrowed was flushed by others since it began (loans_sent_)
 constexpr Byte kGaveUp = 128;  // waiting for launches to leave the gate
 
 constexpr Byte kOver = 0xf0;  // pc of a host function that has run

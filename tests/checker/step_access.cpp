@@ -33,6 +33,7 @@ void Step::access() {
 void Step::find() {
     const auto object = object_of(where());
     if ((s_.live & object) == 0) {
+        if (unordered() && scenario_.calls_wait_for_ends && s_.ending != 0) return;
         if (unordered()) return wrong(Wrong::Memory, "finds no object, and the program is told of a fault");
         return go(At::FindAgain, "traps, finds no object");
     }
@@ -125,14 +126,9 @@ void Step::map() {
     join(s_.mapped, object);
 }
 
+// Nobody has borrowed it: this thread has waited for all host functions.
 void Step::lock() {
-    const auto index = where();
-    if (!locks(index)) return;
-    if (block(index).loan != Loan::None) {
-        t_.k = static_cast<Byte>(index);
-        t_.back = At::Decide;
-        return go(At::LoanClose, "locks the block, which is borrowed", static_cast<int>(index));
-    }
+    if (!locks(where())) return;
     decide("locks the block");
 }
 

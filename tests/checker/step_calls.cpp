@@ -203,7 +203,7 @@ void Step::free_lock() {
 void Step::free_loans() {
     const auto object = object_of(st_.block);
     while (t_.k < kBlocks && (!is_of(object, t_.k) || block(t_.k).loan == Loan::None)) ++t_.k;
-    if (t_.k == kBlocks) return free_close();
+    if (t_.k == kBlocks || without(Mend::FreeEndsLoans)) return free_close();
     t_.back = At::FreeLoans;
     go(At::LoanClose, "finds a loan", t_.k);
 }
