@@ -21,4 +21,4 @@ for case in soft.run([contexts], preload=False)[1].decode().split():
                 compare.check([contexts, case], HPE_PROTOCOL=protocol, HPE_SOFT_DEVICES=devices)
         else:
             compare.check([contexts, case], HPE_PROTOCOL=protocol)
-compare.finish(91)
+compare.finish(94)

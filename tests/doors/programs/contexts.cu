@@ -400,6 +400,47 @@ static void retained_elsewhere(int, char**) {
     say("%u wrong\n", wrong);
 }
 
+// The same while a host function uses an array: it may not wait until a release is over.
+static void released_beside_calls(int, char**) {
+    constexpr unsigned kCount = 1 << 20;
+    struct Words {
+        unsigned *at, round, wrong;
+        void touch() {
+            for (unsigned i = 0; i < kCount; i += 1024) {
+                wrong += at[i] != round;
+                at[i] = round + 1;
+            }
+            ++round;
+        }
+    } words{};
+    unsigned* gpu = nullptr;
+    CHECK(cudaMalloc(&gpu, kCount * sizeof(unsigned)));
+    CHECK(cudaMemset(gpu, 0, kCount * sizeof(unsigned)));
+    std::vector<unsigned> copy(kCount);
+    words.at = plain ? gpu : copy.data();
+    CUdevice device = 0;
+    CHECK_CU(cuDeviceGet(&device, 0));
+    std::atomic<bool> done{false};
+    auto releasing = [&] {
+        CUcontext context = nullptr;
+        while (!done) {
+            CHECK_CU(cuDevicePrimaryCtxRetain(&context, device));
+            CHECK_CU(cuDevicePrimaryCtxRelease(device));
+        }
+    };
+    const auto thread = start(releasing);
+    for (int round = 0; round < 50; ++round) {
+        if (!plain) CHECK(cudaMemcpy(copy.data(), gpu, copy.size() * sizeof(unsigned), cudaMemcpyDefault));
+        CHECK(cudaLaunchHostFunc(
+            nullptr, [](void* argument) { static_cast<Words*>(argument)->touch(); }, &words));
+        CHECK(cudaDeviceSynchronize());
+        if (!plain) CHECK(cudaMemcpy(gpu, copy.data(), copy.size() * sizeof(unsigned), cudaMemcpyDefault));
+    }
+    done = true;
+    pthread_join(thread, nullptr);
+    say("%u wrong\n", words.wrong);
+}
+
 // A kernel that runs already is told of new memory, and fills it.
 struct Told {
     volatile int state;
@@ -453,6 +494,7 @@ int main(int argc, char** argv) {
         {"huge_size", huge_size},
         {"several_devices", several_devices},
         {"retained_elsewhere", retained_elsewhere},
+        {"released_beside_calls", released_beside_calls},
         {"told_of_new_memory", told_of_new_memory},
     };
     return run_case(cases, argc, argv);
