@@ -197,6 +197,7 @@ private:
                trace::Fault& traced) noexcept;
     bool borrow(Object& object, std::uint32_t serial, const Access& access, trace::Fault& traced) noexcept;
     bool device_waits_for_us() const noexcept;
+    bool wait_for_ending() const noexcept;
     static bool keep_twin(Loan& loan) noexcept;
     struct Neighbours;
     class Room;

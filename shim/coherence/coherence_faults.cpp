@@ -11,6 +11,7 @@
 #include "shim/base/helper.h"
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
+#include "shim/base/waiting.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/fault_path.h"
 #include "shim/coherence/launches_blocked.h"
@@ -136,6 +137,18 @@ CUresult Coherence::wait_in_order() noexcept {
     }
 }
 
+// Of a host function, which must not wait in front of the gate. False: not over after a second. An end that is the
+// context's last waits for the host function.
+bool Coherence::wait_for_ending() const noexcept {
+    const auto until = LaunchesBlocked::Clock::now() + std::chrono::seconds(1);
+    const auto ended = ends_.load(std::memory_order_acquire);
+    while (ending_.load(std::memory_order_acquire) != 0 && ends_.load(std::memory_order_acquire) == ended) {
+        if (LaunchesBlocked::Clock::now() > until) return false;
+        nap(std::chrono::microseconds(100));
+    }
+    return true;
+}
+
 Coherence::Served Coherence::serve_fault(const Access& access, trace::Fault& traced) noexcept {
     const auto ended = ends_.load(std::memory_order_acquire);
     Object* object = object_of(access.address);
@@ -150,7 +163,8 @@ Coherence::Served Coherence::serve_fault(const Access& access, trace::Fault& tra
         // The object may belong to a context that is ending, and is back if the context stays.
         const bool ending =
             ending_.load(std::memory_order_acquire) != 0 || ends_.load(std::memory_order_acquire) != ended;
-        if (unordered || !ending || !may_hold(access.address)) return Served::NotOurs;
+        if (!ending || interrupted || !may_hold(access.address)) return Served::NotOurs;
+        if (inside) return wait_for_ending() ? Served::Done : Served::NotOurs;  // done: judged anew
         const FaultInGate until_then(launch_gate_);
         return table_.find(access.address) != nullptr ? Served::Done : Served::NotOurs;
     }
@@ -266,7 +280,7 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
 bool Coherence::borrow(Object& object, std::uint32_t serial, const Access& access, trace::Fault& traced) noexcept {
     const ObjectUse use(object, access.address);
     if (!use || use.serial() != serial) return true;
-    if (!map_shadow(object, true)) return false;
+    if (!map_shadow(object, true)) return !object.alive(serial);  // closed meanwhile: the access is repeated
     const auto index = object.block_at(access.address);
     Block& block = object.block(index);
     const auto before = block.lock();

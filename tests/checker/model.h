@@ -95,6 +95,7 @@ enum class Mend : Byte {
     FreeDropsPrefetch,
     AskAlive,
     LookAgainAfterEnding,
+    CallWaitsForEnd,
     EndFlushes,
     BirthAsksDevice,
     FreeEndsLoans,
@@ -126,9 +127,8 @@ struct Scenario {
     Byte failures = 0;           // flushes that may fail
     bool for_batch = true;       // also with the table of batch-update
     bool batch_only = false;
-    Wrong known = Wrong::Nothing;      // a bug that the library has: the checker must find it, and tells its story
-    bool calls_wait_for_ends = false;  // as if that of a host function and a context's end were mended
-    Byte must_end = 0xff;              // a set of programs: the others may go on for ever
+    Wrong known = Wrong::Nothing;  // a bug that the library has: the checker must find it, and tells its story
+    Byte must_end = 0xff;          // a set of programs: the others may go on for ever
 };
 
 // Where a program is inside of a statement.

@@ -33,9 +33,9 @@ void Step::access() {
 void Step::find() {
     const auto object = object_of(where());
     if ((s_.live & object) == 0) {
-        if (unordered() && scenario_.calls_wait_for_ends && s_.ending != 0) return;
-        if (unordered()) return wrong(Wrong::Memory, "finds no object, and the program is told of a fault");
-        return go(At::FindAgain, "traps, finds no object");
+        if (!unordered()) return go(At::FindAgain, "traps, finds no object");
+        if (s_.ending != 0 && !without(Mend::CallWaitsForEnd)) return;
+        return wrong(Wrong::Memory, "finds no object, and the program is told of a fault");
     }
     if (unordered()) {
         map();
