@@ -145,11 +145,16 @@ double copied(std::size_t bytes) {
     CHECK(cudaGetDeviceCount(&devices));
     CHECK(cudaMalloc(&from, bytes));
     if (devices > 1) {
-        CHECK(cudaDeviceEnablePeerAccess(1, 0));
-        CHECK(cudaSetDevice(1));
-        CHECK(cudaDeviceEnablePeerAccess(0, 0));
+        static const bool reach_each_other = [] {
+            CHECK(cudaDeviceEnablePeerAccess(1, 0));
+            CHECK(cudaSetDevice(1));
+            CHECK(cudaDeviceEnablePeerAccess(0, 0));
+            return true;
+        }();
+        CHECK(cudaSetDevice(reach_each_other ? 1 : 0));
     }
     CHECK(cudaMalloc(&to, bytes));
+    CHECK(cudaSetDevice(0));
     CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
     CHECK(cudaDeviceSynchronize());
     const auto begin = std::chrono::steady_clock::now();
