@@ -158,4 +158,15 @@ void explain_refusal(long number, std::span<const long> arguments) noexcept {
     }
 }
 
+void explain_unseen(const char* what, const void* at, std::size_t bytes) noexcept {
+    static std::atomic_flag said = ATOMIC_FLAG_INIT;
+    coherence().table().overlapping(address(at), bytes, [&](const Object& object) {
+        if (said.test_and_set()) return;
+        log::warn(
+            "{} was refused memory in object {:#x} of {} bytes: the kernel would use it past libhpe; use a buffer and "
+            "copy; others may follow unsaid",
+            what, object.base, object.size);
+    });
+}
+
 }  // namespace hpe::lease

@@ -113,5 +113,7 @@ std::size_t load(std::byte* to, const void* from, std::size_t bytes, const void*
 
 // A system call by its number failed with EFAULT: one line, once in the process, names the object among its arguments.
 void explain_refusal(long number, std::span<const long> arguments) noexcept;
+// A door refuses memory that the kernel would use without libhpe's seeing when: one line, once in the process.
+void explain_unseen(const char* what, const void* at, std::size_t bytes) noexcept;
 
 }  // namespace hpe::lease

@@ -5,10 +5,10 @@
 // view: the bytes stay what they are unless the device or the CPU changes them).
 // Said: a raw system call by syscall() that fails with EFAULT and has an object among its arguments: one line names it.
 // Left out, EFAULT on what is not valid on the host at that moment, as without libhpe: system calls without libc
-// (liburing, libaio, Go, static programs), the other process's side of process_vm_readv, and what nobody keeps in
-// device memory: paths, addresses, stat structures, futex words. Left out, and the program's to see to: memory that is
-// pinned that way while it is valid, by O_DIRECT in flight or as a buffer registered with io_uring. The kernel writes
-// it past all protections; a launch does not wait for that.
+// (libaio, Go, static programs), the other process's side of process_vm_readv, and what nobody keeps in device memory:
+// paths, addresses, stat structures, futex words. Left out, and the program's to see to: memory that is pinned that way
+// while it is valid, by O_DIRECT in flight or as a buffer registered with io_uring past liburing (liburing.cpp). The
+// kernel writes it past all protections; a launch does not wait for that.
 //
 // The program's own mapping functions on an object's range are the kernel's, and no doors: what has been mapped over it
 // is what the CPU sees, as without libhpe, until the object is freed; after munmap, mremap, madvise(MADV_DONTNEED) or a

@@ -19,7 +19,10 @@ program = os.path.abspath(sys.argv[1])
 options_of_runs = OPTIONS[:1] if "brief" in sys.argv[2:] else OPTIONS
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
-    for case in soft.run([program], preload=False)[1].decode().split():
+    cases = soft.run([program], preload=False)[1].decode().split()
+    if soft.run([program, "copy", cases[0]], preload=False)[0] == 77:
+        sys.exit(77)  # the system lacks what the program is about, and the test is skipped
+    for case in cases:
         wanted = None
         for options in options_of_runs:
             wanted = compare.check([program, case], wanted=wanted, said_ok=case.startswith("said_"), **options)
@@ -27,4 +30,4 @@ with tempfile.TemporaryDirectory() as folder:
             said = soft.run([program, "plain", case])[2].decode()
             if said.count("hpe:") != 1 or "in object 0x" not in said:
                 compare.problem(f"{program} {case}: no line, or more than one, names the object: {said}")
-compare.finish(least=10 * len(options_of_runs))
+compare.finish(least=2 * len(cases) * len(options_of_runs))
