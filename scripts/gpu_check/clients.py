@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: MIT
+"""Figures of programs that use no CUDA: what libhpe adds to their time. Each is a second or more of files and memory."""
+import pathlib
+import random
+import shutil
+import sys
+import tempfile
+import time
+
+from compare import environment, in_turn, run, summary, times
+from gpu_check.machine import LIBRARY
+
+ROUNDS = 9
+RECORDS = """
+import hashlib, os, sqlite3
+data = os.urandom(1 << 20)
+with open("big", "wb") as file:
+    for i in range(30000):
+        file.write(data[i:i + 4000 + i % 7])
+total = hashlib.md5()
+with open("big", "rb") as file:
+    while piece := file.read(3000):
+        total.update(piece)
+base = sqlite3.connect("base")
+base.execute("create table t(a, b)")
+for i in range(20):
+    base.executemany("insert into t values(?, ?)", ((i, str(j)) for j in range(10000)))
+    base.commit()
+assert base.execute("select count(*) from t").fetchone() == (200000,)
+base.close()
+os.unlink("base")
+"""
+CLIENTS = {
+    "tar": "for i in 1 2 3; do tar -cf all.tar tree; tar -xf all.tar -C copy; done",
+    "sort": "sort text >sorted",
+    "python3, files and SQLite": f"{sys.executable} records.py",
+    "cat and grep through pipes": "for i in 1 2 3 4; do cat text text | grep -c 77; done",
+}
+
+
+def seconds(command, env):
+    begin = time.monotonic()
+    run(command, env)
+    return [time.monotonic() - begin]
+
+
+def bench_clients(target):
+    figures, dice = {}, random.Random(1)
+    with tempfile.TemporaryDirectory() as folder:
+        at = pathlib.Path(folder)
+        (at / "tree").mkdir(), (at / "copy").mkdir()
+        for i in range(3000):
+            (at / "tree" / f"{i}").write_bytes(dice.randbytes(dice.randrange(60000)))
+        with open(at / "text", "w") as text:
+            text.writelines(f"{dice.getrandbits(60)} {i}\n" for i in range(1000000))
+        (at / "records.py").write_text(RECORDS)
+        for name, command in CLIENTS.items():
+            command = ["sh", "-c", f"cd {at} && {command}"]
+            if shutil.which(name.split()[0].rstrip(",")) is None:
+                continue
+            samples = in_turn({"without": (command, environment()), "libhpe": (command, environment(LIBRARY))}, ROUNDS,
+                              seconds)
+            figures[f"{name}, s"] = summary(samples)
+            target(f"{name}: time under libhpe / without", times(samples, "libhpe", "without"), 1.01)
+    return figures
