@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: MIT
 """Figures of the doors outside CUDA: files, memcpy and memset, calls that concern no object, MPI messages."""
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 
 from compare import Failed, compare, environment, printed_numbers, run, summary
-from gpu_check.machine import BUILD, LIBRARY, MPI_PROGRAMS, SHARED_RUNTIME, ranks
+from gpu_check.machine import BUILD, LIBRARY, MPI_PROGRAMS, ROOT, SHARED_RUNTIME, ranks
 
 # What bench/doors prints, and how many nanoseconds more a call may take: in a process without objects, and with some.
 FOREIGN = ([(f"{name} of {size} B", 2, 3) for size in (1, 64, 4096) for name in ("memcpy", "memset")]
@@ -43,7 +47,26 @@ def bench_libc(target):
     best = max(f["median"] for way, f in figures[title].items() if way in ("usual", "pinned"))
     target("read that is not in the page cache, device pointer / the fastest by hand",
            figures[title]["libhpe, device pointer"]["median"] / best, 0.95, "at least")
-    return figures | bench_memory(target)
+    return figures | bench_memory(target) | bench_arrays(target)
+
+
+def bench_arrays(target):
+    """Figures: a file into an array of CuPy's, where that is installed."""
+    if subprocess.run([sys.executable, "-c", "import cupy"], capture_output=True).returncode != 0:
+        return {}
+    program = [sys.executable, str(ROOT / "bench/array_read.py")]
+    with tempfile.NamedTemporaryFile() as file:
+        for _ in range(1024):
+            file.write(os.urandom(1 << 20))
+        file.flush()
+        title = "file of 1 GiB into an array of CuPy's, GB/s"
+        figures = {title: compare({"fromfile, asarray": ([*program, "usual", file.name, "5"], environment()),
+                                   "libhpe, readinto": ([*program, "direct", file.name, "5"], environment(LIBRARY))},
+                                  rounds=1)}
+    medians = {name: f["median"] for name, f in figures[title].items()}
+    target("readinto a CuPy array / fromfile and asarray", medians["libhpe, readinto"] / medians["fromfile, asarray"], 4,
+           "at least")
+    return figures
 
 
 def bench_foreign(target):
