@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // What allocations cost, by their number and size.
 //
-//   objects pairs MEMORY BYTES          microseconds of an allocation and its free, which the CPU never touches
+//   objects pairs MEMORY BYTES          microseconds of an allocation and its free, which the CPU never touches: by the
+//                                       functions given to the program, and by the driver's own (own.h), in turn
 //   objects many MEMORY BYTES COUNT     of COUNT allocations: microseconds each for the CPU's first write to all of it,
 //                                       milliseconds of a launch that uses all, microseconds each for the CPU's reading
 //                                       a word of it, milliseconds of each of 20 launches after that
 //   objects touch MEMORY GIB            seconds of one thread's first write to every byte
-//   MEMORY  device (needs libhpe but for `pairs`) | stream (the same in stream order) | managed
+//   MEMORY  device (needs libhpe but for `pairs`) | stream (the same in stream order) | managed (not for `pairs`)
 //
 // Prints one figure a line. Exits 1 on an error, or if a byte is wrong.
 #include <chrono>
@@ -16,7 +17,10 @@
 #include <string>
 #include <vector>
 
+#include <cuda.h>
+
 #include "check.h"
+#include "own.h"
 
 namespace {
 
@@ -49,13 +53,46 @@ __global__ void add_one(unsigned char* const* objects, std::size_t bytes) {
     for (std::size_t i = threadIdx.x; i < bytes; i += blockDim.x) object[i] += 1;
 }
 
+// An allocation and its free, `count` times.
+template <class Pair>
+double time_pairs(Pair&& pair, int count) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < count; ++i) {
+        if (!pair()) std::exit(1);
+    }
+    const auto took = microseconds_since(begin) / count;
+    CHECK(cudaDeviceSynchronize());
+    return took;
+}
+
+template <class Allocate, class Free, class... Stream>
+void pairs(const char* allocate, const char* free, std::size_t bytes, Stream... stream) {
+    const auto allocates = find_twice<Allocate>(allocate);
+    const auto frees = find_twice<Free>(free);
+    const auto pair = [&](Allocate allocate, Free free) {
+        CUdeviceptr made = 0;
+        return allocate(&made, bytes, stream...) == CUDA_SUCCESS && free(made, stream...) == CUDA_SUCCESS;
+    };
+    CUdeviceptr neighbour = 0;  // so that a small pair is no chunk of its own, which the driver maps and unmaps
+    if (allocates.own(&neighbour, 256, stream...) != CUDA_SUCCESS) std::exit(1);
+    for (int turn = 0; turn < 24; ++turn) {
+        double took[2];
+        for (int k = 0; k < 2; ++k) {
+            const bool given = (k == 0) == (turn % 2 == 0);
+            took[given ? 0 : 1] = time_pairs(
+                [&] { return given ? pair(allocates.given, frees.given) : pair(allocates.own, frees.own); }, 250);
+        }
+        if (turn >= 4) std::printf("%.3f %.3f\n", took[0], took[1]);
+    }
+    frees.own(neighbour, stream...);
+}
 void pairs(std::size_t bytes) {
-    for (int round = 0; round < 5; ++round) {
-        constexpr int kCount = 1000;
-        const auto begin = Clock::now();
-        for (int i = 0; i < kCount; ++i) release(allocate(bytes));
-        if (round > 0) std::printf("%.3f\n", microseconds_since(begin) / kCount);
-        CHECK(cudaDeviceSynchronize());
+    CHECK(cudaFree(nullptr));
+    if (memory == "stream") {
+        pairs<decltype(&cuMemAllocAsync), decltype(&cuMemFreeAsync)>("cuMemAllocAsync", "cuMemFreeAsync", bytes,
+                                                                     CUstream{});
+    } else {
+        pairs<decltype(&cuMemAlloc), decltype(&cuMemFree)>("cuMemAlloc_v2", "cuMemFree_v2", bytes);
     }
 }
 

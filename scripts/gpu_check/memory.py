@@ -121,8 +121,8 @@ def bench_objects(target):
     for kind, called in (("device", "cudaMalloc and cudaFree"), ("stream", "cudaMallocAsync and cudaFreeAsync")):
         for size, shown in ((4 << 10, "4 KiB"), (1 << 20, "1 MiB"), (64 << 20, "64 MiB")):
             title = f"{called} of {shown} that the CPU never touches, us"
-            figures[title] = compare({"without libhpe": ([program, "pairs", kind, str(size)], plain),
-                                      "libhpe": ([program, "pairs", kind, str(size)], with_hpe)}, rounds=5)
+            numbers = [n for _ in range(3) for n in printed_numbers([program, "pairs", kind, str(size)], with_hpe)]
+            figures[title] = summary({"without libhpe": numbers[1::2], "libhpe": numbers[0::2]})
             target(f"more than without: {title}", figures[title]["libhpe"]["more"], 0.3)
     parts = ("first write to all of each, us each", "launch that uses all, ms", "first read of each, us each",
              "a launch after that, ms")
