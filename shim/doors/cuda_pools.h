@@ -12,11 +12,31 @@
 // door.h.
 #pragma once
 
+#include <atomic>
+
 #include "shim/coherence/device_owned.h"
 #include "shim/doors/cuda_memory.h"
 #include "shim/doors/door.h"
 
 namespace hpe::doors {
+
+// The program chose a pool for allocations that name none.
+inline constinit std::atomic<bool> pool_chosen{false};
+
+template <class C, class... A>
+CUresult choose_pool(const C& call, A... arguments) {
+    pool_chosen.store(true, std::memory_order_relaxed);
+    return call(arguments...);
+}
+
+// Whether what is allocated without naming a pool is memory of the current device: of the only one's own pool.
+inline bool only_own_pool() noexcept {
+    static const bool one_device = [] {
+        int count = 0;
+        return driver.cuDeviceGetCount(&count) == CUDA_SUCCESS && count == 1;
+    }();
+    return one_device && !pool_chosen.load(std::memory_order_relaxed);
+}
 
 // An allocation of a pool, which may be one of another device, of managed or of host memory.
 inline void track_of_pool(CUdeviceptr pointer, std::size_t bytes) {
@@ -58,7 +78,12 @@ CUresult alloc_async(const C& call, CUdeviceptr* pointer, std::size_t bytes, A..
     const auto padded = Coherence::padded(bytes);
     if (padded == 0) return allocate(bytes);
     const CUresult result = allocate(padded);
-    if (result == CUDA_SUCCESS) track_of_pool(*pointer, bytes);
+    if (result == CUDA_SUCCESS && sizeof...(rest) == 1 && only_own_pool()) {
+        objects_exist();
+        coherence().track(address(*pointer), bytes, Coherence::Peers::OwnAccess);
+    } else if (result == CUDA_SUCCESS) {
+        track_of_pool(*pointer, bytes);
+    }
     if (result != CUDA_ERROR_OUT_OF_MEMORY || padded == bytes) return result;
     return alloc_exactly(pointer, bytes, [&] { return allocate(bytes); });
 }

@@ -74,6 +74,7 @@ struct Driver {
     F(cuKernelGetParamInfo)                   \
     F(cuFuncIsLoaded)                         \
     F(cuCtxGetDevice)                         \
+    F(cuDeviceGetCount)                       \
     F(cuDeviceGetPCIBusId)                    \
     F(cuDeviceGetAttribute)                   \
     F(cuCtxEnablePeerAccess)                  \

@@ -111,6 +111,27 @@ static void pool(int, char**) {
     say("%u wrong\n", wrong);
 }
 
+// Allocations that name no pool come from the one that the program has chosen for the device, and from the device's
+// own.
+static void chosen(int, char**) {
+    cudaMemPoolProps properties = {};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location.type = cudaMemLocationTypeDevice;
+    cudaMemPool_t made, own;
+    CHECK(cudaMemPoolCreate(&made, &properties));
+    CHECK(cudaDeviceGetDefaultMemPool(&own, 0));
+    unsigned wrong = 0;
+    for (unsigned round = 0; round < 4; ++round) {
+        Data data(3000 + round, allocate((3000 + round) * 4, nullptr));
+        wrong += data.work(round);
+        CHECK(cudaDeviceSetMemPool(0, round % 2 == 0 ? made : own));
+        wrong += data.work(round + 9);
+        CHECK(cudaFreeAsync(data.gpu, nullptr));
+    }
+    CHECK(cudaMemPoolDestroy(made));
+    say("%u wrong\n", wrong);
+}
+
 // Captured allocations exist while their graph runs; those beside them are used as ever.
 static void captured(int, char**) {
     constexpr unsigned n = 5000;
@@ -316,10 +337,10 @@ static void exported(int, char**) {
 }
 
 int main(int argc, char** argv) {
-    static const Case cases[] = {{"sizes", sizes},      {"freed_in_order", freed_in_order},
-                                 {"pool", pool},        {"captured", captured},
-                                 {"threads", threads},  {"mapped", mapped},
-                                 {"twice", twice},      {"access", access},
-                                 {"exported", exported}};
+    static const Case cases[] = {{"sizes", sizes},       {"freed_in_order", freed_in_order},
+                                 {"pool", pool},         {"chosen", chosen},
+                                 {"captured", captured}, {"threads", threads},
+                                 {"mapped", mapped},     {"twice", twice},
+                                 {"access", access},     {"exported", exported}};
     return run_case(cases, argc, argv);
 }
