@@ -83,4 +83,41 @@ constexpr bool keeps_data(const TransitionTable& table) {
 static_assert(keeps_data(kWriteInvalidate));
 static_assert(keeps_data(kBatch));
 
+// Marks beside the state (Block), none of which changes what the tables say:
+// - Borrowed stands only with a host copy. What a CPU access of another thread, or the program's wait, finds is what is
+//   left when the loan has ended: Invalid. Release, DeviceRead and DeviceWrite are the table's, only that a flush sends
+//   the bytes that were changed; the loan ends with the host copy. Evict does not concern a borrowed block.
+// - PrefetchRequested stands only without one. An access that fetches takes the request, whatever becomes of the bytes;
+//   no other event looks at it, since the tables make a host copy by a fetch alone.
+// - Evicted and Mapped (no bit here) speak of the past: a wrong one costs time.
+enum class Mark : std::uint8_t { Borrowed, PrefetchRequested };
+
+// Of a block that nobody has locked. The checker (tests/checker) holds the library's steps to it.
+constexpr bool may_stand(Mark mark, State state) {
+    return mark == Mark::Borrowed ? valid_on_host(state) : !valid_on_host(state);
+}
+
+// Whether the tables bear that out: `state` with the mark, and an event that leaves the mark where it is.
+constexpr bool keeps_marks(const TransitionTable& table) {
+    for (std::size_t s = 0; s < kStates; ++s) {
+        for (std::size_t e = 0; e < kEvents; ++e) {
+            const auto [action, next] = table[s][e];
+            const auto event = static_cast<Event>(e);
+            // The request is taken with the fetch.
+            if (may_stand(Mark::PrefetchRequested, static_cast<State>(s)) && action != Action::Fetch &&
+                !may_stand(Mark::PrefetchRequested, next)) {
+                return false;
+            }
+            // An early flush of a borrowed block is left out, and its host copy stays: so it may never be needed to
+            // take the copy away.
+            if (event == Event::Evict && valid_on_host(static_cast<State>(s)) && !valid_on_host(next)) return false;
+            // A program's wait ends the loan first, and the block is Invalid: then nothing may have to be flushed.
+            if (event == Event::Acquire && action == Action::Flush) return false;
+        }
+    }
+    return true;
+}
+static_assert(keeps_marks(kWriteInvalidate));
+static_assert(keeps_marks(kBatch));
+
 }  // namespace hpe

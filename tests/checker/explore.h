@@ -31,11 +31,12 @@ enum class Wrong : std::uint8_t {
     Data,        // something was written and is not seen
     Memory,      // memory is used that the program has given back, or is missing that it has
     Gate,        // launches and faults are inside together
+    Marks,       // a block has a mark that its state excludes
     Deadlock,    // nobody can move
     Starvation,  // they move for ever
 };
 inline std::string_view name(Wrong wrong) {
-    constexpr std::string_view names[] = {"nothing", "data", "memory", "gate", "deadlock", "starvation"};
+    constexpr std::string_view names[] = {"nothing", "data", "memory", "gate", "marks", "deadlock", "starvation"};
     return names[static_cast<std::size_t>(wrong)];
 }
 

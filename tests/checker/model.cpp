@@ -2,6 +2,8 @@
 // Who may move, and the device: streams of the program, the engine's stream of flushes, the prefetcher's.
 #include "tests/checker/model.h"
 
+#include <algorithm>
+
 #include "tests/checker/step.h"
 
 namespace checker {
@@ -70,6 +72,15 @@ void prefetch_step(const World& world, Moves& moves) {
         next.blocks[i].prefetch = Prefetch::Arrived;
         emit(next, "has brought", about, moves);
     }
+}
+
+// Of blocks that nobody has locked: what stands beside their state.
+bool marks_stand(const World& world) {
+    return std::all_of(world.blocks.begin(), world.blocks.end(), [](const BlockModel& block) {
+        return block.owner != 0 ||
+               ((block.loan == Loan::None || may_stand(hpe::Mark::Borrowed, block.state)) &&
+                (block.prefetch == Prefetch::None || may_stand(hpe::Mark::PrefetchRequested, block.state)));
+    });
 }
 
 }  // namespace
@@ -188,6 +199,8 @@ World Model::initial() const {
 }
 
 void Model::step(const World& world, unsigned actor, Moves& moves) const {
+    if (!marks_stand(world))
+        return wrong(Wrong::Marks, "moves, and a block has a mark that its state excludes", -1, moves);
     if (actor < kPrograms) return Step(scenario_, table_, without_, world, actor, moves).run();
     if (actor == kFlushes) return flush_step(world, moves);
     if (actor == kPrefetcher) return prefetch_step(world, moves);
