@@ -19,13 +19,19 @@ class Elf:
 
     def _read_sections(self):
         at, = struct.unpack_from("<Q", self.data, 40)
-        size, count = struct.unpack_from("<HH", self.data, 58)
-        found = []
+        size, count, names = struct.unpack_from("<HHH", self.data, 58)
+        found, self._names = [], []
         for i in range(count if at != 0 else 0):
             name, kind, _, address, offset, length, link, _, _, entry = struct.unpack_from("<IIQQQQIIQQ", self.data,
                                                                                           at + i * size)
             found.append((kind, offset, length, link, entry))
+            self._names.append(name)
+        begin = found[names][1] if names < len(found) else 0
+        self._names = {self.data[begin + n:self.data.find(b"\0", begin + n)] for n in self._names}
         return found
+
+    def has_lines(self):
+        return not self._names.isdisjoint((b".debug_line", b".zdebug_line"))
 
     def build_id(self):
         """In hexadecimal, or None."""

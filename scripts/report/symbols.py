@@ -4,11 +4,14 @@ there is, and by the symbol tables where there are no lines. A file that is anot
 asked: it would answer something else.
 """
 import collections
+import http.client
 import os
 import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
+import urllib.request
 
 from elf import Elf, Functions
 
@@ -31,6 +34,7 @@ class Symbols:
         self.said = []  # about modules, for people
         self._known = {}
         self._files = {}
+        self._folder = None
 
     def prepare(self, wanted):
         """wanted: (module, offset) pairs; a module is the report's record of it. One run of a tool a module."""
@@ -61,7 +65,7 @@ class Symbols:
         candidates = [folder / base_name(path) for folder in self.folders] + [pathlib.Path(path or "/nowhere")]
         if wanted:
             candidates.append(pathlib.Path(f"/usr/lib/debug/.build-id/{wanted[:2]}/{wanted[2:]}.debug"))
-        others = 0
+        others, without_lines = 0, None
         for candidate in candidates:
             try:
                 elf = Elf(candidate)
@@ -70,24 +74,42 @@ class Symbols:
             if wanted and elf.build_id() not in (None, wanted):
                 others += 1
                 continue
-            return candidate, elf
-        found = self._by_debuginfod(wanted)
-        if found is not None:
-            return found
+            if elf.has_lines():
+                return candidate, elf
+            without_lines = without_lines or (candidate, elf)
+        # Of what a program stands on its exported functions say enough, and its debug information is large.
+        found = without_lines if without_lines and SYSTEM.search(path or "") else self._by_debuginfod(wanted)
+        if found or without_lines:
+            return found or without_lines
         if path and not path.startswith("linux-vdso"):
             self.said.append(f"{path} is another build than the one that ran (build-id {wanted}): its functions are "
                              "not named" if others else f"{path} is not here: its functions are not named")
         return None
 
-    @staticmethod
-    def _by_debuginfod(build_id):
-        if not build_id or not os.environ.get("DEBUGINFOD_URLS") or not shutil.which("debuginfod-find"):
+    def _by_debuginfod(self, build_id):
+        if not build_id or not os.environ.get("DEBUGINFOD_URLS"):
             return None
-        done = subprocess.run(["debuginfod-find", "debuginfo", build_id], capture_output=True, text=True)
-        try:
-            return (pathlib.Path(done.stdout.strip()), Elf(done.stdout.strip())) if done.returncode == 0 else None
-        except (OSError, ValueError):
-            return None
+        for path in found_by_tool(build_id) if shutil.which("debuginfod-find") else self._fetched(build_id):
+            try:
+                elf = Elf(path)
+            except (OSError, ValueError):
+                continue
+            if elf.build_id() == build_id:
+                return path, elf
+        return None
+
+    def _fetched(self, build_id):
+        """From each server in turn, into a folder that goes with this process."""
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="hpe-report-")
+        path = pathlib.Path(self._folder.name) / build_id
+        for url in os.environ["DEBUGINFOD_URLS"].split():
+            try:
+                with urllib.request.urlopen(f"{url.rstrip('/')}/buildid/{build_id}/debuginfo", timeout=90) as answer:
+                    with path.open("wb") as file:
+                        shutil.copyfileobj(answer, file)
+            except (OSError, ValueError, http.client.HTTPException):  # no such server, or it has no such file
+                continue
+            yield path
 
     def _ask(self, key, module, offsets):
         if module is None:
@@ -112,6 +134,11 @@ class Symbols:
                 found = functions.find(offset) if self._files[key] is not None else None
                 frames = [Frame(demangled(found) if found else f"{name}+{offset:#x}", "", 0, False, name, system)]
             self._known[key, offset] = frames
+
+
+def found_by_tool(build_id):
+    done = subprocess.run(["debuginfod-find", "debuginfo", build_id], capture_output=True, text=True)
+    return [pathlib.Path(done.stdout.strip())] if done.returncode == 0 else []
 
 
 def demangled(symbol):
