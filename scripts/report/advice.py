@@ -54,7 +54,8 @@ def classes(stack, rate):
     n = c["count"]
     if copied_bytes(c) and c["seconds"] > 0:
         own = own_seconds(c) / c["seconds"]
-        for key in ("sent_again_seconds", "back_unchanged_seconds", "pageable_seconds", "pinned_sync_seconds"):
+        for key in ("sent_again_seconds", "back_unchanged_seconds", "unread_seconds", "pageable_seconds",
+                    "pinned_sync_seconds"):
             c[key] *= own
     if c["sent_again_bytes"]:
         yield ("sent again", c["sent_again_seconds"],
@@ -66,6 +67,12 @@ def classes(stack, rate):
                f"{size(c['back_unchanged_bytes'])} of {size(c['to_host_bytes'])} came back as they were sent, or as "
                "they had come before. Minimize data transfer between host and device: leave out the copy, or copy only "
                "what a kernel has changed.")
+    if c["unread_bytes"]:
+        yield ("brought and never looked at", c["unread_seconds"],
+               f"{size(c['unread_bytes'])} of {size(c['to_host_bytes'])} were not looked at before they were overwritten "
+               "or freed, or the process ended. Intermediate data structures may be created in device memory, operated "
+               "on by the device, and destroyed without ever being copied to host memory: leave out the copy, or copy "
+               "only what the CPU reads.")
     if c["renewed"] or c["renewed_seconds"]:
         yield ("allocated again and again", c["renewed_seconds"],
                ("Memory of a size that had been freed was allocated " + times(c["renewed"]) + ". " if c["renewed"] else

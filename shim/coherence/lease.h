@@ -22,19 +22,23 @@
 
 #include "shim/base/active.h"
 #include "shim/coherence/coherence.h"
+#include "shim/coherence/unread.h"
 #include "shim/transfer/copiers.h"
 
 namespace hpe::lease {
 
 // Whether an object lies in the range. Else the call is none of libhpe's business: two loads in a process without any.
 bool any_object(std::uintptr_t begin, std::size_t bytes) noexcept;
-// Whether one may, for doors that shall need no registers of their own to find out.
-inline bool may_concern(const void* at, std::size_t bytes) noexcept {
+inline bool may_overlap(const void* at, std::size_t bytes) noexcept {
     return process::active.load(std::memory_order_relaxed) &&
            coherence().may_overlap(reinterpret_cast<std::uintptr_t>(at), bytes);
 }
+// Whether one may, or what unread.h has closed, for doors that shall need no registers of their own to find out.
+inline bool may_concern(const void* at, std::size_t bytes) noexcept { return unread::any() || may_overlap(at, bytes); }
+// Each door asks before the kernel accesses the range: what unread.h has closed of it is opened here.
 inline bool concerns(const void* at, std::size_t bytes) noexcept {
-    return may_concern(at, bytes) && any_object(reinterpret_cast<std::uintptr_t>(at), bytes);
+    unread::look(at, bytes);
+    return may_overlap(at, bytes) && any_object(reinterpret_cast<std::uintptr_t>(at), bytes);
 }
 // Whether all of it lies in one object.
 bool in_one_object(const void* at, std::size_t bytes) noexcept;

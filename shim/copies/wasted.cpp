@@ -17,6 +17,7 @@
 #include "shim/base/errno_kept.h"
 #include "shim/base/mutex.h"
 #include "shim/base/thread.h"
+#include "shim/copies/unread_copies.h"
 #include "shim/driver/driver.h"
 #include "shim/observe/call_stacks.h"
 #include "shim/transfer/copiers.h"
@@ -136,6 +137,9 @@ void copied(const Copy& copy) noexcept try {
     if (memory != Memory::Other && arrived && hash_of(copy, hash) && known_already(copy, hash)) {
         event->add(copy.to_device ? Cost::SentAgainBytes : Cost::BackBytes, bytes);
         event->add(copy.to_device ? Cost::SentAgainTicks : Cost::BackTicks, took);
+    }
+    if (memory == Memory::Pageable && !copy.to_device && copy.rows == 1) {
+        unread_copies::copied(*event, copy.host, copy.width, took);
     }
     event->leave_out(ticks::look() - begin);
 } catch (const std::bad_alloc&) {

@@ -8,6 +8,7 @@
 // Sizes and pitches in bytes. Threads, ownership and errors: door.h.
 #pragma once
 
+#include "shim/coherence/unread.h"
 #include "shim/copies/pageable.h"
 #include "shim/copies/wasted.h"
 #include "shim/doors/cuda_memory.h"
@@ -41,12 +42,20 @@ inline CUresult after_wait(CUresult result) {
     return coherence().sticky_error();
 }
 
+// A captured copy is made later, when all is open (launch_graph).
+inline CUresult ended(unread::Overwriting& overwriting, CUresult result) {
+    if (result == CUDA_SUCCESS && !in_flight.capturing_anywhere()) overwriting.made();
+    return result;
+}
+
 template <class Real>
 CUresult copy(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, CUstream stream, Flavour flavour,
               Real&& real) {
     const Touched touched{{to, bytes}, {from, bytes}};
-    return device_work(
+    unread::Overwriting overwriting(to, from, bytes);
+    const CUresult result = device_work(
         stream, flavour, [&] { return before_copy(touched.written, touched.read, stream, flavour); }, real, &touched);
+    return ended(overwriting, result);
 }
 
 // Perhaps between two devices.
@@ -172,7 +181,15 @@ CUresult copy_batch(const C& call, CUdeviceptr* to, CUdeviceptr* from, std::size
     if (to != nullptr && from != nullptr && bytes != nullptr && peers.several_contexts()) {
         for (std::size_t i = 0; i < count; ++i) expect_copy(to[i], from[i], bytes[i]);
     }
+    unread::open_all();
     return enqueue(call, to, from, bytes, count, rest...);
+}
+
+// Its descriptors may name any memory.
+template <class C, class... A>
+CUresult copy_3d_batch(const C& call, A... arguments) {
+    unread::open_all();
+    return enqueue(call, arguments...);
 }
 
 // --- 1D arrays: an object on the host side is a row of a copy between device and array

@@ -147,7 +147,10 @@ CUresult settle_and_copy_rows(const C& call, const Descriptor* given, CUstream s
     const auto sides = sides_of(descriptor);
     const auto touched = sides.touched();
     expect_copy(sides.to.device.begin, sides.from.device.begin, bytes_of(descriptor));
-    return device_work(
+    const auto& [written, read] = touched;
+    unread::Overwriting overwriting(written.begin, written.bytes, read.begin, read.bytes,
+                                    written.bytes == bytes_of(descriptor));
+    const CUresult result = device_work(
         stream, call.flavour, [&] { return before_copy(sides.to.device, sides.from.device, stream, call.flavour); },
         [&] {
             const auto theirs = [&] { return call(&descriptor, rest...); };
@@ -157,6 +160,7 @@ CUresult settle_and_copy_rows(const C& call, const Descriptor* given, CUstream s
                                 theirs);
         },
         &touched);
+    return ended(overwriting, result);
 }
 
 template <class C, class Descriptor>

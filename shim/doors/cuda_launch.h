@@ -96,6 +96,7 @@ HPE_HOT CUresult launch(const C& call, A... arguments) {
 
 template <class C>
 CUresult launch_graph(const C& call, CUgraphExec graph, CUstream stream) {
+    unread::open_all();  // its copies may name any memory
     return launch(call, graph, stream);
 }
 

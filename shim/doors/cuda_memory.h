@@ -8,6 +8,7 @@
 #pragma once
 
 #include "shim/coherence/device_owned.h"
+#include "shim/coherence/unread.h"
 #include "shim/copies/wasted.h"
 #include "shim/doors/door.h"
 #include "shim/doors/fault.h"
@@ -114,6 +115,13 @@ CUresult free_object(CUdeviceptr pointer, Free&& true_free) {
 template <class C>
 CUresult free_memory(const C& call, CUdeviceptr pointer) {
     return free_object(pointer, [&] { return call(pointer); });
+}
+
+// The driver has the kernel pin it.
+template <class C>
+CUresult register_host(const C& call, void* memory, std::size_t bytes, unsigned flags) {
+    unread::look(memory, bytes);
+    return call(memory, bytes, flags);
 }
 
 // --- queries: the program sees the size it asked for, not the padded one ---------------------------------------------

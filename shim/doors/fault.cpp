@@ -12,6 +12,7 @@
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/device_owned.h"
+#include "shim/coherence/unread.h"
 #include "shim/observe/call_stacks.h"
 #include "shim/observe/trace.h"
 #include "shim/process/process.h"
@@ -88,6 +89,11 @@ hpe_guarded_copy_failed:
 void on_fault(int signal, siginfo_t* info, void* context) {
     const int saved = errno;
     const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
+    // In a forked child, too, until it has opened them.
+    if (is_page_fault(info) && unread::may_open(address)) {
+        errno = saved;
+        return;
+    }
     if (is_page_fault(info) && !process::active.load(std::memory_order_relaxed)) {
         explain_in_child(address);
     } else if (is_page_fault(info)) {
@@ -115,6 +121,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
         }
     }
     errno = saved;
+    if (is_page_fault(info) && unread::opened_meanwhile()) return;
     if (leave_guarded_copy(*static_cast<ucontext_t*>(context))) return;
     signals::deliver(signal, info, context);
 }

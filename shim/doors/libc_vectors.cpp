@@ -57,8 +57,8 @@ bool parts_concern(const iovec* parts, std::size_t count) noexcept {
     if (count > IOV_MAX) return false;
     bool any = false;
     const bool read = for_program(parts, count, [&](const iovec& part) {
-        any = lease::concerns(part.iov_base, part.iov_len);
-        return !any;
+        any = lease::concerns(part.iov_base, part.iov_len) || any;
+        return !any || unread::any();
     });
     return read && any;
 }

@@ -19,11 +19,13 @@ namespace hpe::doors {
 // What one system call transfers at most (read(2)).
 constexpr std::size_t kMostBytes = 0x7ffff000;
 
+// Or pages that unread.h has closed.
 inline bool any_objects() noexcept {
-    return process::active.load(std::memory_order_relaxed) && !coherence().table().empty();
+    return (process::active.load(std::memory_order_relaxed) && !coherence().table().empty()) || unread::any();
 }
 
-// Whether a part lies in an object. A vector that the kernel would refuse concerns nobody: it refuses it itself.
+// Whether a part lies in an object; all are asked for, if any pages are closed. A vector that the kernel would refuse
+// concerns nobody: it refuses it itself.
 bool parts_concern(const iovec* parts, std::size_t count) noexcept;
 inline bool concerns(const iovec* parts, std::size_t count) noexcept {
     return any_objects() && parts_concern(parts, count);

@@ -19,6 +19,7 @@
 #include "shim/base/loaded_library.h"
 #include "shim/base/log.h"
 #include "shim/base/next_function.h"
+#include "shim/coherence/unread.h"
 #include "shim/driver/driver.h"
 
 namespace hpe::doors::mpi_imports {
@@ -288,6 +289,7 @@ void look_at(const dl_phdr_info& now) noexcept {
     seen_adds = now.dlpi_adds;
     seen_subs = now.dlpi_subs;
     if (found) any_mpi.store(true, std::memory_order_release);
+    if (found || unknown_mpi.load(std::memory_order_relaxed)) unread::give_up();
 }
 
 // The next definition behind the library of the caller. Under the loader's lock.

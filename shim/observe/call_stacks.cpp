@@ -37,6 +37,8 @@ constexpr Column kColumns[kCosts] = {
     {"sent_again_seconds", true},
     {"back_unchanged_bytes", false},
     {"back_unchanged_seconds", true},
+    {"unread_bytes", false},
+    {"unread_seconds", true},
     {"renewed", false},
     {"renewed_bytes", false},
     {"renewed_seconds", true},
@@ -184,8 +186,16 @@ void Event::take(const char* name, const ucontext_t* interrupted) noexcept {
     }
     ticket_ = backtrace::take(registers, name, payload_);
     look_at_waits(name, ticket_, payload_);
+    if (then_ != nullptr) then_(ticket_);
     if (ticket_ != backtrace::kNotTaken) return;
     for (std::size_t i = 0; i < kCosts; ++i) without_stack[i].fetch_add(payload_[i], std::memory_order_relaxed);
+}
+
+bool add_to(backtrace::Ticket ticket, const backtrace::Payload& costs) noexcept {
+    const auto number = backtrace::number_of(ticket);
+    if (number == 0) return false;
+    call_tree::add(number, costs);
+    return true;
 }
 
 void want() noexcept {

@@ -36,6 +36,8 @@ enum class Cost : unsigned char {
     SentAgainTicks,
     BackBytes,  // brought to the host, and the same as were last sent or brought
     BackTicks,
+    UnreadBytes,  // brought to the host, and never looked at (coherence/unread.h)
+    UnreadTicks,
     Renewed,  // allocations of a size that was freed before
     RenewedBytes,
     RenewedTicks,  // and for the frees of such
@@ -73,6 +75,9 @@ public:
     std::uint64_t begin() const noexcept { return begin_; }
     // For text_of(), when it has ended.
     backtrace::Ticket ticket() const noexcept { return ticket_; }
+    // What is to be done when it has its ticket, before the call returns to the program.
+    using Then = void (*)(backtrace::Ticket ticket);
+    void then(Then function) noexcept { then_ = function; }
     // Time that was the report's own.
     void leave_out(std::uint64_t ticks) noexcept {
         if (begin_ != 0) begin_ += ticks;
@@ -100,11 +105,16 @@ private:
     Event* const around_;
     backtrace::Payload payload_{};
     backtrace::Ticket ticket_ = backtrace::kNotTaken;
+    Then then_ = nullptr;
 };
 
 inline void add(Cost cost, std::uint64_t much) noexcept {
     if (Event* event = Event::current()) event->add(cost, much);
 }
+
+// What is known later of an event that has ended. False: its stack has no number yet. Also in the fault path, and after
+// finish().
+bool add_to(backtrace::Ticket ticket, const backtrace::Payload& costs) noexcept;
 
 // Waiting for device work, from construction to destruction.
 class Waiting {

@@ -19,6 +19,7 @@ struct Options {
     bool mpi_ipc = true;
     std::string report;  // "": none
     bool stacks = true;
+    bool unread = false;
     int progress_signal = 0;  // 0: none
     std::string trace;        // likewise
     log::Level log = log::Level::Warn;

@@ -16,6 +16,8 @@
 #include "shim/base/waiting.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/live_objects.h"
+#include "shim/coherence/unread.h"
+#include "shim/copies/unread_copies.h"
 #include "shim/ipc/exports.h"
 #include "shim/memory/pinned.h"
 #include "shim/mpi/host_memory.h"
@@ -40,6 +42,7 @@ constinit std::atomic<void (*)()> say_at_exit{nullptr};
 void finish() {
     if (!active.load(std::memory_order_relaxed)) return;
     call_stacks::finish();
+    unread::finish();
     report::write(live_objects::all);
     trace::write();
     if (auto* say = say_at_exit.load(std::memory_order_acquire)) say();
@@ -47,6 +50,7 @@ void finish() {
 
 void in_child() {
     signals::forget();
+    unread::in_child();
     trace::in_child(started.load(std::memory_order_relaxed));
     call_stacks::in_child();
     if (!started.load(std::memory_order_relaxed)) return;
@@ -74,6 +78,7 @@ bool read_options() {
     staging::configure(options.staging_threads, options.staging_block);
     report::configure(options.report, options.protocol);
     if (options.stacks && (report::is_json(options.report) || options.progress_signal != 0)) call_stacks::want();
+    unread_copies::configure(options.unread);
     progress::configure(options.progress_signal);
     trace::configure(options.trace);
     pthread_atfork(nullptr, nullptr, in_child);

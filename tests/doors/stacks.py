@@ -22,7 +22,7 @@ stacks, library = sys.argv[1:]
 folder = pathlib.Path(tempfile.mkdtemp())
 COSTS = {"count", "seconds", "wait_seconds", "fetched_bytes", "flushed_bytes", "to_device_bytes", "to_host_bytes",
          "pageable_bytes", "pageable_seconds", "pinned_sync_bytes", "pinned_sync_seconds", "sent_again_bytes",
-         "sent_again_seconds", "back_unchanged_bytes", "back_unchanged_seconds", "renewed", "renewed_bytes",
+         "sent_again_seconds", "back_unchanged_bytes", "back_unchanged_seconds", "unread_bytes", "unread_seconds", "renewed", "renewed_bytes",
          "renewed_seconds", "waits_not_needed", "waits_not_needed_seconds"}
 
 
