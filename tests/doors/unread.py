@@ -81,6 +81,16 @@ for variables in ({}, {"HPE_UNREAD": "off"}, {"HPE_UNREAD": "on", "HPE_STACKS": 
     if "unread_bytes" in (folder / "none.json").read_text():
         compare.problem(f"{variables}: counted all the same")
 
+# Other ranks read the memory of a process with an MPI: nothing is closed there.
+for mpi in ("libmpi.so.40", "libmpich.so.12"):
+    if b"cannot be preloaded" in soft.run(["true"], preload=False, LD_PRELOAD=mpi)[2]:
+        continue
+    compare.runs += 1
+    got = soft.run([program, "plain", "never"], HPE_UNREAD="on", HPE_REPORT=folder / "mpi.json",
+                   LD_PRELOAD=f"{soft.LIBRARY}:{mpi}")
+    if got[0] != 0 or unread(folder / "mpi.json") != 0:
+        compare.problem(f"with {mpi}: {got}")
+
 # The line, and what to do.
 soft.run([program, "plain", "overwritten"], HPE_UNREAD="on", HPE_REPORT=folder / "advice.json")
 text = subprocess.run([hpe, "report", folder / "advice.json"], capture_output=True, text=True).stdout
