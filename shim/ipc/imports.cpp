@@ -2,22 +2,19 @@
 // Tables of other processes, and what is open of them.
 #include "shim/ipc/imports.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <cstring>
-#include <string_view>
 #include <vector>
 
 #include "shim/base/thread.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
+#include "shim/ipc/memory_file.h"
 
 namespace hpe::ipc::imports {
 
@@ -49,32 +46,15 @@ Imports& imports() noexcept {
     return all;
 }
 
-ExportTable* map_table(int file) noexcept {
-    struct stat status {};
-    if (fstat(file, &status) != 0 || status.st_size != sizeof(ExportTable)) return nullptr;
-    void* const memory = ::mmap(nullptr, sizeof(ExportTable), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    return memory == MAP_FAILED ? nullptr : static_cast<ExportTable*>(memory);
-}
-
 ExportTable* open_table(pid_t process) noexcept {
-    char path[64];
-    std::snprintf(path, sizeof path, "/proc/%d/fd", static_cast<int>(process));
-    DIR* const folder = opendir(path);
-    if (folder == nullptr) return nullptr;
-    ExportTable* table = nullptr;
-    while (const dirent* const name = table == nullptr ? readdir(folder) : nullptr) {
-        char target[64];
-        const auto length = readlinkat(dirfd(folder), name->d_name, target, sizeof target);
-        if (length <= 0 || std::string_view(target, static_cast<std::size_t>(length)).find(ExportTable::kName) ==
-                               std::string_view::npos)
-            continue;
-        const int file = openat(dirfd(folder), name->d_name, O_RDWR | O_CLOEXEC);
-        if (file < 0) continue;
-        table = map_table(file);
-        close(file);
-    }
-    closedir(folder);
-    return table;
+    const int file = memory_file_of(process, ExportTable::kName);
+    if (file < 0) return nullptr;
+    struct stat status {};
+    void* memory = MAP_FAILED;
+    if (fstat(file, &status) == 0 && status.st_size == sizeof(ExportTable))
+        memory = ::mmap(nullptr, sizeof(ExportTable), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    return memory == MAP_FAILED ? nullptr : static_cast<ExportTable*>(memory);
 }
 
 Peer* peer_of(Imports& all, pid_t process, bool expected) noexcept {
