@@ -16,6 +16,13 @@
 
 namespace hpe::ipc {
 
+// Device memory as another process of the host opens it.
+struct SharedMemory {
+    CUipcMemHandle handle;  // of the allocation
+    std::uint64_t id;       // of the allocation (CU_POINTER_ATTRIBUTE_BUFFER_ID)
+    std::uint64_t offset;   // of the first byte in its allocation
+};
+
 struct ExportEntry {
     std::atomic<std::uint64_t> version;     // odd while the owner changes the entry
     std::atomic<std::uint64_t> begin, end;  // host addresses; equal: nothing

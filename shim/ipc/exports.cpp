@@ -186,6 +186,16 @@ bool reads_from_device(const Object& object, int peer) noexcept {
            std::find(exported->peers.begin(), exported->peers.end(), peer) != exported->peers.end();
 }
 
+std::optional<SharedMemory> shared(const Object& object, std::uintptr_t device) noexcept {
+    if (!on()) return std::nullopt;
+    auto& all = exports();
+    const Locked lock(all.mutex);
+    if (!open(all)) return std::nullopt;
+    const Exported* const exported = find_or_export(all, object);
+    if (exported->refused) return std::nullopt;
+    return SharedMemory{exported->handle, exported->id, device - object.base};
+}
+
 void ended(const Object& object) noexcept {
     forget_if([&](const Exported& one) { return one.base == object.base && one.serial == object.serial(); });
 }

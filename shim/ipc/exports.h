@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "protocols/object.h"
 #include "shim/ipc/export_table.h"
@@ -46,6 +47,10 @@ private:
 
 // Whether a message from the object's own address will be read by its receiver from the device.
 bool reads_from_device(const Object& object, int peer) noexcept;
+
+// The object's memory from `device` on, for another process to open while both know that it is not freed: its owner
+// passes this on. Nothing: the driver exports no such memory.
+std::optional<SharedMemory> shared(const Object& object, std::uintptr_t device) noexcept;
 
 // The object is about to be freed, or its context to end: readers close what they opened.
 void ended(const Object& object) noexcept;

@@ -97,8 +97,7 @@ void close_ended(Imports& all, Peer& peer) noexcept {
 struct Seen {
     ExportEntry* entry = nullptr;
     std::uintptr_t begin = 0, end = 0;
-    std::uint64_t offset = 0, id = 0;
-    CUipcMemHandle handle{};
+    SharedMemory memory{};
     bool on_host = false;
 };
 
@@ -106,8 +105,7 @@ struct Seen {
 Seen look_up(const Peer& peer, std::uintptr_t at) noexcept {
     for (auto& entry : peer.table->entries) {
         Seen seen{
-            &entry, entry.begin.load(std::memory_order_relaxed), entry.end.load(std::memory_order_relaxed), 0, 0, {},
-            false};
+            &entry, entry.begin.load(std::memory_order_relaxed), entry.end.load(std::memory_order_relaxed), {}, false};
         if (at < seen.begin || at >= seen.end) continue;
         // An owner that was killed may have left an entry half changed.
         constexpr int kAttempts = 1000;
@@ -116,12 +114,12 @@ Seen look_up(const Peer& peer, std::uintptr_t at) noexcept {
             before = entry.version.load(std::memory_order_acquire);
             seen.begin = entry.begin.load(std::memory_order_relaxed);
             seen.end = entry.end.load(std::memory_order_relaxed);
-            seen.offset = entry.offset.load(std::memory_order_relaxed);
-            seen.id = entry.id.load(std::memory_order_relaxed);
+            seen.memory.offset = entry.offset.load(std::memory_order_relaxed);
+            seen.memory.id = entry.id.load(std::memory_order_relaxed);
             seen.on_host = entry.on_host.load(std::memory_order_relaxed);
             std::array<std::uint64_t, sizeof(CUipcMemHandle) / 8> words{};
             for (std::size_t i = 0; i < words.size(); ++i) words[i] = entry.handle[i].load(std::memory_order_relaxed);
-            std::memcpy(&seen.handle, words.data(), sizeof seen.handle);
+            std::memcpy(&seen.memory.handle, words.data(), sizeof seen.memory.handle);
             std::atomic_thread_fence(std::memory_order_acquire);
             after = entry.version.load(std::memory_order_relaxed);
         }
@@ -130,16 +128,21 @@ Seen look_up(const Peer& peer, std::uintptr_t at) noexcept {
     return {};
 }
 
-Import open_import(pid_t process, const Seen& seen, CUcontext context) noexcept {
-    Import import{process, seen.id, context, 0};
+// Opened, or what became of that: the driver is asked once.
+Import& import_of(Imports& all, pid_t process, const SharedMemory& memory, CUcontext context) noexcept {
+    const auto known = std::find_if(all.open.begin(), all.open.end(), [&](const Import& i) {
+        return i.process == process && i.id == memory.id && i.context == context;
+    });
+    if (known != all.open.end()) return *known;
+    Import import{process, memory.id, context, 0};
     const Inside inside;
     const ContextScope scope(context);
     const CaptureRelaxed relaxed;
     if (scope.result() != CUDA_SUCCESS ||
-        driver.cuIpcOpenMemHandle_v2(&import.base, seen.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_SUCCESS) {
+        driver.cuIpcOpenMemHandle_v2(&import.base, memory.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_SUCCESS) {
         import.base = 0;
     }
-    return import;
+    return all.open.emplace_back(import);
 }
 
 }  // namespace
@@ -160,21 +163,32 @@ Found find(pid_t process, std::uintptr_t at, std::size_t bytes, CUcontext contex
         if (known == all.open.end()) return found;
         found.context = known->context;
     }
-    auto import = std::find_if(all.open.begin(), all.open.end(), [&](const Import& i) {
-        return i.process == process && i.id == seen.id && i.context == found.context;
-    });
-    if (import == all.open.end()) import = all.open.insert(import, open_import(process, seen, found.context));
+    const Import* import = &import_of(all, process, seen.memory, found.context);
     if (import->base == 0) {
         // A device that cannot reach the owner's: another context of this process may have opened it.
-        import = std::find_if(all.open.begin(), all.open.end(), [&](const Import& i) {
-            return i.process == process && i.id == seen.id && i.base != 0;
-    });
-    if (import == all.open.end()) return found;
-    found.context = import->context;
+        const auto other = std::find_if(all.open.begin(), all.open.end(), [&](const Import& i) {
+            return i.process == process && i.id == seen.memory.id && i.base != 0;
+        });
+        if (other == all.open.end()) return found;
+        import = &*other;
+        found.context = import->context;
+    }
+    found.device = import->base + seen.memory.offset + (at - seen.begin);
+    return found;
 }
-found.device = import->base + seen.offset + (at - seen.begin);
-return found;
-}  // namespace hpe::ipc::imports
+
+CUdeviceptr open(pid_t process, const SharedMemory& memory, CUcontext context) noexcept {
+    auto& all = imports();
+    // Whoever passes memory on has a table.
+    for (auto& peer : all.peers) {
+        if (peer.process == process) peer.asked = 0;
+    }
+    Peer* const peer = peer_of(all, process, true);
+    if (peer == nullptr) return 0;
+    close_ended(all, *peer);
+    const auto& import = import_of(all, process, memory, context);
+    return import.base != 0 ? import.base + memory.offset : 0;
+}
 
 void forget(CUcontext context) noexcept {
     if (!any()) return;

@@ -29,6 +29,9 @@ struct Found {
 // `expected`: this process expects a message into device memory, so a table that is not open is looked for.
 Found find(pid_t process, std::uintptr_t at, std::size_t bytes, CUcontext context, bool expected) noexcept;
 
+// Memory that its owner has passed on (exports.h), in the context; 0: cannot be opened.
+CUdeviceptr open(pid_t process, const SharedMemory& memory, CUcontext context) noexcept;
+
 // What was opened in the context went with it.
 void forget(CUcontext context) noexcept;
 

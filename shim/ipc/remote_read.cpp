@@ -176,6 +176,11 @@ std::optional<ssize_t> remote_read(pid_t process, std::span<const iovec> own, st
     return done;
 }
 
+std::uintptr_t opened(pid_t process, const SharedMemory& memory, void* context) noexcept {
+    const Locked lock(Reads::all().mutex);
+    return imports::open(process, memory, static_cast<CUcontext>(context));
+}
+
 void imports_forget(CUcontext context) noexcept {
     const Locked lock(Reads::all().mutex);
     imports::forget(context);

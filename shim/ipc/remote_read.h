@@ -17,6 +17,7 @@
 #include <span>
 
 #include "protocols/object.h"
+#include "shim/ipc/export_table.h"
 
 namespace hpe::ipc {
 
@@ -47,6 +48,10 @@ private:
 bool may_read_device() noexcept;
 // A read as the caller's process_vm_readv; nothing: it reads no device memory.
 std::optional<ssize_t> remote_read(pid_t process, std::span<const iovec> own, std::span<const iovec> other) noexcept;
+
+// Memory that another process has passed on (exports.h), opened in a context of this one; 0: cannot be. It stays so
+// until its owner has freed it.
+std::uintptr_t opened(pid_t process, const SharedMemory& memory, void* context) noexcept;
 
 // The context has ended.
 void imports_forget(CUcontext context) noexcept;
