@@ -7,6 +7,7 @@
 
 #include "shim/copies/own_work.h"
 #include "shim/copies/packing.h"
+#include "shim/copies/reducing.h"
 #include "shim/doors/cuda_copy.h"
 #include "shim/driver/by_context.h"
 #include "shim/driver/loaded_kernels.h"
@@ -146,6 +147,7 @@ CUresult end_context_in_gate(CUcontext context, True&& true_call, Gone&& gone, b
         loaded_kernels::forget();
         peers.forget(context);
         packing::forget(context);
+        reducing::forget(context);
         OwnWork::forget(context);
         mpi::HostMemory::forget(context);
         mpi::DeviceMemory::forget(context);
