@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "shim/doors/mpi_door.h"
+#include "shim/mpi/reductions.h"
 #include "shim/mpi/staging.h"
 
 namespace hpe::doors::HPE_MPI_ABI {
@@ -184,6 +186,21 @@ void all_reduce(Staging& staging, Pointer& from, void*& to, Count count, MPI_Dat
     if (!keeps) staging.reads(from, count, type);
     collects(staging, keeps, to, count, type, 1);
 }
+// Unless the devices make it.
+template <std::size_t row, class Function>
+struct AllReduces;
+template <std::size_t row, class Count>
+struct AllReduces<row, int(const void*, void*, Count, MPI_Datatype, MPI_Op, MPI_Comm)> {
+    static int door(const void* from, void* to, Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+        if (const auto made = reductions::all_reduce(from, to, count, type, op, comm)) {
+            return *made == reductions::kFailed ? cannot() : *made;
+        }
+        const auto real = own<int(const void*, void*, Count, MPI_Datatype, MPI_Op, MPI_Comm)>(row);
+        if (!any_objects()) return real(from, to, count, type, op, comm);
+        using Treatment = decltype([](auto&... a) noexcept { all_reduce(a...); });
+        return staged<Kind::Whole, Treatment>(real, __builtin_return_address(0), from, to, count, type, op, comm);
+    }
+};
 // The first rank's is not written.
 template <class Pointer, class Count, class... Rest>
 void scan_before(Staging& staging, Pointer& from, void*& to, Count count, MPI_Datatype type, Rest&...) noexcept {

@@ -17,6 +17,7 @@
 #include <mpi-ext.h>
 #endif
 
+#include "shim/copies/reducing.h"
 #include "shim/mpi/library.h"
 
 // Of Open MPI's extensions, and of MPICH since 4.0.
@@ -121,6 +122,11 @@ struct Functions {
     F(MPI_Group_free)                 \
     F(MPI_Initialized)                \
     F(MPI_Comm_remote_size)           \
+    F(MPI_Comm_get_parent)            \
+    F(MPI_Comm_create_keyval)         \
+    F(MPI_Comm_get_attr)              \
+    F(MPI_Comm_set_attr)              \
+    F(MPI_Allgather)                  \
     F(MPI_Comm_test_inter)            \
     F(MPI_Comm_call_errhandler)       \
     F(MPI_Topo_test)                  \
@@ -144,9 +150,55 @@ extern constinit Functions functions;
 struct Handles {
     MPI_Datatype byte{}, no_type{};
     MPI_Request no_request{};
-    MPI_Comm self{}, world{};
+    MPI_Comm self{}, world{}, no_comm{};
 };
 extern constinit Handles handles;
+
+// Predefined types of numbers and operations on them, by MPI's names and those that Open MPI's library has. Numbers
+// have the sizes that MPI says.
+#define HPE_MPI_NUMBERS(F)                                  \
+    F(MPI_INT, int, Signed)                                 \
+    F(MPI_LONG, long, Signed)                               \
+    F(MPI_LONG_LONG, long_long_int, Signed)                 \
+    F(MPI_INT32_T, int32_t, Signed)                         \
+    F(MPI_INT64_T, int64_t, Signed)                         \
+    F(MPI_INTEGER, integer, Signed)                         \
+    F(MPI_INTEGER4, integer4, Signed)                       \
+    F(MPI_INTEGER8, integer8, Signed)                       \
+    F(MPI_UNSIGNED, unsigned, Unsigned)                     \
+    F(MPI_UNSIGNED_LONG, unsigned_long, Unsigned)           \
+    F(MPI_UNSIGNED_LONG_LONG, unsigned_long_long, Unsigned) \
+    F(MPI_UINT32_T, uint32_t, Unsigned)                     \
+    F(MPI_UINT64_T, uint64_t, Unsigned)                     \
+    F(MPI_FLOAT, float, Floating)                           \
+    F(MPI_DOUBLE, double, Floating)                         \
+    F(MPI_REAL, real, Floating)                             \
+    F(MPI_REAL4, real4, Floating)                           \
+    F(MPI_REAL8, real8, Floating)                           \
+    F(MPI_DOUBLE_PRECISION, dblprec, Floating)
+#define HPE_MPI_OPERATIONS(F)  \
+    F(MPI_SUM, sum, Sum)       \
+    F(MPI_PROD, prod, Product) \
+    F(MPI_MIN, min, Least)     \
+    F(MPI_MAX, max, Greatest)  \
+    F(MPI_BAND, band, And)     \
+    F(MPI_BOR, bor, Or)        \
+    F(MPI_BXOR, bxor, Xor)
+struct Arithmetic {
+    struct Number {
+        MPI_Datatype type{};  // no_type: this MPI has none
+        reducing::Numbers numbers{};
+    };
+    struct Operation {
+        MPI_Op op{};
+        reducing::Operation operation{};
+    };
+#define HPE_COUNT(...) +1
+    Number numbers[0 HPE_MPI_NUMBERS(HPE_COUNT)];
+    Operation operations[0 HPE_MPI_OPERATIONS(HPE_COUNT)];
+#undef HPE_COUNT
+};
+extern constinit Arithmetic arithmetic;
 
 // What is to be filled in.
 std::span<const Symbol> symbols() noexcept;

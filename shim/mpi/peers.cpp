@@ -4,7 +4,10 @@
 
 #include <link.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <numeric>
 
 namespace hpe::mpi::HPE_MPI_ABI {
 
@@ -15,6 +18,17 @@ int is_cuda_module(dl_phdr_info* library, std::size_t, void*) noexcept {
     return library->dlpi_name != nullptr && std::strstr(library->dlpi_name, "libuct_cuda") != nullptr ? 1 : 0;
 }
 
+bool translate(MPI_Group group, std::span<const int> ranks, std::span<int> found) noexcept {
+    MPI_Group world{};
+    if (functions.MPI_Comm_group(handles.world, &world) != MPI_SUCCESS) return false;
+    const int result =
+        functions.MPI_Group_translate_ranks(group, static_cast<int>(ranks.size()), ranks.data(), world, found.data());
+    functions.MPI_Group_free(&world);
+    return result == MPI_SUCCESS;
+}
+
+}  // namespace
+
 // Once MPI has started: it has loaded its modules then.
 bool knows_cuda() noexcept {
     static const bool knows =
@@ -22,8 +36,6 @@ bool knows_cuda() noexcept {
         dl_iterate_phdr(is_cuda_module, nullptr) != 0;
     return knows;
 }
-
-}  // namespace
 
 int peer(MPI_Comm comm, int rank) noexcept {
     int initialized = 0, inter = 0;
@@ -33,16 +45,23 @@ int peer(MPI_Comm comm, int rank) noexcept {
         return -1;
     }
     if (comm == handles.world) return rank;
-    MPI_Group group{}, world{};
+    MPI_Group group{};
     int found = -1;
     const int got = inter != 0 ? functions.MPI_Comm_remote_group(comm, &group) : functions.MPI_Comm_group(comm, &group);
     if (got != MPI_SUCCESS) return -1;
-    if (functions.MPI_Comm_group(handles.world, &world) == MPI_SUCCESS) {
-        if (functions.MPI_Group_translate_ranks(group, 1, &rank, world, &found) != MPI_SUCCESS) found = -1;
-        functions.MPI_Group_free(&world);
-    }
+    const bool known = translate(group, {&rank, 1}, {&found, 1});
     functions.MPI_Group_free(&group);
-    return found >= 0 ? found : -1;
+    return known && found >= 0 ? found : -1;
+}
+
+bool peers(MPI_Comm comm, std::span<int> all) noexcept {
+    MPI_Group group{};
+    std::array<int, kMostPeers> ranks;
+    if (all.size() > ranks.size() || functions.MPI_Comm_group(comm, &group) != MPI_SUCCESS) return false;
+    std::iota(ranks.begin(), ranks.end(), 0);
+    const bool known = translate(group, {ranks.data(), all.size()}, all);
+    functions.MPI_Group_free(&group);
+    return known && std::all_of(all.begin(), all.end(), [](int rank) { return rank >= 0; });
 }
 
 }  // namespace hpe::mpi::HPE_MPI_ABI

@@ -6,10 +6,18 @@
 // an MPI that knows device memory would hand an object's address to CUDA itself.
 #pragma once
 
+#include <cstddef>
+#include <span>
+
 #include "shim/mpi/abi.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
 
 int peer(MPI_Comm comm, int rank) noexcept;
+// Of all ranks of a communicator, in their order; false: there are more, or some have none.
+constexpr std::size_t kMostPeers = 64;
+bool peers(MPI_Comm comm, std::span<int> all) noexcept;
+// Whether the MPI, or UCX under it, looks for device memory by itself. MPI has started.
+bool knows_cuda() noexcept;
 
 }  // namespace hpe::mpi::HPE_MPI_ABI
