@@ -6,6 +6,7 @@
 //         window   64 messages of 1 MiB under way at a time, one way: GB/s
 //         pingpong 1 MiB there and back: GB/s
 //         latency  8 bytes there and back: microseconds one way
+//         allreduce  the sum of 64 Mi floats, in place, on any number of ranks: GB/s of one rank's floats
 //         copy     the direct copy of 256 MiB between the ranks' devices, without MPI: GB/s; one process
 //   WAY   direct   device pointers in MPI calls, under libhpe
 //         pageable by hand: cudaMemcpy to ordinary memory, and MPI with that
@@ -41,7 +42,26 @@ __global__ void differ(const unsigned char* data, std::size_t n, unsigned key, u
     }
 }
 
-int rank;
+// Small whole numbers, so that their sums are exact in any order.
+__device__ float number(std::size_t i, unsigned key, int of_rank) {
+    return static_cast<float>((i + key + 7u * static_cast<unsigned>(of_rank)) % 1024);
+}
+__global__ void set_numbers(float* data, std::size_t n, unsigned key, int rank) {
+    for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < n;
+         i += std::size_t{gridDim.x} * blockDim.x) {
+        data[i] = number(i, key, rank);
+    }
+}
+__global__ void differ_from_sum(const float* data, std::size_t n, unsigned key, int ranks, unsigned long long* count) {
+    for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < n;
+         i += std::size_t{gridDim.x} * blockDim.x) {
+        float sum = 0;
+        for (int rank = 0; rank < ranks; ++rank) sum += number(i, key, rank);
+        if (data[i] != sum) atomicAdd(count, 1ull);
+    }
+}
+
+int rank, ranks;
 std::string way;
 
 class Side {
@@ -60,11 +80,22 @@ public:
         set<<<264, 512>>>(device_, bytes_, key);
         CHECK(cudaDeviceSynchronize());
     }
+    void fill_numbers(unsigned key) const {
+        set_numbers<<<264, 512>>>(numbers(), bytes_ / sizeof(float), key, rank);
+        CHECK(cudaDeviceSynchronize());
+    }
     void check(unsigned key) const {
+        count_wrong([&] { differ<<<264, 512>>>(device_, bytes_, key, count_); });
+    }
+    void check_sum(unsigned key) const {
+        count_wrong([&] { differ_from_sum<<<264, 512>>>(numbers(), bytes_ / sizeof(float), key, ranks, count_); });
+    }
+    template <class Differ>
+    void count_wrong(Differ&& differ) const {
         if (way == "host") return;
         unsigned long long count = 0;
         CHECK(cudaMemset(count_, 0, sizeof *count_));
-        differ<<<264, 512>>>(device_, bytes_, key, count_);
+        differ();
         CHECK(cudaMemcpy(&count, count_, sizeof count, cudaMemcpyDeviceToHost));
         if (count != 0) {
             std::fprintf(stderr, "rank %d: %llu of %zu bytes are wrong\n", rank, count, bytes_);
@@ -84,6 +115,8 @@ public:
     }
 
 private:
+    float* numbers() const { return reinterpret_cast<float*>(device_); }
+
     const std::size_t bytes_;
     unsigned char *device_ = nullptr, *host_ = nullptr;
     unsigned long long* count_ = nullptr;
@@ -139,6 +172,18 @@ double there_and_back(const Side& side, std::size_t bytes, int times) {
     return seconds_since(begin) / (2 * times);
 }
 
+// Until all ranks have the sum on their devices.
+double reduced(const Side& side, std::size_t bytes) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    const auto begin = std::chrono::steady_clock::now();
+    auto* const numbers = side.to_send(0, bytes);
+    MPI_Allreduce(MPI_IN_PLACE, numbers, static_cast<int>(bytes / sizeof(float)), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    side.received(0, bytes);
+    CHECK(cudaDeviceSynchronize());
+    MPI_Barrier(MPI_COMM_WORLD);
+    return seconds_since(begin);
+}
+
 double copied(std::size_t bytes) {
     unsigned char *from = nullptr, *to = nullptr;
     int devices = 0;
@@ -179,21 +224,28 @@ int main(int argc, char** argv) {
     int devices = 0;
     CHECK(cudaGetDeviceCount(&devices));
     CHECK(cudaSetDevice(rank % devices));
-    const std::size_t bytes = work == "large" || work == "copy" ? 256 * kMiB
-                              : work == "window"                ? 64 * kMiB
-                              : work == "latency"               ? 8
-                                                                : kMiB;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    const bool sums = work == "allreduce";
+    const std::size_t bytes = work == "large" || work == "copy" || sums ? 256 * kMiB
+                              : work == "window"                        ? 64 * kMiB
+                              : work == "latency"                       ? 8
+                                                                        : kMiB;
     const Side side(bytes);
     for (int round = 0; round < rounds + 2; ++round) {
         const auto key = static_cast<unsigned>(round);
-        side.fill(rank == 0 ? key : key + 100);
+        if (sums)
+            side.fill_numbers(key);
+        else
+            side.fill(rank == 0 ? key : key + 100);
         double seconds = 0;
+        if (sums) seconds = reduced(side, bytes);
         if (work == "copy") seconds = copied(bytes);
         if (work == "large") seconds = one_way(side, bytes, bytes);
         if (work == "window") seconds = one_way(side, bytes, kMiB);
         if (work == "pingpong") seconds = there_and_back(side, bytes, 50);
         if (work == "latency") seconds = there_and_back(side, bytes, 500);
-        if (work != "copy" && (rank == 1 || work == "pingpong" || work == "latency")) side.check(key);
+        if (sums) side.check_sum(key);
+        if (work != "copy" && !sums && (rank == 1 || work == "pingpong" || work == "latency")) side.check(key);
         if (rank != 0 || round < 2) continue;
         std::printf("%.3f\n", work == "latency" ? seconds * 1e6 : static_cast<double>(bytes) / seconds / 1e9);
     }

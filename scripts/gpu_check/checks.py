@@ -152,11 +152,12 @@ def check_libc():
 
 def check_mpi():
     """Programs whose ranks send device memory: runs without a wrong byte; and what was wrong."""
-    direct, types = (str(BUILD / name) for name in MPI_PROGRAMS[:2])
+    direct, types, reductions = (str(BUILD / MPI_PROGRAMS[n]) for n in (0, 1, 4))
+    sums = [reductions, "every", "places", "mixed", "written", "communicators", "threads", "others", "renewed"]
     cases = run([direct], environment(**SHARED_RUNTIME)).split()
     problems = []
     for count, program, variables in ([(2, [direct, *cases], v) for v in PROTOCOLS + [{"HPE_MPI_IPC": "off"}]]
-                                      + [(3, [direct, *cases], {}), (2, [types, "3", "30"], {})]):
+                                      + [(3, [direct, *cases], {}), (2, [types, "3", "30"], {}), (2, sums, {}), (4, sums, {})]):
         try:
             said = run(*ranks(count, program, LIBRARY, **variables))
             right = said.count(" 0 wrong") == count

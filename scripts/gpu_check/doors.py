@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Figures of the doors outside CUDA: files, memcpy and memset, calls that concern no object, MPI messages."""
+"""Figures of the doors outside CUDA: files, memcpy and memset, calls that concern no object, MPI."""
 import os
 import statistics
 import subprocess
@@ -103,7 +103,7 @@ def bench_memory(target):
 
 
 def bench_mpi(target, gpus):
-    """Figures: contiguous messages between two ranks, and a program that exchanges halos."""
+    """Figures: contiguous messages between two ranks, sums of what they have, and a program that exchanges halos."""
     messages, fdtd = str(BUILD / MPI_PROGRAMS[3]), str(BUILD / MPI_PROGRAMS[2])
     figures = {}
     ways = {"device pointers, libhpe": ("direct", LIBRARY, {}),
@@ -122,6 +122,13 @@ def bench_mpi(target, gpus):
                medians["device pointers, libhpe"] / medians["direct copy between the devices"], 0.93, "at least")
     target("message of 256 MiB, device pointers / by hand, pinned",
            medians["device pointers, libhpe"] / medians["by hand, pinned"], 10, "at least")
+    title = "sum of 64 Mi floats of two ranks, GB/s"
+    figures[title] = compare({name: ranks(2, [messages, "allreduce", way], library, **variables)
+                              for name, (way, library, variables) in ways.items()}, rounds=1)
+    medians = {name: f["median"] for name, f in figures[title].items()}
+    if gpus > 1:
+        target("sum of 64 Mi floats, device pointers / the fastest by hand", medians["device pointers, libhpe"]
+               / max(medians["by hand, pageable"], medians["by hand, pinned"]), 8, "at least")
     size = ["512", "256", "512", "40"]
     steps, checksums = {}, set()
     for name, form, library in (("staged", "staged", None), ("staged, libhpe", "staged", LIBRARY),
