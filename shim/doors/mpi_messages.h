@@ -11,10 +11,12 @@ namespace hpe::doors::HPE_MPI_ABI {
 
 using namespace hpe::mpi::HPE_MPI_ABI;
 
+// A send to nobody reads nothing: ranks at a border exchange with nobody in each step, and would else wait for their
+// device's work, and bring what nobody wants.
 template <class Pointer, class Count, class... Rest>
 void send(Staging& staging, Pointer& at, Count& count, MPI_Datatype& type, int to, int, MPI_Comm comm,
           Rest&...) noexcept {
-    staging.sends(at, count, type, to, comm);
+    if (to != MPI_PROC_NULL) staging.sends(at, count, type, to, comm);
 }
 
 // A receive from nobody completes at once and writes nothing; such requests may all be one.
@@ -40,20 +42,21 @@ void receive_partitions(Staging& staging, void*& at, int partitions, MPI_Count c
 
 template <class Pointer, class Count, class... Rest>
 void exchange(Staging& staging, Pointer& from, Count& count, MPI_Datatype& type, int receiver, int, void*& to,
-              Count& room, MPI_Datatype& to_type, int, int, MPI_Comm comm, Rest&...) noexcept {
-    staging.sends(from, count, type, receiver, comm);
-    staging.receives(to, room, to_type);
+              Count& room, MPI_Datatype& to_type, int source, int, MPI_Comm comm, Rest&...) noexcept {
+    if (receiver != MPI_PROC_NULL) staging.sends(from, count, type, receiver, comm);
+    if (source != MPI_PROC_NULL) staging.receives(to, room, to_type);
 }
 // MPICH does not say how much came: what did not come must come back as it was.
 template <class Pointer, class Count, class... Rest>
 void exchange_later(Staging& staging, Pointer& from, Count& count, MPI_Datatype& type, int receiver, int, void*& to,
-                    Count& room, MPI_Datatype& to_type, int, int, MPI_Comm comm, Rest&...) noexcept {
-    staging.sends(from, count, type, receiver, comm);
-    staging.exchanges(to, room, to_type);
+                    Count& room, MPI_Datatype& to_type, int source, int, MPI_Comm comm, Rest&...) noexcept {
+    if (receiver != MPI_PROC_NULL) staging.sends(from, count, type, receiver, comm);
+    if (source != MPI_PROC_NULL) staging.exchanges(to, room, to_type);
 }
 template <class Count, class... Rest>
-void replace(Staging& staging, void*& at, Count& count, MPI_Datatype& type, Rest&...) noexcept {
-    staging.exchanges(at, count, type);
+void replace(Staging& staging, void*& at, Count& count, MPI_Datatype& type, int receiver, int, int source,
+             Rest&...) noexcept {
+    if (receiver != MPI_PROC_NULL || source != MPI_PROC_NULL) staging.exchanges(at, count, type);
 }
 
 }  // namespace hpe::doors::HPE_MPI_ABI

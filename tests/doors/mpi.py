@@ -134,6 +134,11 @@ def from_device_to_device(mpi, scratch):
         check(mpi, [(2, soft.LIBRARY, program + cases)], "from device to device", HPE_SOFT_FAIL=call)
     check(mpi, [(2, soft.LIBRARY, [*program, "devices"])], "on two devices", HPE_SOFT_DEVICES=2,
           HPE_SOFT_FAIL="cuIpcOpenMemHandle:2:217")
+    # Nothing is brought for nobody.
+    check(mpi, [(2, soft.LIBRARY, [*program, "nobody"])], "nobody", HPE_REPORT=f"{scratch}/{mpi}-nobody-%p.json")
+    moved = [json.load(open(path))["total"] for path in glob.glob(f"{scratch}/{mpi}-nobody-*.json")]
+    if [(total["bytes_to_host"], total["bytes_to_device"]) for total in moved] != [(0, 0)] * 2:
+        problems.append(f"{mpi}, to nobody and from nobody: {moved}")
     # The host sees only the first message, by which the sender gets to know the receiver.
     for case, message, rounds in (("exchanged", 3 << 20, 4), ("vectors", (3 << 20) // 48 * 24, 6)):
         once, always = [(message, 0)] * 2, [(rounds * message,) * 2] * 2

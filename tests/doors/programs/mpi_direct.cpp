@@ -359,6 +359,57 @@ void busy() {
     cudaStreamDestroy(stream);
 }
 
+// Ranks at a border exchange with nobody.
+void nobody() {
+    constexpr int kNobody = MPI_PROC_NULL;
+    const Memory send, receive;
+    send.put(content(rank, 1));
+    receive.clear();
+    MPI_Request all[4];
+    MPI_Status status;
+    int got = -1;
+    MPI_Irecv(receive.at(), kBytes, MPI_BYTE, kNobody, 1, MPI_COMM_WORLD, &all[0]);
+    MPI_Isend(send.at(), kBytes, MPI_BYTE, kNobody, 1, MPI_COMM_WORLD, &all[1]);
+    MPI_Waitall(2, all, MPI_STATUSES_IGNORE);
+    MPI_Send(send.at(), kBytes, MPI_BYTE, kNobody, 1, MPI_COMM_WORLD);
+    MPI_Recv(receive.at(), kBytes, MPI_BYTE, kNobody, 1, MPI_COMM_WORLD, &status);
+    MPI_Get_count(&status, MPI_BYTE, &got);
+    wrong += got != 0 || status.MPI_SOURCE != kNobody;
+    MPI_Sendrecv(send.at(), kBytes, MPI_BYTE, kNobody, 1, receive.at(), kBytes, MPI_BYTE, kNobody, 1, MPI_COMM_WORLD,
+                 &status);
+    MPI_Get_count(&status, MPI_BYTE, &got);
+    wrong += got != 0 || status.MPI_SOURCE != kNobody;
+    MPI_Sendrecv_replace(receive.at(), kBytes, MPI_BYTE, kNobody, 1, kNobody, 1, MPI_COMM_WORLD, &status);
+    MPI_Send_init(send.at(), kBytes, MPI_BYTE, kNobody, 1, MPI_COMM_WORLD, &all[2]);
+    MPI_Recv_init(receive.at(), kBytes, MPI_BYTE, kNobody, 1, MPI_COMM_WORLD, &all[3]);
+    for (int round = 0; round < 2; ++round) {
+        MPI_Startall(2, all + 2);
+        MPI_Waitall(2, all + 2, MPI_STATUSES_IGNORE);
+    }
+    MPI_Request_free(&all[2]);
+    MPI_Request_free(&all[3]);
+    receive.check({});
+    send.check(content(rank, 1));
+}
+
+// A chain without ends that meet: the first rank receives from nobody, the last one sends to nobody.
+void chain() {
+    const Memory send, receive;
+    for (int round = 0; round < 4; ++round) {
+        send.put(content(rank, round));
+        receive.clear();
+        const int to = rank + 1 < ranks ? rank + 1 : MPI_PROC_NULL, from = rank > 0 ? rank - 1 : MPI_PROC_NULL;
+        if (round % 2 == 0) {
+            MPI_Sendrecv(send.at(), kBytes, MPI_BYTE, to, 1, receive.at(), kBytes, MPI_BYTE, from, 1, MPI_COMM_WORLD,
+                         MPI_STATUS_IGNORE);
+            receive.check(rank > 0 ? content(rank - 1, round) : std::vector<unsigned char>());
+        } else {
+            MPI_Sendrecv_replace(send.at(), kBytes, MPI_BYTE, to, 1, from, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            send.check(content(rank > 0 ? rank - 1 : rank, round));
+        }
+    }
+}
+
 // The receiver's memory is on one of its devices, then on another, which may not reach the sender's.
 void devices() {
     int count = 0;
@@ -453,6 +504,8 @@ const std::map<std::string, void (*)()> kCases = {{"vectors", vectors},
                                                   {"spread", spread},
                                                   {"communicators", communicators},
                                                   {"copied", copied},
+                                                  {"nobody", nobody},
+                                                  {"chain", chain},
                                                   {"devices", devices},
                                                   {"busy", busy}};
 
