@@ -72,8 +72,8 @@ std::uint64_t hash_of(const std::byte* bytes, std::size_t count) {
         std::vector<std::uint64_t> hashes;
     } pieces{bytes, piece, std::vector<std::uint64_t>((count + piece - 1) / piece)};
     copiers::Job job;
-    job.begin_looking(
-        bytes, count, piece,
+    job.begin_calls(
+        count, piece,
         [](void* context, std::size_t offset, std::size_t size) {
             auto& of = *static_cast<Pieces*>(context);
             of.hashes[offset / of.piece] = XXH3_64bits(of.bytes + offset, size);

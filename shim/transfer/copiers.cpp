@@ -41,18 +41,18 @@ struct Open {
 
 }  // namespace
 
-enum class Task : std::uint8_t { Copy, Map, Read, Look };
+enum class Task : std::uint8_t { Copy, Map, Read, Call };
 
-// What a job does. All but copies have one row; only they and looks have `from`.
+// What a job does. All but copies have one row, and only copies have `from`.
 struct Work {
     Task task = Task::Copy;
     Rows rows{};
     Reader reader = Reader::Processor;
     File file{};
     std::atomic<bool>* incomplete = nullptr;  // set by a part that could not be read
-    Job::Look* look = nullptr;
+    Job::Call* call = nullptr;
     void* context = nullptr;
-    std::size_t step = 0;  // that `look` is called with
+    std::size_t step = 0;  // that `call` is called with
 
     // Rows where there are several, else bytes.
     std::size_t size() const noexcept { return rows.count > 1 ? rows.count : rows.width; }
@@ -263,9 +263,9 @@ void Work::carry_out(std::size_t begin, std::size_t size, trace::Share& share) c
             share.add(rows.count > 1 ? rows.width * size : size);
             break;
         case Task::Map: map(to, size); break;
-        case Task::Look:
+        case Task::Call:
             for (const auto end = begin + size; begin < end; begin += step)
-                look(context, begin, std::min(step, end - begin));
+                call(context, begin, std::min(step, end - begin));
             break;
         case Task::Read:
             if (incomplete->load(std::memory_order_relaxed)) break;
@@ -324,13 +324,9 @@ void Job::begin_reading(std::byte* to, const File& from, std::size_t bytes, std:
               Crew::All);
 }
 
-void Job::begin_looking(const void* at, std::size_t bytes, std::size_t part, Look* look, void* context) noexcept {
-    hand_over({.task = Task::Look,
-               .rows = {nullptr, static_cast<const std::byte*>(at), bytes},
-               .look = look,
-               .context = context,
-               .step = part},
-              part, Crew::All);
+void Job::begin_calls(std::size_t bytes, std::size_t part, Call* call, void* context, Crew crew) noexcept {
+    hand_over({.task = Task::Call, .rows = {nullptr, nullptr, bytes}, .call = call, .context = context, .step = part},
+              part, crew);
 }
 
 void Job::hand_over(const Work& work, std::size_t part, Crew crew) noexcept {

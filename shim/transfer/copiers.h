@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Helper threads that copy memory, read files into it, and touch it for the first time, for all transfers of the
-// process. The caller hands a copy over once, however many helpers take part. The caller takes part, too: it copies the
-// parts that no helper has begun, so that a small copy never waits for a large one, and a copy ends without helpers.
+// Helper threads that copy memory, read files into it, touch it for the first time, and whatever else is done by parts,
+// for all transfers of the process. The caller hands a copy over once, however many helpers take part. The caller takes
+// part, too: it copies the parts that no helper has begun, so that a small copy never waits for a large one, and a copy
+// ends without helpers.
 //
 // The first start() makes the helpers. They sleep when there is nothing to do, and do not exist in a forked child,
 // where libhpe is inert. They do not block SIGSEGV and SIGBUS: the program's own handler may provide the memory that
@@ -74,9 +75,9 @@ public:
     // Reads a file instead. `incomplete` is set where bytes are not at hand (not in the page cache), or missing.
     void begin_reading(std::byte* to, const File& from, std::size_t bytes, std::size_t part,
                        std::atomic<bool>& incomplete) noexcept;
-    // Has the bytes looked at instead: look(context, offset, bytes) for each part, in any order.
-    using Look = void(void* context, std::size_t offset, std::size_t bytes);
-    void begin_looking(const void* at, std::size_t bytes, std::size_t part, Look* look, void* context) noexcept;
+    // Has a function called instead: call(context, offset, bytes) for each part, in any order.
+    using Call = void(void* context, std::size_t offset, std::size_t bytes);
+    void begin_calls(std::size_t bytes, std::size_t part, Call* call, void* context, Crew crew = Crew::All) noexcept;
     // Copies a part here that nobody has begun; false if there is none.
     bool help() noexcept;
     bool done() const noexcept;

@@ -154,26 +154,21 @@ void mapped_pages_do_not_trap() {
 namespace {
 
 // Each byte in exactly one part, and parts where multiples of the size begin.
-void looks_at_every_byte_once() {
+void calls_for_every_byte_once() {
     for (const std::size_t bytes : {0u, 1u, 4096u, 4097u, 1000000u}) {
-        struct Seen {
-            const unsigned char* bytes;
-            std::vector<std::atomic<unsigned>> times;
-        };
-        const Bytes memory = noise(bytes + 1, 9);
-        Seen seen{memory.data(), std::vector<std::atomic<unsigned>>(bytes + 1)};
+        std::vector<std::atomic<unsigned>> seen(bytes + 1);
         copiers::Job job;
-        job.begin_looking(
-            memory.data(), bytes, 4096,
+        job.begin_calls(
+            bytes, 4096,
             [](void* context, std::size_t offset, std::size_t size) {
-                auto& to = *static_cast<Seen*>(context);
+                auto& times = *static_cast<std::vector<std::atomic<unsigned>>*>(context);
                 const bool right = offset % 4096 == 0 && size <= 4096;
-                for (std::size_t i = offset; i < offset + size; ++i) to.times[i] += right ? 1 : 100;
+                for (std::size_t i = offset; i < offset + size; ++i) times[i] += right ? 1 : 100;
             },
             &seen);
         job.finish();
         std::size_t wrong = 0;
-        for (std::size_t i = 0; i <= bytes; ++i) wrong += seen.times[i] != (i < bytes ? 1u : 0u);
+        for (std::size_t i = 0; i <= bytes; ++i) wrong += seen[i] != (i < bytes ? 1u : 0u);
         INFO(bytes << " bytes");
         CHECK(wrong == 0);
     }
@@ -181,7 +176,7 @@ void looks_at_every_byte_once() {
 
 }  // namespace
 
-TEST_CASE("every byte is looked at once without helpers") { looks_at_every_byte_once(); }
+TEST_CASE("a function is called for every byte once without helpers") { calls_for_every_byte_once(); }
 
 TEST_CASE("a copy made together is whole without helpers") { CHECK(copy_together() == 0); }
 
@@ -218,9 +213,9 @@ TEST_CASE("a copy made together is whole with helpers") {
     CHECK(copy_together() == 0);
 }
 
-TEST_CASE("every byte is looked at once with helpers") {
+TEST_CASE("a function is called for every byte once with helpers") {
     REQUIRE(copiers::start(kHelpers) == kHelpers);
-    looks_at_every_byte_once();
+    calls_for_every_byte_once();
 }
 
 TEST_CASE("rows land where they belong with helpers") {
