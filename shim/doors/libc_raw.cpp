@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Doors of calls that give the kernel memory in other ways.
 //
-// Handled: process_vm_readv and process_vm_writev (the caller's own side), vmsplice (a pipe then holds pages of the
-// view: the bytes stay what they are unless the device or the CPU changes them).
+// Handled: process_vm_readv and process_vm_writev (the caller's own side; reads also by number: of device memory that
+// is exported (ipc/remote_read.h), and large ones by several threads (ipc/split_read.h)), vmsplice (a pipe then holds
+// pages of the view: the bytes stay what they are unless the device or the CPU changes them).
 // Said: a raw system call by syscall() that fails with EFAULT and has an object among its arguments: one line names it.
 // Left out, EFAULT on what is not valid on the host at that moment, as without libhpe: system calls without libc
 // (libaio, Go, static programs), the other process's side of process_vm_readv, and what nobody keeps in device memory:
@@ -21,12 +22,14 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <optional>
 
 #include "shim/base/kernel.h"
 #include "shim/coherence/lease.h"
 #include "shim/doors/libc_door.h"
 #include "shim/doors/libc_transfers.h"
 #include "shim/ipc/remote_read.h"
+#include "shim/ipc/split_read.h"
 
 using hpe::doors::concerns;
 using hpe::doors::into_vector;
@@ -44,6 +47,18 @@ constinit Next<ssize_t(int, const iovec*, std::size_t, unsigned)> next_vmsplice{
 constinit Next<ssize_t(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long)>
     next_process_vm_readv{"process_vm_readv"}, next_process_vm_writev{"process_vm_writev"};
 
+// A read of another process's memory, as far as it is libhpe's to make.
+std::optional<ssize_t> read_process(pid_t process, const iovec* own, unsigned long count, const iovec* other,
+                                    unsigned long other_count, unsigned long flags) noexcept {
+    const bool from_device = hpe::ipc::may_read_device(), split = hpe::ipc::may_split_reads();
+    if (flags != 0 || (!from_device && !split)) return std::nullopt;
+    const hpe::doors::ShortVector to(own, count), from(other, other_count);
+    if (!to.ok() || !from.ok()) return std::nullopt;
+    auto got = from_device ? hpe::ipc::remote_read(process, to.parts(), from.parts()) : std::nullopt;
+    if (!got && split) got = hpe::ipc::split_read(process, to.parts(), from.parts());
+    return got;
+}
+
 }  // namespace
 
 extern "C" {
@@ -51,9 +66,7 @@ extern "C" {
 HPE_DOOR ssize_t process_vm_readv(pid_t process, const iovec* own, unsigned long count, const iovec* other,
                                   unsigned long other_count, unsigned long flags) noexcept {
     const auto real = [&](const iovec* p, unsigned long n) {
-        if (hpe::ipc::may_read_device()) {
-            if (const auto got = hpe::ipc::remote_read(process, {p, n}, {other, other_count})) return *got;
-        }
+        if (const auto got = read_process(process, p, n, other, other_count, flags)) return *got;
         return next_process_vm_readv(process, p, n, other, other_count, flags);
     };
     if (!concerns(own, count)) return real(own, count);
@@ -79,11 +92,12 @@ HPE_DOOR ssize_t vmsplice(int pipe, const iovec* parts, std::size_t count, unsig
 // Declared with all that it may be given, so that it is handed on by a jump; its own name has another form in a header.
 HPE_DOOR long door_syscall(long number, long a, long b, long c, long d, long e, long f) noexcept __asm__("syscall");
 long door_syscall(long number, long a, long b, long c, long d, long e, long f) noexcept {
-    if (number == SYS_process_vm_readv && hpe::ipc::may_read_device()) {
-        const std::span own(reinterpret_cast<const iovec*>(b), static_cast<std::size_t>(c));
-        const std::span other(reinterpret_cast<const iovec*>(d), static_cast<std::size_t>(e));
-        const auto got =
-            concerns(own.data(), own.size()) ? std::nullopt : hpe::ipc::remote_read(static_cast<pid_t>(a), own, other);
+    if (number == SYS_process_vm_readv) {
+        const auto *const own = reinterpret_cast<const iovec*>(b), *const other = reinterpret_cast<const iovec*>(d);
+        const auto count = static_cast<unsigned long>(c), other_count = static_cast<unsigned long>(e);
+        const auto got = concerns(own, count) ? std::nullopt
+                                              : read_process(static_cast<pid_t>(a), own, count, other, other_count,
+                                                             static_cast<unsigned long>(f));
         if (got) return *got;
     }
     if (!hpe::doors::any_objects()) return next_syscall(number, a, b, c, d, e, f);

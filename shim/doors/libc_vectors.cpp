@@ -63,6 +63,12 @@ bool parts_concern(const iovec* parts, std::size_t count) noexcept {
     return read && any;
 }
 
+ShortVector::ShortVector(const iovec* program, std::size_t count) noexcept {
+    if (count > parts_.size()) return;
+    ok_ = guarded_copy(parts_.data(), program, count);
+    count_ = count;
+}
+
 bool Vector::make_room(std::size_t parts) noexcept {
     if (parts <= room_) return true;
     if (!many_.take(nullptr, 2 * parts * sizeof(iovec))) return false;

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
 
 #include "shim/coherence/lease.h"
 
@@ -30,6 +31,20 @@ bool parts_concern(const iovec* parts, std::size_t count) noexcept;
 inline bool concerns(const iovec* parts, std::size_t count) noexcept {
     return any_objects() && parts_concern(parts, count);
 }
+
+// A copy of a short vector, for calls that libhpe makes itself.
+class ShortVector {
+public:
+    ShortVector(const iovec* program, std::size_t count) noexcept;
+    // False: it is longer, or cannot be read.
+    bool ok() const noexcept { return ok_; }
+    std::span<const iovec> parts() const noexcept { return {parts_.data(), count_}; }
+
+private:
+    std::array<iovec, 32> parts_;
+    std::size_t count_ = 0;
+    bool ok_ = false;
+};
 
 class Vector {
 public:
