@@ -16,9 +16,11 @@ APPS = BUILD / "tests/apps"
 CUDA = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
 SHARED_RUNTIME = {"LD_LIBRARY_PATH": str(CUDA / "lib64")}
 
-# Messages within a host are MPI's to move as it can: where a process may read another's memory, by that.
+# Messages within a host are MPI's to move as it can: where a process may read another's memory, by that. By default two
+# ranks would be bound to one processor each, which no rank that works with a device wants.
 MPIRUN = shutil.which("mpirun.openmpi")
 MPI_SETTINGS = {"OMPI_MCA_btl_vader_single_copy_mechanism": "cma", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+                "OMPI_MCA_hwloc_base_binding_policy": "none",
                 "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 MPI_PROGRAMS = ["tests/doors/openmpi_direct", "tests/doors/openmpi_types", "tests/doors/openmpi_fdtd",
                 "bench/messages_openmpi", "tests/doors/openmpi_reductions"]
