@@ -52,7 +52,7 @@ std::optional<ssize_t> read_process(pid_t process, const iovec* own, unsigned lo
                                     unsigned long other_count, unsigned long flags) noexcept {
     const bool from_device = hpe::ipc::may_read_device(), split = hpe::ipc::may_split_reads();
     if (flags != 0 || (!from_device && !split)) return std::nullopt;
-    const hpe::doors::ShortVector to(own, count), from(other, other_count);
+    const hpe::doors::CopiedVector to(own, count), from(other, other_count);
     if (!to.ok() || !from.ok()) return std::nullopt;
     auto got = from_device ? hpe::ipc::remote_read(process, to.parts(), from.parts()) : std::nullopt;
     if (!got && split) got = hpe::ipc::split_read(process, to.parts(), from.parts());

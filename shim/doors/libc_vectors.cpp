@@ -63,9 +63,13 @@ bool parts_concern(const iovec* parts, std::size_t count) noexcept {
     return read && any;
 }
 
-ShortVector::ShortVector(const iovec* program, std::size_t count) noexcept {
-    if (count > parts_.size()) return;
-    ok_ = guarded_copy(parts_.data(), program, count);
+CopiedVector::CopiedVector(const iovec* program, std::size_t count) noexcept {
+    if (count > IOV_MAX) return;
+    if (count > few_.size()) {
+        if (!many_.take(nullptr, count * sizeof(iovec))) return;
+        parts_ = reinterpret_cast<iovec*>(many_.memory());
+    }
+    ok_ = guarded_copy(parts_, program, count);
     count_ = count;
 }
 

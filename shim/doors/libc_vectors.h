@@ -32,16 +32,19 @@ inline bool concerns(const iovec* parts, std::size_t count) noexcept {
     return any_objects() && parts_concern(parts, count);
 }
 
-// A copy of a short vector, for calls that libhpe makes itself.
-class ShortVector {
+// A copy of a vector, for calls that libhpe makes itself.
+class CopiedVector {
 public:
-    ShortVector(const iovec* program, std::size_t count) noexcept;
-    // False: it is longer, or cannot be read.
+    CopiedVector(const iovec* program, std::size_t count) noexcept;
+    // False: the kernel would refuse it, it cannot be read, or there is no memory.
     bool ok() const noexcept { return ok_; }
-    std::span<const iovec> parts() const noexcept { return {parts_.data(), count_}; }
+    std::span<const iovec> parts() const noexcept { return {parts_, count_}; }
 
 private:
-    std::array<iovec, 32> parts_;
+    // Threads may have little stack.
+    std::array<iovec, 32> few_;
+    lease::Bounce many_;
+    iovec* parts_ = few_.data();
     std::size_t count_ = 0;
     bool ok_ = false;
 };
