@@ -41,8 +41,8 @@ long word(T* pointer) noexcept {
 }
 inline long word(std::size_t value) noexcept { return static_cast<long>(value); }
 
-inline void* mmap(void* at, std::size_t bytes, int protection, int flags) noexcept {
-    return reinterpret_cast<void*>(as_libc(raw(SYS_mmap, word(at), word(bytes), protection, flags, -1, 0)));
+inline void* mmap(void* at, std::size_t bytes, int protection, int flags, int file = -1) noexcept {
+    return reinterpret_cast<void*>(as_libc(raw(SYS_mmap, word(at), word(bytes), protection, flags, file, 0)));
 }
 inline int munmap(void* at, std::size_t bytes) noexcept {
     return static_cast<int>(as_libc(raw(SYS_munmap, word(at), word(bytes))));

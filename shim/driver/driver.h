@@ -35,6 +35,7 @@ struct Driver {
     F(cuStreamIsCapturing)                    \
     F(cuStreamQuery)                          \
     F(cuStreamWaitEvent)                      \
+    F(cuStreamWriteValue32_v2)                \
     F(cuThreadExchangeStreamCaptureMode)      \
     F(cuEventCreate)                          \
     F(cuEventRecord)                          \

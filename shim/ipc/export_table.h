@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The table in which a process says what of its device memory others may read, and behind which of its own host
-// addresses it lies. It is shared memory (memfd) that other processes of the same user find by its name in /proc, and
-// that ends with the process.
+// The table in which a process says what of its device memory others may read, and behind which of its own addresses it
+// lies: by a handle of CUDA's, or as an image in host memory (host_images.h), or both. It is shared memory (memfd) that
+// other processes of the same user find by its name in /proc, and that ends with the process.
 //
 // Only the owner writes entries; a reader counts what it has copied. Bytes; addresses are the owner's. Threads and
 // processes: any; an entry that was read counts only if its version did not change meanwhile. Errors: none.
@@ -29,13 +29,19 @@ struct ExportEntry {
     std::atomic<std::uint64_t> offset;      // of the first byte in its allocation
     std::atomic<std::uint64_t> id;          // of the allocation (CU_POINTER_ATTRIBUTE_BUFFER_ID)
     std::array<std::atomic<std::uint64_t>, sizeof(CUipcMemHandle) / 8> handle;  // of the allocation
+    std::atomic<bool> has_handle;
     // Whether the same bytes lie in host memory there. Else only the device has them.
     std::atomic<bool> on_host;
     std::atomic<std::uint64_t> fetched;  // bytes that the reader copied from the device
+    // The image: the owner's address of the first byte (0: there is none), of the number (32 bits) that says how many
+    // bytes are there, and the file that both lie in, by its descriptor in the owner.
+    std::atomic<std::uint64_t> image, arrived;
+    std::atomic<std::uint64_t> file, inode, file_bytes, file_offset;
+    std::atomic<std::uint64_t> taken;  // bytes that the reader took from the image
 };
 
 struct ExportTable {
-    static constexpr char kName[] = "libhpe-exports-1";  // with the version of this layout
+    static constexpr char kName[] = "libhpe-exports-2";  // with the version of this layout
     static constexpr std::size_t kEntries = 128, kEnded = 64;
 
     std::array<ExportEntry, kEntries> entries;

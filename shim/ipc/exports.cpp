@@ -26,12 +26,31 @@ struct Exported {
     void* context = nullptr;
     CUipcMemHandle handle{};
     std::uint64_t id = 0;
-    bool refused = false;        // the driver exports no such memory
-    std::vector<int> peers;      // that have read it
-    ExportEntry* own = nullptr;  // for the object's own addresses
+    bool refused = false;             // the driver exports no such memory, or is not asked
+    std::vector<int> peers;           // that have read it
+    std::vector<int> peers_of_image;  // that have read an image of it
+    ExportEntry* own = nullptr;       // for the object's own addresses
 };
 
-constinit bool wanted = true;
+// Whose image is being filled.
+struct UnderFill {
+    const Export* message;
+    ExportEntry* entry;
+    std::uintptr_t base;
+    std::uint32_t serial;
+    void* context;
+};
+
+// What is entered.
+struct Readable {
+    std::uintptr_t begin;
+    std::size_t bytes;
+    std::size_t offset;  // in the object
+    bool on_host;
+    Image image{};
+};
+
+constinit Ways allowed = Ways::All;
 constinit std::atomic<bool> any_exported{false};
 
 // Never destroyed: messages may end after the process's own exit handlers.
@@ -41,6 +60,7 @@ struct Exports {
     pid_t owner HPE_GUARDED_BY(mutex) = 0;
     bool failed HPE_GUARDED_BY(mutex) = false;
     std::vector<Exported> objects HPE_GUARDED_BY(mutex);
+    std::vector<UnderFill> filling HPE_GUARDED_BY(mutex);
 };
 Exports& exports() noexcept {
     static Exports& all = *new Exports;
@@ -70,8 +90,8 @@ Exported* find(Exports& all, const Object& object) noexcept HPE_REQUIRES(all.mut
 
 Exported* find_or_export(Exports& all, const Object& object) noexcept HPE_REQUIRES(all.mutex) {
     if (Exported* const known = find(all, object)) return known;
-    Exported one{object.base, object.serial(), object.context, {}, 0, true, {}, nullptr};
-    {
+    Exported one{object.base, object.serial(), object.context, {}, 0, true, {}, {}, nullptr};
+    if (allowed == Ways::All) {
         const Inside inside;
         const ContextScope scope(object.context);
         const CaptureRelaxed relaxed;
@@ -90,20 +110,28 @@ void begin_change(ExportEntry& entry) noexcept {
 }
 void end_change(ExportEntry& entry) noexcept { entry.version.fetch_add(1, std::memory_order_release); }
 
-ExportEntry* enter(Exports& all, const Exported& object, std::uintptr_t begin, std::size_t bytes, std::size_t offset,
-                   bool on_host) noexcept HPE_REQUIRES(all.mutex) {
+ExportEntry* enter(Exports& all, const Exported& object, const Readable& what) noexcept HPE_REQUIRES(all.mutex) {
+    constexpr auto kRelaxed = std::memory_order_relaxed;
     for (auto& entry : all.table->entries) {
-        if (entry.end.load(std::memory_order_relaxed) != 0) continue;
+        if (entry.end.load(kRelaxed) != 0) continue;
         begin_change(entry);
-        entry.offset.store(offset, std::memory_order_relaxed);
-        entry.id.store(object.id, std::memory_order_relaxed);
+        entry.offset.store(what.offset, kRelaxed);
+        entry.id.store(object.id, kRelaxed);
         std::array<std::uint64_t, sizeof(CUipcMemHandle) / 8> words{};
         std::memcpy(words.data(), &object.handle, sizeof object.handle);
-        for (std::size_t i = 0; i < words.size(); ++i) entry.handle[i].store(words[i], std::memory_order_relaxed);
-        entry.on_host.store(on_host, std::memory_order_relaxed);
-        entry.fetched.store(0, std::memory_order_relaxed);
-        entry.begin.store(begin, std::memory_order_relaxed);
-        entry.end.store(begin + bytes, std::memory_order_relaxed);
+        for (std::size_t i = 0; i < words.size(); ++i) entry.handle[i].store(words[i], kRelaxed);
+        entry.has_handle.store(!object.refused, kRelaxed);
+        entry.on_host.store(what.on_host, kRelaxed);
+        entry.image.store(reinterpret_cast<std::uintptr_t>(what.image.at), kRelaxed);
+        entry.arrived.store(reinterpret_cast<std::uintptr_t>(what.image.arrived), kRelaxed);
+        entry.file.store(static_cast<std::uint64_t>(what.image.file), kRelaxed);
+        entry.inode.store(what.image.inode, kRelaxed);
+        entry.file_bytes.store(what.image.file_bytes, kRelaxed);
+        entry.file_offset.store(what.image.offset, kRelaxed);
+        entry.fetched.store(0, kRelaxed);
+        entry.taken.store(0, kRelaxed);
+        entry.begin.store(what.begin, kRelaxed);
+        entry.end.store(what.begin + what.bytes, kRelaxed);
         end_change(entry);
         return &entry;
     }
@@ -125,11 +153,17 @@ void forget(Exports& all, const Exported& object) noexcept HPE_REQUIRES(all.mute
     all.table->ended.store(count + 1, std::memory_order_release);
 }
 
+// Receivers of what has ended meanwhile see that, and stop waiting.
 template <class Which>
 void forget_if(Which&& which) noexcept {
     if (!any_exported.load(std::memory_order_acquire)) return;
     auto& all = exports();
     const Locked lock(all.mutex);
+    std::erase_if(all.filling, [&](const UnderFill& one) {
+        if (!which(one)) return false;
+        remove(*one.entry);
+        return true;
+    });
     std::erase_if(all.objects, [&](const Exported& one) {
         all.mutex.assume_held();
         if (!which(one)) return false;
@@ -138,52 +172,89 @@ void forget_if(Which&& which) noexcept {
     });
 }
 
+bool is_among(const std::vector<int>& peers, int peer) noexcept {
+    return std::find(peers.begin(), peers.end(), peer) != peers.end();
+}
+void add_to(std::vector<int>& peers, int peer) noexcept {
+    if (!is_among(peers, peer)) peers.push_back(peer);
+}
+
+bool is_known(const Object& object, int peer, std::vector<int> Exported::*peers) noexcept {
+    if (peer < 0 || !any_exported.load(std::memory_order_acquire)) return false;
+    auto& all = exports();
+    const Locked lock(all.mutex);
+    const Exported* const exported = find(all, object);
+    return exported != nullptr && all.owner == getpid() && is_among(exported->*peers, peer);
+}
+
 }  // namespace
 
-void configure(bool on) noexcept { wanted = on; }
-bool on() noexcept { return wanted; }
+void configure(Ways ways) noexcept { allowed = ways; }
+bool on() noexcept { return allowed != Ways::None; }
 
-Export::Export(const Object& object, std::uintptr_t device, const std::byte* host, std::size_t bytes, int peer) noexcept
+Export::Export(const Object& object, std::uintptr_t device, const std::byte* host, const Image& image,
+               std::size_t bytes, int peer) noexcept
     : device_(device), bytes_(bytes), peer_(peer) {
     if (!on() || bytes < kSmallest) return;
     auto& all = exports();
     const Locked lock(all.mutex);
     if (!open(all)) return;
     const Exported* const exported = find_or_export(all, object);
-    if (exported->refused) return;
-    entry_ = enter(all, *exported, reinterpret_cast<std::uintptr_t>(host), bytes, device - object.base, true);
+    if (exported->refused && image.at == nullptr) return;
+    entry_ = enter(all, *exported, {reinterpret_cast<std::uintptr_t>(host), bytes, device - object.base, true, image});
+}
+
+Export::Export(const Object& object, std::uintptr_t device, const Image& image, std::size_t bytes, int peer) noexcept
+    : device_(device), bytes_(bytes), peer_(peer), image_(image), context_(static_cast<CUcontext>(object.context)) {
+    if (!start_filling(image, context_, device, bytes)) return;
+    auto& all = exports();
+    {
+        const Locked lock(all.mutex);
+        const Exported* const exported = find(all, object);
+        if (exported != nullptr && open(all)) {
+            entry_ = enter(all, *exported, {device, bytes, device - object.base, false, image});
+        }
+        if (entry_ != nullptr) all.filling.push_back({this, entry_, object.base, object.serial(), object.context});
+    }
+    if (entry_ == nullptr) end_filling(image, context_, bytes);
 }
 
 Export::~Export() {
     if (entry_ == nullptr) return;
-    const Locked lock(exports().mutex);
-    remove(*entry_);
+    const bool filled = image_.at != nullptr;
+    {
+        auto& all = exports();
+        const Locked lock(all.mutex);
+        const auto removed = std::erase_if(all.filling, [&](const UnderFill& one) { return one.message == this; });
+        // Otherwise the object has ended, and the entry may be another message's.
+        if (!filled || removed != 0) remove(*entry_);
+    }
+    if (filled) end_filling(image_, context_, bytes_);
 }
 
 void Export::again() noexcept {
     if (entry_ == nullptr) return;
     entry_->fetched.store(0, std::memory_order_relaxed);
+    entry_->taken.store(0, std::memory_order_relaxed);
 }
 
 void Export::arrived() noexcept {
-    if (entry_ == nullptr || entry_->fetched.load(std::memory_order_acquire) != bytes_) return;
+    if (entry_ == nullptr || image_.at != nullptr) return;
+    const bool from_device = entry_->fetched.load(std::memory_order_acquire) == bytes_;
+    if (!from_device && entry_->taken.load(std::memory_order_acquire) != bytes_) return;
     const Object* const object = coherence().object_of(device_);
     auto& all = exports();
     const Locked lock(all.mutex);
     Exported* const exported = object != nullptr ? find(all, *object) : nullptr;
     if (exported == nullptr) return;
-    if (exported->own == nullptr) exported->own = enter(all, *exported, object->base, object->size, 0, false);
-    auto& peers = exported->peers;
-    if (exported->own != nullptr && std::find(peers.begin(), peers.end(), peer_) == peers.end()) peers.push_back(peer_);
+    if (!from_device) return add_to(exported->peers_of_image, peer_);
+    if (exported->own == nullptr) exported->own = enter(all, *exported, {object->base, object->size, 0, false});
+    if (exported->own != nullptr) add_to(exported->peers, peer_);
 }
 
-bool reads_from_device(const Object& object, int peer) noexcept {
-    if (peer < 0 || !any_exported.load(std::memory_order_acquire)) return false;
-    auto& all = exports();
-    const Locked lock(all.mutex);
-    const Exported* const exported = find(all, object);
-    return exported != nullptr && all.owner == getpid() &&
-           std::find(exported->peers.begin(), exported->peers.end(), peer) != exported->peers.end();
+bool reads_from_device(const Object& object, int peer) noexcept { return is_known(object, peer, &Exported::peers); }
+bool reads_from_image(const Object& object, int peer) noexcept {
+    return is_known(object, peer, &Exported::peers_of_image);
 }
 
 std::optional<SharedMemory> shared(const Object& object, std::uintptr_t device) noexcept {
@@ -197,11 +268,12 @@ std::optional<SharedMemory> shared(const Object& object, std::uintptr_t device) 
 }
 
 void ended(const Object& object) noexcept {
-    forget_if([&](const Exported& one) { return one.base == object.base && one.serial == object.serial(); });
+    forget_if([&](const auto& one) { return one.base == object.base && one.serial == object.serial(); });
 }
 
 void exports_forget(CUcontext context) noexcept {
-    forget_if([&](const Exported& one) { return one.context == context; });
+    forget_if([&](const auto& one) { return one.context == context; });
+    images_forget(context);
 }
 
 }  // namespace hpe::ipc

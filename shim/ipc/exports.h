@@ -3,8 +3,10 @@
 // stays shared with the CPU meanwhile, since nobody else writes to it.
 //
 // A message leaves from host memory that is filled and is exported: its receiver may take the bytes from the device
-// instead. A receiver that was seen to do that is known: the next message from the same object may be given by its
-// device address alone, for only that receiver will read it. What is not known is not tried.
+// instead, or, where CUDA does not let it, map that host memory and take them from there. A receiver that was seen to
+// do either is known: the next message from the same object may be given by its device address alone, for only that
+// receiver will read it. Where it takes them from host memory, the device brings them there meanwhile. What is not
+// known is not tried.
 //
 // Peers are numbers by which the caller tells receivers apart. Bytes. Threads: any, outside the fault path and the
 // gate. Errors: what cannot be exported is not.
@@ -16,26 +18,36 @@
 
 #include "protocols/object.h"
 #include "shim/ipc/export_table.h"
+#include "shim/ipc/host_images.h"
 
 namespace hpe::ipc {
 
-// Once, before anything else (HPE_MPI_IPC).
-void configure(bool on) noexcept;
+// How messages may go past the MPI (HPE_MPI_IPC).
+enum class Ways : std::uint8_t { None, HostMemory, All };
+// Once, before anything else.
+void configure(Ways ways) noexcept;
 bool on() noexcept;
 
 // Smaller messages are sent from host memory.
 constexpr std::size_t kSmallest = std::size_t{64} << 10;
 
-// A message to a peer, whose bytes lie at `host`, and at `device` in the object; from its beginning to its end.
+// A message to a peer, from its beginning to its end.
 class Export {
 public:
-    Export(const Object& object, std::uintptr_t device, const std::byte* host, std::size_t bytes, int peer) noexcept;
+    // Its bytes lie at `device` in the object, and at `host`, which may be an image.
+    Export(const Object& object, std::uintptr_t device, const std::byte* host, const Image& image, std::size_t bytes,
+           int peer) noexcept;
+    // Its bytes lie at `device` alone, which is what MPI is given; the device begins to bring them to the image. Its
+    // earlier work has ended.
+    Export(const Object& object, std::uintptr_t device, const Image& image, std::size_t bytes, int peer) noexcept;
     ~Export();
     Export(const Export&) = delete;
     Export& operator=(const Export&) = delete;
+    // False: nobody can read it.
+    bool made() const noexcept { return entry_ != nullptr; }
     // The same bytes are sent once more.
     void again() noexcept;
-    // The message has arrived. If all of it came from the device, the peer is known from now on.
+    // The message has arrived. If all of it came from the device, or from the image, the peer is known from now on.
     void arrived() noexcept;
 
 private:
@@ -43,10 +55,14 @@ private:
     const std::uintptr_t device_;
     const std::size_t bytes_;
     const int peer_;
+    const Image image_{};                // that is being filled
+    CUcontext const context_ = nullptr;  // by whom
 };
 
 // Whether a message from the object's own address will be read by its receiver from the device.
 bool reads_from_device(const Object& object, int peer) noexcept;
+// Whether it will be read from an image.
+bool reads_from_image(const Object& object, int peer) noexcept;
 
 // The object's memory from `device` on, for another process to open while both know that it is not freed: its owner
 // passes this on. Nothing: the driver exports no such memory.

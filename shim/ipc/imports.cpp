@@ -94,38 +94,46 @@ void close_ended(Imports& all, Peer& peer) noexcept {
     peer.ended = ended;
 }
 
+// An entry as it was at one moment.
 struct Seen {
-    ExportEntry* entry = nullptr;
+    std::uint64_t version = 0;
     std::uintptr_t begin = 0, end = 0;
     SharedMemory memory{};
-    bool on_host = false;
+    bool has_handle = false, on_host = false;
+    std::uint64_t image = 0, arrived = 0, file = 0, inode = 0, file_bytes = 0, file_offset = 0;
 };
 
-// A message from an object's own address and one from host memory never share an address.
-Seen look_up(const Peer& peer, std::uintptr_t at) noexcept {
-    for (auto& entry : peer.table->entries) {
-        Seen seen{
-            &entry, entry.begin.load(std::memory_order_relaxed), entry.end.load(std::memory_order_relaxed), {}, false};
-        if (at < seen.begin || at >= seen.end) continue;
-        // An owner that was killed may have left an entry half changed.
-        constexpr int kAttempts = 1000;
-        std::uint64_t before = 0, after = 1;
-        for (int attempt = 0; attempt < kAttempts && (before != after || before % 2 != 0); ++attempt) {
-            before = entry.version.load(std::memory_order_acquire);
-            seen.begin = entry.begin.load(std::memory_order_relaxed);
-            seen.end = entry.end.load(std::memory_order_relaxed);
-            seen.memory.offset = entry.offset.load(std::memory_order_relaxed);
-            seen.memory.id = entry.id.load(std::memory_order_relaxed);
-            seen.on_host = entry.on_host.load(std::memory_order_relaxed);
-            std::array<std::uint64_t, sizeof(CUipcMemHandle) / 8> words{};
-            for (std::size_t i = 0; i < words.size(); ++i) words[i] = entry.handle[i].load(std::memory_order_relaxed);
-            std::memcpy(&seen.memory.handle, words.data(), sizeof seen.memory.handle);
-            std::atomic_thread_fence(std::memory_order_acquire);
-            after = entry.version.load(std::memory_order_relaxed);
-        }
-        if (before == after && at >= seen.begin && at < seen.end) return seen;
+// False: it does not concern the address.
+bool read_entry(const ExportEntry& entry, std::uintptr_t at, Seen& seen) noexcept {
+    constexpr auto kRelaxed = std::memory_order_relaxed;
+    const auto lies_in = [&] {
+        seen.begin = entry.begin.load(kRelaxed);
+        seen.end = entry.end.load(kRelaxed);
+        return at >= seen.begin && at < seen.end;
+    };
+    if (!lies_in()) return false;
+    // An owner that was killed may have left an entry half changed.
+    constexpr int kAttempts = 1000;
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+        seen.version = entry.version.load(std::memory_order_acquire);
+        const bool concerns = lies_in();
+        seen.memory.offset = entry.offset.load(kRelaxed);
+        seen.memory.id = entry.id.load(kRelaxed);
+        seen.on_host = entry.on_host.load(kRelaxed);
+        seen.has_handle = entry.has_handle.load(kRelaxed);
+        std::array<std::uint64_t, sizeof(CUipcMemHandle) / 8> words{};
+        for (std::size_t i = 0; i < words.size(); ++i) words[i] = entry.handle[i].load(kRelaxed);
+        std::memcpy(&seen.memory.handle, words.data(), sizeof seen.memory.handle);
+        seen.image = entry.image.load(kRelaxed);
+        seen.arrived = entry.arrived.load(kRelaxed);
+        seen.file = entry.file.load(kRelaxed);
+        seen.inode = entry.inode.load(kRelaxed);
+        seen.file_bytes = entry.file_bytes.load(kRelaxed);
+        seen.file_offset = entry.file_offset.load(kRelaxed);
+        std::atomic_thread_fence(std::memory_order_acquire);
+        if (seen.version % 2 == 0 && entry.version.load(kRelaxed) == seen.version) return concerns;
     }
-    return {};
+    return false;
 }
 
 // Opened, or what became of that: the driver is asked once.
@@ -145,36 +153,68 @@ Import& import_of(Imports& all, pid_t process, const SharedMemory& memory, CUcon
     return all.open.emplace_back(import);
 }
 
+// Opens what is to be opened; leaves `found` as it is where nothing can be.
+void find_on_device(Imports& all, pid_t process, const Seen& seen, std::uintptr_t at, CUcontext context,
+                    Found& found) noexcept {
+    if (!seen.has_handle) return;
+    const auto opened = [&](auto&& which) {
+        const auto one = std::find_if(all.open.begin(), all.open.end(), [&](const Import& i) {
+            return i.process == process && i.base != 0 && which(i);
+        });
+        return one != all.open.end() ? &*one : nullptr;
+    };
+    if (context == nullptr) {
+        const Import* const known = opened([](const Import&) { return true; });
+        if (known == nullptr) return;
+        context = known->context;
+    }
+    const Import* import = &import_of(all, process, seen.memory, context);
+    // A device that cannot reach the owner's: another context of this process may have opened it.
+    if (import->base == 0) import = opened([&](const Import& i) { return i.id == seen.memory.id; });
+    if (import == nullptr) return;
+    found.context = import->context;
+    found.device = import->base + seen.memory.offset + (at - seen.begin);
+}
+
+Found found_in(ExportEntry& entry, const Seen& seen, std::uintptr_t at, std::size_t bytes, CUcontext context) noexcept {
+    Found found;
+    const auto first = at - seen.begin;
+    found.entry = &entry;
+    found.bytes = std::min<std::size_t>(bytes, seen.end - at);
+    found.context = context;
+    found.on_host = seen.on_host;
+    found.first = first;
+    found.version = seen.version;
+    if (seen.image == 0) return found;
+    found.image = seen.image + first;
+    found.arrived = seen.arrived;
+    found.file = seen.file;
+    found.inode = seen.inode;
+    found.file_bytes = seen.file_bytes;
+    found.file_offset = seen.file_offset + first;
+    return found;
+}
+
 }  // namespace
 
 bool any() noexcept { return any_table.load(std::memory_order_acquire); }
 
+// Messages from one object's own addresses may overlap, and each has an entry: their bytes are the same.
 Found find(pid_t process, std::uintptr_t at, std::size_t bytes, CUcontext context, bool expected) noexcept {
     auto& all = imports();
     Peer* const peer = peer_of(all, process, expected);
     if (peer == nullptr) return {};
     close_ended(all, *peer);
-    const auto seen = look_up(*peer, at);
-    if (seen.entry == nullptr) return {};
-    Found found{seen.entry, std::min<std::size_t>(bytes, seen.end - at), 0, context, seen.on_host};
-    if (context == nullptr) {
-        const auto known = std::find_if(all.open.begin(), all.open.end(),
-                                        [&](const Import& i) { return i.process == process && i.base != 0; });
-        if (known == all.open.end()) return found;
-        found.context = known->context;
+    Found best;
+    for (auto& entry : peer->table->entries) {
+        Seen seen;
+        if (!read_entry(entry, at, seen)) continue;
+        auto found = found_in(entry, seen, at, bytes, context);
+        find_on_device(all, process, seen, at, context, found);
+        if (found.device != 0) return found;
+        if (best.entry == nullptr || (best.image == 0 && found.image != 0)) best = found;
     }
-    const Import* import = &import_of(all, process, seen.memory, found.context);
-    if (import->base == 0) {
-        // A device that cannot reach the owner's: another context of this process may have opened it.
-        const auto other = std::find_if(all.open.begin(), all.open.end(), [&](const Import& i) {
-            return i.process == process && i.id == seen.memory.id && i.base != 0;
-        });
-        if (other == all.open.end()) return found;
-        import = &*other;
-        found.context = import->context;
-    }
-    found.device = import->base + seen.memory.offset + (at - seen.begin);
-    return found;
+    return best;
 }
 
 CUdeviceptr open(pid_t process, const SharedMemory& memory, CUcontext context) noexcept {

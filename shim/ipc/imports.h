@@ -24,9 +24,17 @@ struct Found {
     CUdeviceptr device = 0;        // 0: cannot be opened
     CUcontext context = nullptr;   // where it was opened
     bool on_host = false;          // the same bytes lie in host memory there
+    // They lie, or arrive, in an image (host_images.h), whose addresses are the process's; 0: there is none.
+    std::uintptr_t image = 0;
+    std::uintptr_t arrived = 0;  // the number of the message's bytes that are there
+    std::size_t first = 0;       // which of the message's bytes `at` is
+    std::uint64_t file = 0, inode = 0;
+    std::size_t file_bytes = 0, file_offset = 0;  // of the byte at `at`
+    std::uint64_t version = 0;                    // of the entry: all this counts only as long as it stays
 };
-// What lies behind `at` in the process. `context`: where the copy will be made; nullptr: where there is one already.
-// `expected`: this process expects a message into device memory, so a table that is not open is looked for.
+// What lies behind `at` in the process: on the device, where that can be opened, else in an image. `context`: where the
+// copy will be made; nullptr: where there is one already. `expected`: this process expects a message into device
+// memory, so a table that is not open is looked for.
 Found find(pid_t process, std::uintptr_t at, std::size_t bytes, CUcontext context, bool expected) noexcept;
 
 // Memory that its owner has passed on (exports.h), in the context; 0: cannot be opened.

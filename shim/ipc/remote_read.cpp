@@ -9,7 +9,6 @@
 
 #include "shim/base/active.h"
 #include "shim/base/helper.h"
-#include "shim/base/kernel.h"
 #include "shim/base/mutex.h"
 #include "shim/coherence/coherence.h"
 #include "shim/copies/own_work.h"
@@ -17,6 +16,8 @@
 #include "shim/driver/inflight.h"
 #include "shim/ipc/exports.h"
 #include "shim/ipc/imports.h"
+#include "shim/ipc/other_images.h"
+#include "shim/ipc/split_read.h"
 #include "shim/observe/trace.h"
 
 namespace hpe::ipc {
@@ -48,8 +49,15 @@ struct Reads {
     }
     static bool to_object(Arrival& to, std::uintptr_t host, const imports::Found& from) noexcept;
     static bool to_host(std::uintptr_t host, const imports::Found& from) noexcept;
-    bool copy(pid_t process, std::uintptr_t to, std::uintptr_t from, std::size_t bytes) const noexcept
+    // From an image: 0, or an error number; nothing where that is not possible now.
+    static std::optional<int> image_to_object(pid_t process, Arrival& to, std::uintptr_t host,
+                                              const imports::Found& from) noexcept;
+    static int image_to_host(pid_t process, std::uintptr_t host, const imports::Found& from) noexcept;
+    int from_image(pid_t process, Arrival* to, std::uintptr_t host, const imports::Found& from) const noexcept
         HPE_REQUIRES(mutex);
+    // Returns how many bytes came; with fewer, `error` is why.
+    std::size_t copy(pid_t process, std::uintptr_t to, std::uintptr_t from, std::size_t bytes,
+                     int& error) const noexcept HPE_REQUIRES(mutex);
 };
 
 Arrival::Arrival(const Object& object, std::uintptr_t device, const std::byte* host, std::size_t bytes) noexcept
@@ -116,28 +124,97 @@ bool Reads::to_host(std::uintptr_t host, const imports::Found& from) noexcept {
     return true;
 }
 
-bool Reads::copy(pid_t process, std::uintptr_t to, std::uintptr_t from, std::size_t bytes) const noexcept {
-    while (bytes != 0) {
-        Arrival* const arrival = this->arrival(to, bytes);
-        auto* const context = arrival != nullptr ? static_cast<CUcontext>(arrival->context_) : nullptr;
-        const auto found = imports::find(process, from, bytes, context, !expected.empty());
-        auto done = found.entry != nullptr ? found.bytes : bytes;
-        const bool by_device =
-            found.device != 0 && ((arrival != nullptr && to_object(*arrival, to, found)) || to_host(to, found));
-        if (by_device) {
-            found.entry->fetched.fetch_add(done, std::memory_order_release);
-        } else {
-            const iovec mine{reinterpret_cast<void*>(to), done}, other{reinterpret_cast<void*>(from), done};
-            const long got =
-                kernel::raw(SYS_process_vm_readv, process, kernel::word(&mine), 1, kernel::word(&other), 1, 0);
-            if (got <= 0) return false;
-            done = static_cast<std::size_t>(got);
+// The device of this process takes each piece as soon as the other device has brought it.
+std::optional<int> Reads::image_to_object(pid_t process, Arrival& to, std::uintptr_t host,
+                                          const imports::Found& from) noexcept {
+    const auto offset = host - to.host_;
+    if (offset != to.on_device_ || (!to.idle_ && !in_flight.idle())) return std::nullopt;
+    const auto device = to.device_ + offset;
+    const auto* const image = other_images::pinned(process, from, static_cast<CUcontext>(to.context_));
+    if (image == nullptr || coherence().object_of(device) == nullptr) return std::nullopt;
+    OwnTransfer transfer(OwnTransfer::To::Device, "message from shared memory", device, from.bytes);
+    OwnWork work(to.context_, bulk::Order::AtOnce);
+    if (!work) return std::nullopt;
+    int error = 0;
+    const auto copy = [&] {
+        auto result = CUDA_SUCCESS;
+        for (std::size_t done = 0; done < from.bytes && result == CUDA_SUCCESS && error == 0;) {
+            const auto there = other_images::arrived_after(process, from, done);
+            if (there < 0) {
+                error = static_cast<int>(-there);
+                break;
+            }
+            const auto piece = static_cast<std::size_t>(there) - done;
+            result = driver.cuMemcpyHtoDAsync_v2(device + done, image + done, piece, work.stream());
+            done += piece;
         }
-        to += done;
-        from += done;
-        bytes -= done;
+        return result;
+    };
+    const auto result = work.run({}, {device, from.bytes}, copy);
+    if (error == 0 && !other_images::same(from)) error = EAGAIN;
+    if (error != 0) return error;
+    if (result != CUDA_SUCCESS) return std::nullopt;
+    transfer.done();
+    to.on_device_ += from.bytes;
+    return 0;
+}
+
+int Reads::image_to_host(pid_t process, std::uintptr_t host, const imports::Found& from) noexcept {
+    trace::Transfer traced(trace::Kind::Staging, "message through shared memory", from.bytes);
+    for (std::size_t done = 0; done < from.bytes;) {
+        const auto there = other_images::arrived_after(process, from, done);
+        if (there < 0) return static_cast<int>(-there);
+        const auto piece = static_cast<std::size_t>(there) - done;
+        int error = 0;
+        if (read_stretch(process, reinterpret_cast<void*>(host + done),
+                         reinterpret_cast<const void*>(from.image + done), piece, error) != piece) {
+            return error != 0 ? error : EFAULT;
+        }
+        done += piece;
     }
-    return true;
+    if (!other_images::same(from)) return EAGAIN;
+    traced.done();
+    return 0;
+}
+
+int Reads::from_image(pid_t process, Arrival* to, std::uintptr_t host, const imports::Found& from) const noexcept {
+    if (to != nullptr) {
+        if (const auto error = image_to_object(process, *to, host, from)) return *error;
+    }
+    return image_to_host(process, host, from);
+}
+
+std::size_t Reads::copy(pid_t process, std::uintptr_t to, std::uintptr_t from, std::size_t bytes,
+                        int& error) const noexcept {
+    // A message from the same addresses may end at any moment, and another one's entry is as good.
+    constexpr unsigned kAttempts = 1000;
+    unsigned attempts = 0;
+    std::size_t done = 0;
+    error = 0;
+    while (done < bytes) {
+        Arrival* const arrival = this->arrival(to + done, bytes - done);
+        auto* const context = arrival != nullptr ? static_cast<CUcontext>(arrival->context_) : nullptr;
+        const auto found = imports::find(process, from + done, bytes - done, context, !expected.empty());
+        auto now = found.entry != nullptr ? found.bytes : bytes - done;
+        if (found.device != 0 &&
+            ((arrival != nullptr && to_object(*arrival, to + done, found)) || to_host(to + done, found))) {
+            found.entry->fetched.fetch_add(now, std::memory_order_release);
+        } else if (found.image != 0) {
+            error = from_image(process, arrival, to + done, found);
+            if (error == EAGAIN && ++attempts < kAttempts) continue;
+            if (error != 0) break;
+            found.entry->taken.fetch_add(now, std::memory_order_release);
+        } else {
+            const auto got = read_stretch(process, reinterpret_cast<void*>(to + done),
+                                          reinterpret_cast<const void*>(from + done), now, error);
+            done += got;
+            if (got != now) break;
+            now = 0;
+        }
+        done += now;
+    }
+    if (error == EAGAIN) error = EFAULT;
+    return done;
 }
 
 // A child of fork() has neither a device nor the threads that may have held the lock.
@@ -156,24 +233,24 @@ std::optional<ssize_t> remote_read(pid_t process, std::span<const iovec> own, st
     });
     if (!any) return std::nullopt;
     const int before = errno;
-    ssize_t done = 0;
-    std::size_t mine = 0, theirs = 0, in_mine = 0, in_theirs = 0;
-    while (mine < own.size() && theirs < other.size()) {
-        const auto bytes = std::min(own[mine].iov_len - in_mine, other[theirs].iov_len - in_theirs);
-        if (!all.copy(process, address(own[mine].iov_base) + in_mine, address(other[theirs].iov_base) + in_theirs,
-                      bytes)) {
-            if (done != 0) break;
-            errno = EFAULT;
-            return -1;
-        }
-        done += static_cast<ssize_t>(bytes);
+    std::size_t done = 0, mine = 0, theirs = 0, in_mine = 0, in_theirs = 0;
+    int error = 0;
+    while (mine < own.size() && theirs < other.size() && done < kMostBytes) {
+        const auto bytes =
+            std::min({own[mine].iov_len - in_mine, other[theirs].iov_len - in_theirs, kMostBytes - done});
+        const auto got = all.copy(process, address(own[mine].iov_base) + in_mine,
+                                  address(other[theirs].iov_base) + in_theirs, bytes, error);
+        done += got;
+        if (got != bytes) break;
         in_mine += bytes;
         in_theirs += bytes;
         if (in_mine == own[mine].iov_len) ++mine, in_mine = 0;
         if (in_theirs == other[theirs].iov_len) ++theirs, in_theirs = 0;
     }
     errno = before;
-    return done;
+    if (done != 0 || error == 0) return static_cast<ssize_t>(done);
+    errno = error;
+    return -1;
 }
 
 std::uintptr_t opened(pid_t process, const SharedMemory& memory, void* context) noexcept {
@@ -184,6 +261,7 @@ std::uintptr_t opened(pid_t process, const SharedMemory& memory, void* context) 
 void imports_forget(CUcontext context) noexcept {
     const Locked lock(Reads::all().mutex);
     imports::forget(context);
+    other_images::forget(context);
 }
 
 }  // namespace hpe::ipc

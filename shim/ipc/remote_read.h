@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Reads of another process's memory (process_vm_readv), by which MPI libraries move messages between processes of one
-// host: where the bytes are exported device memory (exports.h), they are copied from there, and straight into the
-// object that the message is for. Matching, order, probing and length of messages stay MPI's own.
+// host: where the bytes are exported device memory (exports.h), they are copied from there, or from host memory to
+// which the other device is bringing them, and straight into the object that the message is for. Matching, order,
+// probing and length of messages stay MPI's own.
 //
-// Bytes; `own` lies in no object. Threads: any that call MPI, outside the gate; one read at a time. Errors: as
+// Bytes; `own` lies in no object. Threads: any that call MPI, outside the gate; one read at a time, also while it waits
+// for bytes: they come whatever this process does, and links and devices are as busy as with several. Errors: as
 // process_vm_readv; EFAULT where the device cannot give the bytes.
 #pragma once
 

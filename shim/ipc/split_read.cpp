@@ -31,8 +31,6 @@ constexpr std::size_t kSmallestPart = std::size_t{128} << 10, kLargestPart = std
 constexpr unsigned kPartsEach = 4;
 // The helpers' start costs half a millisecond, which is what reading so much by one thread loses.
 constexpr std::size_t kStart = std::size_t{4} << 20;
-// Of one process_vm_readv (MAX_RW_COUNT).
-constexpr std::size_t kMostBytes = 0x7ffff000;
 // The end of the address space that programs have without asking for more: the kernel refuses a list at once that
 // reaches beyond the end.
 constexpr std::uintptr_t kEnd = std::uintptr_t{1} << 47;

@@ -22,6 +22,9 @@
 
 namespace hpe::ipc {
 
+// Of one process_vm_readv (MAX_RW_COUNT).
+constexpr std::size_t kMostBytes = 0x7ffff000;
+
 // False: no read of this process is split. A few loads.
 bool may_split_reads() noexcept;
 // A read as by process_vm_readv without flags; nothing: it is the caller's to make. The lists can be read.

@@ -2,6 +2,10 @@
 // Bounce memory, what is kept of it, and whom to tell of its end.
 #include "shim/mpi/host_memory.h"
 
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -31,14 +35,54 @@ constinit std::atomic<bool> enabled{true};
 
 void configure(bool on) noexcept { enabled.store(on, std::memory_order_relaxed); }
 
-// A mapping of one of four sizes to each power of two, and a page: the memory begins at any place of the first page.
+// A mapping of one of four sizes to each power of two, and a page: the memory begins at any place of the first page. A
+// shared one has another page, of the number of bytes that are there.
 struct HostMemory::Kept {
     std::byte* mapping = nullptr;
-    std::size_t bytes = 0;  // without that page
+    std::size_t bytes = 0;  // without these pages
     bool idle = false, used_before = false;
     CUcontext pinned_in = nullptr;
+    int file = -1;  // of a shared one
+    std::uint64_t inode = 0;
 
-    std::size_t mapped() const noexcept { return bytes + kPage; }
+    static std::size_t mapped(std::size_t bytes, Sort sort) noexcept {
+        return bytes + (sort == Sort::Shared ? 2 : 1) * kPage;
+    }
+    Sort sort() const noexcept { return file >= 0 ? Sort::Shared : Sort::Own; }
+    std::size_t mapped() const noexcept { return mapped(bytes, sort()); }
+    std::atomic<std::uint32_t>* arrived() const noexcept {
+        return file >= 0 ? reinterpret_cast<std::atomic<std::uint32_t>*>(mapping + bytes + kPage) : nullptr;
+    }
+    // False: there is no memory.
+    bool map(std::size_t wanted, Sort sort) noexcept {
+        const auto size = mapped(wanted, sort);
+        int made = -1;
+        std::uint64_t number = 0;
+        if (sort == Sort::Shared) {
+            struct stat status {};
+            made = memfd_create(ipc::kImageName, MFD_CLOEXEC);
+            if (made < 0) return false;
+            if (ftruncate(made, static_cast<off_t>(size)) != 0 || fstat(made, &status) != 0) {
+                close(made);
+                return false;
+            }
+            number = status.st_ino;
+        }
+        const int flags = sort == Sort::Shared ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+        void* const at = kernel::mmap(nullptr, size, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, made);
+        if (at == MAP_FAILED) {
+            if (made >= 0) close(made);
+            return false;
+        }
+        *this = {static_cast<std::byte*>(at), wanted, false, false, nullptr, made, number};
+        return true;
+    }
+
+    // A program may have closed all its files: the descriptor is then another file's.
+    void close_file() const noexcept {
+        struct stat status {};
+        if (file >= 0 && fstat(file, &status) == 0 && status.st_ino == inode) close(file);
+    }
 
     static constinit Mutex mutex;  // of all
     static constinit std::array<Kept, 64> all;
@@ -46,13 +90,14 @@ struct HostMemory::Kept {
 constinit Mutex HostMemory::Kept::mutex;
 constinit std::array<HostMemory::Kept, 64> HostMemory::Kept::all{};
 
-HostMemory::Kept* HostMemory::take(std::size_t bytes) noexcept {
+HostMemory::Kept* HostMemory::take(std::size_t bytes, Sort sort) noexcept {
     if (bytes < kSmallestKept || bytes > kLargestKept) return nullptr;
     const auto step = std::bit_floor(bytes) / 4, wanted = (bytes + step - 1) / step * step;
     const Locked lock(Kept::mutex);
     Kept* best = nullptr;
     for (auto& kept : Kept::all) {
-        if (kept.idle && kept.bytes == wanted && (best == nullptr || kept.pinned_in != nullptr)) best = &kept;
+        if (kept.idle && kept.bytes == wanted && kept.sort() == sort && (best == nullptr || kept.pinned_in != nullptr))
+            best = &kept;
     }
     if (best != nullptr) {
         best->idle = false;
@@ -61,17 +106,17 @@ HostMemory::Kept* HostMemory::take(std::size_t bytes) noexcept {
     }
     const auto empty = [](const Kept& kept) { return kept.mapping == nullptr; };
     const auto free = std::find_if(Kept::all.begin(), Kept::all.end(), empty);
-    if (free == Kept::all.end()) return nullptr;
-    void* const mapping =
-        kernel::mmap(nullptr, wanted + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
-    if (mapping == MAP_FAILED) return nullptr;
-    *free = {static_cast<std::byte*>(mapping), wanted, false, false, nullptr};
-    return &*free;
+    return free != Kept::all.end() && free->map(wanted, sort) ? &*free : nullptr;
 }
 
-HostMemory::HostMemory(const void* like, std::size_t bytes) noexcept : kept_(take(bytes)), bytes_(bytes) {
+HostMemory::HostMemory(const void* like, std::size_t bytes, Sort sort) noexcept
+    : kept_(take(bytes, sort)), bytes_(bytes) {
+    if (kept_ == nullptr && sort == Sort::Shared) kept_ = take(bytes, Sort::Own);
     if (kept_ != nullptr) {
         at_ = kept_->mapping + reinterpret_cast<std::uintptr_t>(like) % kPage;
+        if (auto* const arrived = kept_->arrived()) {
+            arrived->store(static_cast<std::uint32_t>(bytes), std::memory_order_release);
+        }
     } else if (bounce_.take(like, bytes)) {
         at_ = bounce_.memory();
     }
@@ -83,6 +128,8 @@ HostMemory::~HostMemory() {
         if (at_ != nullptr && bytes_ > lease::Bounce::kRecycled) kernel::tell_unmapped(at_, bytes_);
         return;
     }
+    // The device has failed, and may yet write there: the memory is nobody's any more.
+    if (const auto* const arrived = kept_->arrived(); arrived != nullptr && arrived->load() != bytes_) return;
     const Locked lock(Kept::mutex);
     std::size_t idle = kept_->bytes;
     for (const auto& kept : Kept::all) idle += kept.idle ? kept.bytes : 0;
@@ -92,7 +139,23 @@ HostMemory::~HostMemory() {
     }
     kernel::tell_unmapped(kept_->mapping, kept_->mapped());
     kernel::munmap(kept_->mapping, kept_->mapped());
+    kept_->close_file();
     *kept_ = {};
+}
+
+bool HostMemory::pinned() const noexcept {
+    const Locked lock(Kept::mutex);
+    return kept_ != nullptr && kept_->pinned_in != nullptr;
+}
+
+ipc::Image HostMemory::image() const noexcept {
+    if (kept_ == nullptr || kept_->file < 0) return {};
+    return {at_,
+            kept_->file,
+            kept_->inode,
+            kept_->mapped(),
+            static_cast<std::size_t>(at_ - kept_->mapping),
+            kept_->arrived()};
 }
 
 void HostMemory::pin(void* context) const noexcept {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Bounce memory (coherence/lease.h) that MPI may register with a network card. That of large messages is kept for the
 // next ones, and pinned when it is used again: the device then copies straight to and from it, and no page of it has to
-// be made anew.
+// be made anew. Memory of messages that other processes may take themselves is shared: an image (ipc/host_images.h).
 //
 // Bytes; the memory is the owner's until it is destroyed. Threads: each for one at a time. Errors: without memory, at()
 // is nullptr.
@@ -13,6 +13,7 @@
 #include <cstddef>
 
 #include "shim/coherence/lease.h"
+#include "shim/ipc/host_images.h"
 
 namespace hpe::mpi {
 
@@ -22,21 +23,25 @@ extern std::atomic<bool> enabled;
 
 class HostMemory {
 public:
-    // Stands for the `bytes` at `like`.
-    HostMemory(const void* like, std::size_t bytes) noexcept;
+    enum class Sort : bool { Own, Shared };
+    // Stands for the `bytes` at `like`. Shared memory is memory of its own where there is none that can be shared.
+    HostMemory(const void* like, std::size_t bytes, Sort sort = Sort::Own) noexcept;
     ~HostMemory();
     HostMemory(const HostMemory&) = delete;
     HostMemory& operator=(const HostMemory&) = delete;
     std::byte* at() const noexcept { return at_; }
     // Before copies between it and an object of the context. Waits for the device, as these do.
     void pin(void* context) const noexcept;
+    bool pinned() const noexcept;
+    // All its bytes are there. Without any, at() is nullptr: it is not shared.
+    ipc::Image image() const noexcept;
 
     // What was pinned in the context is no more.
     static void forget(CUcontext context) noexcept;
 
 private:
     struct Kept;
-    static Kept* take(std::size_t bytes) noexcept;
+    static Kept* take(std::size_t bytes, Sort sort) noexcept;
 
     Kept* kept_ = nullptr;
     lease::Bounce bounce_;

@@ -102,7 +102,8 @@ bool Staging::concerns(Span span) const noexcept {
 
 std::uintptr_t Staging::replace(Parts&& parts, Use use) noexcept {
     const auto span = parts.span();
-    if (use == Use::Send && !lasting_ && leave_on_device(parts)) return 0;
+    const int to = use == Use::Send ? receiver_of(parts) : -1;
+    if (to >= 0 && !lasting_ && leave_on_device(parts, to)) return 0;
     auto& buffer = *new (begin() + count_++) Buffer{use, std::move(parts), nullptr, 0, false, {}, {}, {}, {}};
     if (is_read(use) && !lasting_ && !for_device(buffer.parts)) {
         if (const auto view = to_view(span)) {
@@ -112,32 +113,55 @@ std::uintptr_t Staging::replace(Parts&& parts, Use use) noexcept {
             return *view;
         }
     }
-    buffer.memory.reset(new (std::nothrow) HostMemory(pointer(span.begin), span.bytes()));
+    const auto sort = to >= 0 ? HostMemory::Sort::Shared : HostMemory::Sort::Own;
+    buffer.memory.reset(new (std::nothrow) HostMemory(pointer(span.begin), span.bytes(), sort));
     if (buffer.memory == nullptr || buffer.memory->at() == nullptr) {
         log::warn("no memory for {} bytes of an MPI call's buffer", span.bytes());
         failed_ = true;
         return 0;
     }
+    if (to >= 0 && !lasting_ && send_as_it_comes(buffer, to)) return 0;
     buffer.shift = reinterpret_cast<std::uintptr_t>(buffer.memory->at()) - span.begin;
     // Lasting ones, too: MPICH 4.0 copies some buffers of persistent collectives when their request is made.
     if (!is_written(use) && partitions_ == 0 && !load(buffer)) failed_ = true;
-    share(buffer);
+    share(buffer, to);
     return buffer.shift;
 }
 
-// Its receiver will read it there, so nothing is copied: but it is to be there.
-bool Staging::leave_on_device(const Parts& parts) noexcept {
+// Of a message that may go past the MPI: who gets it; -1: it may not.
+int Staging::receiver_of(const Parts& parts) const noexcept {
     const auto span = parts.span();
     const Object* const object = coherence().object_of(span.begin);
-    if (span.bytes() < ipc::kSmallest || object == nullptr || span.end > object->base + object->size || !dense(parts) ||
-        !mostly_on_device(span.begin, span.bytes()) ||
-        !ipc::reads_from_device(*object, peer(receiver_.comm, receiver_.rank))) {
-        return false;
+    if (!ipc::on() || span.bytes() < ipc::kSmallest || object == nullptr || span.end > object->base + object->size ||
+        !dense(parts)) {
+        return -1;
     }
-    return bring_to_device(*object, span);
+    return peer(receiver_.comm, receiver_.rank);
 }
 
-void Staging::share(Buffer& buffer) noexcept {
+// Its receiver will read it there, so nothing is copied: but it is to be there.
+bool Staging::leave_on_device(const Parts& parts, int to) noexcept {
+    const auto span = parts.span();
+    const Object* const object = coherence().object_of(span.begin);
+    return object != nullptr && mostly_on_device(span.begin, span.bytes()) && ipc::reads_from_device(*object, to) &&
+           bring_to_device(*object, span);
+}
+
+// Its receiver waits for the bytes that the device brings to host memory from now on.
+bool Staging::send_as_it_comes(Buffer& buffer, int to) noexcept {
+    const auto span = buffer.parts.span();
+    const Object* const object = coherence().object_of(span.begin);
+    const auto image = buffer.memory->image();
+    if (object == nullptr || image.at == nullptr || !ipc::reads_from_image(*object, to)) return false;
+    buffer.memory->pin(object->context);
+    if (!buffer.memory->pinned() || !bring_to_device(*object, span)) return false;
+    buffer.message.reset(new (std::nothrow) ipc::Export(*object, span.begin, image, span.bytes(), to));
+    if (buffer.message != nullptr && buffer.message->made()) return true;
+    buffer.message.reset();
+    return false;
+}
+
+void Staging::share(Buffer& buffer, int to) noexcept {
     const auto span = buffer.parts.span();
     if (!ipc::on() || (buffer.use != Use::Send && buffer.use != Use::Receive) || span.bytes() < ipc::kSmallest ||
         failed_ || !dense(buffer.parts)) {
@@ -148,9 +172,10 @@ void Staging::share(Buffer& buffer) noexcept {
     const auto* const host = static_cast<const std::byte*>(pointer(span.begin + buffer.shift));
     if (buffer.use == Use::Receive) {
         buffer.arrival.reset(new (std::nothrow) ipc::Arrival(*object, span.begin, host, span.bytes()));
-    } else if (const int to = peer(receiver_.comm, receiver_.rank); to >= 0 && bring_to_device(*object, span)) {
+    } else if (to >= 0 && bring_to_device(*object, span)) {
         // The communicator may end before the message does.
-        buffer.message.reset(new (std::nothrow) ipc::Export(*object, span.begin, host, span.bytes(), to));
+        buffer.message.reset(new (std::nothrow)
+                                 ipc::Export(*object, span.begin, host, buffer.memory->image(), span.bytes(), to));
     }
 }
 

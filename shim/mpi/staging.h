@@ -12,7 +12,7 @@
 //
 // Large messages between processes of one host may go from device to device (ipc/remote_read.h): what is sent is
 // exported while it is under way, and what is received is expected. Once a receiver was seen to read an object from the
-// device, MPI is given the object's own address.
+// device, or from host memory that both processes pin, MPI is given the object's own address.
 //
 // Nothing of an object is held meanwhile. Source: thesis section 5.3.
 //
@@ -160,7 +160,7 @@ private:
             Layout layout;
         };
         std::unique_ptr<Packed> packed{};
-        std::unique_ptr<ipc::Export> message{};
+        std::unique_ptr<ipc::Export> message{};  // ends before its memory
         std::unique_ptr<ipc::Arrival> arrival{};
     };
     struct Receiver {
@@ -223,8 +223,10 @@ private:
     bool store(const Buffer& buffer, MPI_Count bytes) noexcept;
     bool unpack(const Buffer& buffer, MPI_Count bytes) noexcept;
     bool store_rest(const Buffer& buffer, std::size_t on_device, MPI_Count bytes) noexcept;
-    bool leave_on_device(const Parts& parts) noexcept;
-    void share(Buffer& buffer) noexcept;
+    bool leave_on_device(const Parts& parts, int to) noexcept;
+    bool send_as_it_comes(Buffer& buffer, int to) noexcept;
+    int receiver_of(const Parts& parts) const noexcept;
+    void share(Buffer& buffer, int to) noexcept;
     bool store(const Buffer& buffer, const Elements& elements, MPI_Count bytes) noexcept;
 
     Buffer* begin() noexcept { return reinterpret_cast<Buffer*>(room_); }

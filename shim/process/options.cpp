@@ -66,6 +66,13 @@ bool Switch(const char* text, bool& out) {
     return out || std::strcmp(text, "off") == 0;
 }
 
+bool Ways(const char* text, ipc::Ways& out) {
+    out = ipc::Ways::All;
+    if (std::strcmp(text, "off") == 0) out = ipc::Ways::HostMemory;
+    if (std::strcmp(text, "none") == 0) out = ipc::Ways::None;
+    return out != ipc::Ways::All || std::strcmp(text, "on") == 0;
+}
+
 bool Pinned(const char* text, std::size_t& out) {
     out = 0;
     if (std::strcmp(text, "auto") == 0) return true;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "shim/base/log.h"
+#include "shim/ipc/exports.h"
 
 namespace hpe {
 
@@ -16,7 +17,7 @@ struct Options {
     std::size_t rolling_size = 0;  // blocks; 0: adaptive
     bool read_ahead = true;
     bool mpi = true;
-    bool mpi_ipc = true;
+    ipc::Ways mpi_ipc = ipc::Ways::All;
     std::string report;  // "": none
     bool stacks = true;
     bool unread = false;

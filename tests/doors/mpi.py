@@ -132,6 +132,15 @@ def from_device_to_device(mpi, scratch):
         check(mpi, [(n, soft.LIBRARY, program + cases)], "from device to device", **variables)
     for call in ("cuIpcOpenMemHandle:*:2", "cuIpcGetMemHandle:*:2", "cuMemcpyDtoDAsync:*:2", "cuMemcpyDtoDAsync:2:2"):
         check(mpi, [(2, soft.LIBRARY, program + cases)], "from device to device", HPE_SOFT_FAIL=call)
+    some = ["exchanged", "large", "to_all", "gone", "reset"]
+    for call in ("cuStreamWriteValue32:*:801", "cuStreamWriteValue32:3:2", "cuMemHostRegister:*:2", "cuMemHostRegister:3:2"):
+        check(mpi, [(2, soft.LIBRARY, program + some)], "through shared memory", HPE_MPI_IPC="off", HPE_SOFT_FAIL=call)
+    check(mpi, [(4, soft.LIBRARY, program + some)], "through shared memory", HPE_MPI_IPC="off", HPE_PROTOCOL="lazy",
+          HPE_SOFT_LINK=1 << 30)
+    for parts in ([1, -1], [2, -1]):
+        program_of_all = [programs[f"{mpi}_random"], "11", "30"]
+        check(mpi, [(n, soft.LIBRARY, program_of_all) if n > 0 else (-n, "", ["env", "WITHOUT_DEVICE=1", *program_of_all])
+                    for n in parts], "random, through shared memory", HPE_MPI_IPC="off")
     check(mpi, [(2, soft.LIBRARY, [*program, "devices"])], "on two devices", HPE_SOFT_DEVICES=2,
           HPE_SOFT_FAIL="cuIpcOpenMemHandle:2:217")
     # Nothing is brought for nobody.
@@ -139,16 +148,28 @@ def from_device_to_device(mpi, scratch):
     moved = [json.load(open(path))["total"] for path in glob.glob(f"{scratch}/{mpi}-nobody-*.json")]
     if [(total["bytes_to_host"], total["bytes_to_device"]) for total in moved] != [(0, 0)] * 2:
         problems.append(f"{mpi}, to nobody and from nobody: {moved}")
-    # The host sees only the first message, by which the sender gets to know the receiver.
+    # The host sees only the first message, by which the sender gets to know the receiver. Without CUDA IPC each crosses
+    # over, by both devices at once; MPIs may read a message in several parts.
+    reads = reads_processes()
     for case, message, rounds in (("exchanged", 3 << 20, 4), ("vectors", (3 << 20) // 48 * 24, 6)):
         once, always = [(message, 0)] * 2, [(rounds * message,) * 2] * 2
-        for switch, expected in (("on", once if reads_processes() else always), ("off", always)):
-            check(mpi, [(2, soft.LIBRARY, [*program, case])], case, HPE_MPI_IPC=switch,
-                  HPE_REPORT=f"{scratch}/{mpi}-{case}-{switch}-%p.json")
-            moved = [json.load(open(path))["total"] for path in glob.glob(f"{scratch}/{mpi}-{case}-{switch}-*.json")]
+        for number, (variables, expected, through) in enumerate((
+                ({"HPE_MPI_IPC": "on"}, once if reads else always, False), ({"HPE_MPI_IPC": "off"}, always, reads),
+                ({"HPE_SOFT_FAIL": "cuIpcOpenMemHandle:*:201"}, always, reads),
+                ({"HPE_SOFT_FAIL": "cuIpcGetMemHandle:*:801"}, always, reads), ({"HPE_MPI_IPC": "none"}, always, False))):
+            files = f"{scratch}/{mpi}-{case}-{number}"
+            check(mpi, [(2, soft.LIBRARY, [*program, case])], case, HPE_REPORT=f"{files}-%p.json",
+                  HPE_TRACE=f"{files}-%p.trace", **variables)
+            moved = [json.load(open(path))["total"] for path in glob.glob(f"{files}-*.json")]
             moved = [(total["bytes_to_host"], total["bytes_to_device"]) for total in moved]
             if moved != expected:
-                problems.append(f"{mpi}, {case}, HPE_MPI_IPC={switch}: to the host and to the device went {moved}")
+                problems.append(f"{mpi}, {case}, {variables}: to the host and to the device went {moved}")
+            for path in glob.glob(f"{files}-*.trace"):
+                names = [event["name"] for event in json.load(open(path))["traceEvents"]]
+                sent, came = (names.count(f"message {way} shared memory") for way in ("to", "from"))
+                # The receiver pins what it sees for the second time.
+                if sent != (rounds - 1) * through or (came >= rounds - 2) < through or (came != 0) > through:
+                    problems.append(f"{mpi}, {case}, {variables}: {sent} messages to shared memory, {came} from there")
 
 
 if not programs:

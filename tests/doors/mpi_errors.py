@@ -49,10 +49,12 @@ def one_mpi(mpi):
         if status != 0 or len(lines) != 1 or not re.search(REFUSED, said):
             problems.append(f"{mpi}, {case}, copies refused later: {status}\n{said.decode(errors='replace')}")
     # The others end as their MPI lets them end, and at once.
-    for where, library in (("host", ""), ("device", soft.LIBRARY)):
-        status, lines, said = ranks(mpi, [(3, library, [killed, where])])
+    # Also while they wait for bytes that its device is bringing.
+    for where, library, variables in (("host", "", {}), ("device", soft.LIBRARY, {}), ("device", soft.LIBRARY, {
+            "HPE_MPI_IPC": "off", "HPE_SOFT_LINK": 200000000})):
+        status, lines, said = ranks(mpi, [(3, library, [killed, where])], **variables)
         if status in (0, "timeout") or "rank 2 is killed" not in lines or b"hpe:" in said:
-            problems.append(f"{mpi}, a rank killed, {where} memory: {status} {said[-3000:].decode(errors='replace')}")
+            problems.append(f"{mpi}, a rank killed, {where} memory {variables}: {status} {said[-3000:].decode(errors='replace')}")
 
 
 if not programs:

@@ -37,10 +37,11 @@ std::vector<unsigned char> content(int from, int round, std::size_t bytes = kByt
 
 class Memory {
 public:
-    explicit Memory(std::size_t bytes = kBytes) : bytes_(bytes) {
-        if (cudaMalloc(&at_, bytes) != cudaSuccess) MPI_Abort(MPI_COMM_WORLD, 1);
+    explicit Memory(std::size_t bytes = kBytes, bool pool = false) : bytes_(bytes), pool_(pool) {
+        const auto made = pool ? cudaMallocAsync(&at_, bytes, cudaStreamLegacy) : cudaMalloc(&at_, bytes);
+        if (made != cudaSuccess) MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    ~Memory() { cudaFree(at_); }
+    ~Memory() { pool_ ? cudaFreeAsync(at_, cudaStreamLegacy) : cudaFree(at_); }
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
     unsigned char* at(std::size_t offset = 0) const { return at_ + offset; }
@@ -62,6 +63,7 @@ public:
 private:
     unsigned char* at_ = nullptr;
     const std::size_t bytes_;
+    const bool pool_;
 };
 
 int behind() { return (rank + 1) % ranks; }
@@ -359,6 +361,115 @@ void busy() {
     cudaStreamDestroy(stream);
 }
 
+// In several pieces, and the CPU's bytes beside them in the same blocks.
+void large() {
+    constexpr std::size_t kLarge = (std::size_t{21} << 20) + 777, kAt = 4099;
+    const Memory send(kLarge + 2 * kAt), receive(kLarge + 2 * kAt);
+    for (int round = 0; round < 4; ++round) {
+        send.clear();
+        send.put(content(rank, round, kLarge), kAt);
+        receive.clear();
+        MPI_Request all[2];
+        MPI_Irecv(receive.at(kAt), static_cast<int>(kLarge), MPI_BYTE, before(), 1, MPI_COMM_WORLD, &all[0]);
+        MPI_Isend(send.at(kAt), static_cast<int>(kLarge), MPI_BYTE, behind(), 1, MPI_COMM_WORLD, &all[1]);
+        std::memset(send.at(), 0xEE, 5);
+        MPI_Waitall(2, all, MPI_STATUSES_IGNORE);
+        receive.check(content(before(), round, kLarge), kAt);
+        send.check(content(rank, round, kLarge), kAt);
+    }
+}
+
+// One buffer to all others at once, and parts of it that overlap; each send ends when its own receiver has it.
+void to_all() {
+    constexpr int kPart = kBytes - 300000;
+    const Memory send;
+    std::vector<std::unique_ptr<Memory>> receive;
+    for (int i = 0; i < 3 * ranks; ++i) receive.push_back(std::make_unique<Memory>());
+    for (int round = 0; round < 5; ++round) {
+        send.put(content(rank, round));
+        std::vector<MPI_Request> all;
+        const auto at = [&](int other, int part) -> Memory& {
+            return *receive[static_cast<std::size_t>(3 * other + part)];
+        };
+        for (int other = 0; other < ranks; ++other) {
+            for (int part = 0; part < 3; ++part) {
+                at(other, part).clear();
+                if (other == rank) continue;
+                all.push_back({});
+                MPI_Irecv(at(other, part).at(), kBytes, MPI_BYTE, other, part, MPI_COMM_WORLD, &all.back());
+            }
+        }
+        for (int hop = 1; hop < ranks; ++hop) {
+            for (int part = 0; part < 3; ++part) {
+                all.push_back({});
+                MPI_Isend(send.at(static_cast<std::size_t>(part) * 150000), part == 0 ? kBytes : kPart, MPI_BYTE,
+                          (rank + hop) % ranks, part, MPI_COMM_WORLD, &all.back());
+            }
+        }
+        MPI_Waitall(static_cast<int>(all.size()), all.data(), MPI_STATUSES_IGNORE);
+        for (int other = 0; other < ranks; ++other) {
+            const auto bytes = content(other, round);
+            for (int part = 0; part < 3 && other != rank; ++part) {
+                const auto from = bytes.begin() + part * 150000;
+                at(other, part).check({from, from + (part == 0 ? kBytes : kPart)});
+            }
+        }
+        send.check(content(rank, round));
+    }
+}
+
+// The object goes when the send is over, perhaps before the receiver's device has all of it; a new one has its place.
+void gone() {
+    const Memory receive;
+    for (int round = 0; round < 6; ++round) {
+        auto send = std::make_unique<Memory>();
+        for (int again = 0; again < 3; ++again) {
+            send->put(content(rank, round + again));
+            receive.clear();
+            MPI_Request request;
+            MPI_Irecv(receive.at(), kBytes, MPI_BYTE, before(), 1, MPI_COMM_WORLD, &request);
+            MPI_Send(send->at(), kBytes, MPI_BYTE, behind(), 1, MPI_COMM_WORLD);
+            if (again == 2) {
+                send.reset();
+                Memory().clear();
+            } else {
+                send->put(std::vector<unsigned char>(kBytes, 7));
+            }
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+            receive.check(content(before(), round + again));
+        }
+    }
+}
+
+// Of pools, whose memory CUDA shares in another way.
+void pools() {
+    for (int turn = 0; turn < 3; ++turn) {
+        const Memory send(kBytes, true), receive(kBytes, true);
+        for (int round = 0; round < 4; ++round) {
+            send.put(content(rank, round));
+            receive.clear();
+            send_receive(send.at(), receive.at(), kBytes);
+            receive.check(content(before(), round));
+        }
+    }
+}
+
+// The device is reset while others know it.
+void reset() {
+    for (int round = 0; round < 3; ++round) {
+        {
+            const Memory send, receive;
+            for (int again = 0; again < 3; ++again) {
+                send.put(content(rank, round + again));
+                receive.clear();
+                send_receive(send.at(), receive.at(), kBytes);
+                receive.check(content(before(), round + again));
+            }
+        }
+        if (round == rank % 2) cudaDeviceReset();
+    }
+}
+
 // Ranks at a border exchange with nobody.
 void nobody() {
     constexpr int kNobody = MPI_PROC_NULL;
@@ -489,25 +600,18 @@ void random() {
     for (std::size_t object = 0; object < kObjects; ++object) own[object]->check(of(rank, object));
 }
 
-const std::map<std::string, void (*)()> kCases = {{"vectors", vectors},
-                                                  {"vectors_later", vectors_later},
-                                                  {"blocking", blocking},
-                                                  {"exchanged", exchanged},
-                                                  {"later", later},
-                                                  {"persistent", persistent},
-                                                  {"random", random},
-                                                  {"written", written},
-                                                  {"beside", beside},
-                                                  {"shorter", shorter},
-                                                  {"one_sided", one_sided},
-                                                  {"renewed", renewed},
-                                                  {"spread", spread},
-                                                  {"communicators", communicators},
-                                                  {"copied", copied},
-                                                  {"nobody", nobody},
-                                                  {"chain", chain},
-                                                  {"devices", devices},
-                                                  {"busy", busy}};
+const std::map<std::string, void (*)()> kCases = {{"vectors", vectors},     {"vectors_later", vectors_later},
+                                                  {"blocking", blocking},   {"exchanged", exchanged},
+                                                  {"later", later},         {"persistent", persistent},
+                                                  {"random", random},       {"written", written},
+                                                  {"beside", beside},       {"shorter", shorter},
+                                                  {"one_sided", one_sided}, {"renewed", renewed},
+                                                  {"spread", spread},       {"communicators", communicators},
+                                                  {"copied", copied},       {"large", large},
+                                                  {"to_all", to_all},       {"gone", gone},
+                                                  {"pools", pools},         {"reset", reset},
+                                                  {"nobody", nobody},       {"chain", chain},
+                                                  {"devices", devices},     {"busy", busy}};
 
 }  // namespace
 
