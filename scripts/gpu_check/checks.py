@@ -156,7 +156,8 @@ def check_mpi():
     sums = [reductions, "every", "places", "mixed", "written", "communicators", "threads", "others", "renewed"]
     cases = run([direct], environment(**SHARED_RUNTIME)).split()
     problems = []
-    for count, program, variables in ([(2, [direct, *cases], v) for v in PROTOCOLS + [{"HPE_MPI_IPC": "off"}]]
+    ways = PROTOCOLS + [{"HPE_MPI_IPC": "off"}, {"HPE_MPI_IPC": "none"}]
+    for count, program, variables in ([(2, [direct, *cases], v) for v in ways]
                                       + [(3, [direct, *cases], {}), (2, [types, "3", "30"], {}), (2, sums, {}), (4, sums, {})]):
         try:
             said = run(*ranks(count, program, LIBRARY, **variables))

@@ -108,6 +108,7 @@ def bench_mpi(target, gpus):
     figures = {}
     ways = {"device pointers, libhpe": ("direct", LIBRARY, {}),
             "the same, HPE_MPI_IPC=off": ("direct", LIBRARY, {"HPE_MPI_IPC": "off"}),
+            "the same, HPE_MPI_IPC=none": ("direct", LIBRARY, {"HPE_MPI_IPC": "none"}),
             "by hand, pageable": ("pageable", None, {}), "by hand, pinned": ("pinned", None, {}),
             "host memory alone": ("host", None, {}), "host memory alone, libhpe": ("host", LIBRARY, {})}
     for work, title in (("large", "message of 256 MiB one way, GB/s"), ("window", "64 messages of 1 MiB at a time, GB/s"),
@@ -120,6 +121,7 @@ def bench_mpi(target, gpus):
     if gpus > 1:
         target("message of 256 MiB / direct copy between the devices",
                medians["device pointers, libhpe"] / medians["direct copy between the devices"], 0.93, "at least")
+        target("message of 256 MiB, IPC off, GB/s", medians["the same, HPE_MPI_IPC=off"], 40, "at least")
     target("message of 256 MiB, device pointers / by hand, pinned",
            medians["device pointers, libhpe"] / medians["by hand, pinned"], 10, "at least")
     title = "sum of 64 Mi floats of two ranks, GB/s"
