@@ -91,7 +91,7 @@ Exported* find(Exports& all, const Object& object) noexcept HPE_REQUIRES(all.mut
 Exported* find_or_export(Exports& all, const Object& object) noexcept HPE_REQUIRES(all.mutex) {
     if (Exported* const known = find(all, object)) return known;
     Exported one{object.base, object.serial(), object.context, {}, 0, true, {}, {}, nullptr};
-    if (allowed == Ways::All) {
+    if (by_handles()) {
         const Inside inside;
         const ContextScope scope(object.context);
         const CaptureRelaxed relaxed;
@@ -191,6 +191,7 @@ bool is_known(const Object& object, int peer, std::vector<int> Exported::*peers)
 
 void configure(Ways ways) noexcept { allowed = ways; }
 bool on() noexcept { return allowed != Ways::None; }
+bool by_handles() noexcept { return allowed == Ways::All; }
 
 Export::Export(const Object& object, std::uintptr_t device, const std::byte* host, const Image& image,
                std::size_t bytes, int peer) noexcept

@@ -27,6 +27,7 @@ enum class Ways : std::uint8_t { None, HostMemory, All };
 // Once, before anything else.
 void configure(Ways ways) noexcept;
 bool on() noexcept;
+bool by_handles() noexcept;  // device memory of other processes may be opened
 
 // Smaller messages are sent from host memory.
 constexpr std::size_t kSmallest = std::size_t{64} << 10;

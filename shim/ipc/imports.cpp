@@ -14,6 +14,7 @@
 #include "shim/base/thread.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
+#include "shim/ipc/exports.h"
 #include "shim/ipc/memory_file.h"
 
 namespace hpe::ipc::imports {
@@ -156,11 +157,10 @@ Import& import_of(Imports& all, pid_t process, const SharedMemory& memory, CUcon
 // Opens what is to be opened; leaves `found` as it is where nothing can be.
 void find_on_device(Imports& all, pid_t process, const Seen& seen, std::uintptr_t at, CUcontext context,
                     Found& found) noexcept {
-    if (!seen.has_handle) return;
-    const auto opened = [&](auto&& which) {
-        const auto one = std::find_if(all.open.begin(), all.open.end(), [&](const Import& i) {
-            return i.process == process && i.base != 0 && which(i);
-        });
+    if (!seen.has_handle || !by_handles()) return;
+    const auto opened = [&](auto&& is) {
+        const auto one = std::find_if(all.open.begin(), all.open.end(),
+                                      [&](const Import& i) { return i.process == process && i.base != 0 && is(i); });
         return one != all.open.end() ? &*one : nullptr;
     };
     if (context == nullptr) {
@@ -168,12 +168,12 @@ void find_on_device(Imports& all, pid_t process, const Seen& seen, std::uintptr_
         if (known == nullptr) return;
         context = known->context;
     }
-    const Import* import = &import_of(all, process, seen.memory, context);
+    const Import* which = &import_of(all, process, seen.memory, context);
     // A device that cannot reach the owner's: another context of this process may have opened it.
-    if (import->base == 0) import = opened([&](const Import& i) { return i.id == seen.memory.id; });
-    if (import == nullptr) return;
-    found.context = import->context;
-    found.device = import->base + seen.memory.offset + (at - seen.begin);
+    if (which->base == 0) which = opened([&](const Import& i) { return i.id == seen.memory.id; });
+    if (which == nullptr) return;
+    found.context = which->context;
+    found.device = which->base + seen.memory.offset + (at - seen.begin);
 }
 
 Found found_in(ExportEntry& entry, const Seen& seen, std::uintptr_t at, std::size_t bytes, CUcontext context) noexcept {

@@ -51,7 +51,7 @@ int open_file(pid_t process, const imports::Found& found) noexcept {
         std::string_view(target, static_cast<std::size_t>(length)).find(kImageName) == std::string_view::npos) {
         return -1;
     }
-    const int file = open(path, O_RDWR | O_CLOEXEC);
+    const int file = ::open(path, O_RDWR | O_CLOEXEC);
     struct stat status {};
     if (file >= 0 && fstat(file, &status) == 0 && status.st_ino == found.inode &&
         static_cast<std::size_t>(status.st_size) == found.file_bytes) {

@@ -57,9 +57,9 @@ int ended(MPI_Comm, int, void*, void*) { return MPI_SUCCESS; }
 bool enters() noexcept {
     int initialized = 0, rank = 0, size = 0, keyval = MPI_KEYVAL_INVALID;
     MPI_Comm parent{};
-    if (!process::active.load(std::memory_order_acquire) || !enabled.load(std::memory_order_relaxed) || !ipc::on() ||
-        functions.MPI_Initialized(&initialized) != MPI_SUCCESS || initialized == 0 || knows_cuda() ||
-        functions.MPI_Comm_get_parent(&parent) != MPI_SUCCESS || parent != handles.no_comm ||
+    if (!process::active.load(std::memory_order_acquire) || !enabled.load(std::memory_order_relaxed) ||
+        !ipc::by_handles() || functions.MPI_Initialized(&initialized) != MPI_SUCCESS || initialized == 0 ||
+        knows_cuda() || functions.MPI_Comm_get_parent(&parent) != MPI_SUCCESS || parent != handles.no_comm ||
         functions.MPI_Comm_rank(handles.world, &rank) != MPI_SUCCESS ||
         functions.MPI_Comm_size(handles.world, &size) != MPI_SUCCESS ||
         functions.MPI_Comm_create_keyval(not_for_copies, ended, &keyval, nullptr) != MPI_SUCCESS) {
