@@ -24,15 +24,16 @@ def check(mpi, parts, what, left=False, **variables):
     global runs
     runs += 1
     status, lines, said = ranks(mpi, parts, **variables)
-    # Open MPI calls it an error to leave without MPI_Finalize.
+    # Open MPI calls it an error to leave without MPI_Finalize, and launchers end the others when one has left.
     ended = status == 0 or (left and status != "timeout")
-    if not ended or len(lines) != sum(part[0] for part in parts) or not all(line.endswith(" 0 wrong") for line in lines):
+    wanted = 1 if left else sum(part[0] for part in parts)
+    if not ended or not wanted <= len(lines) <= sum(part[0] for part in parts) or not all(line.endswith(" 0 wrong") for line in lines):
         settings = " ".join(f"{k}={v}" for k, v in variables.items())
         problems.append(f"{mpi} {what} {settings}: {status}\n{said[-1500:].decode(errors='replace')}")
     return said
 
 
-def one_mpi(mpi, scratch):
+def one_mpi(mpi, scratch, first):
     hpe, program = soft.LIBRARY, [programs[f"{mpi}_reductions"]]
     without = ["env", "WITHOUT_DEVICE=1", *program]
     every = soft.run(program, preload=False)[1].decode().split()
@@ -51,8 +52,8 @@ def one_mpi(mpi, scratch):
     check(mpi, [(1, "", without + few), (2, hpe, program + few)], "without libhpe, first")
     check(mpi, [(1, hpe, program + few), (1, hpe, without + few)], "without CUDA")
     check(mpi, [(2, hpe, program + few), (1, hpe, ["env", "HPE_MPI_IPC=off", *program, *few])], "with HPE_MPI_IPC=off")
-    # Where the device can do less, MPI does it.
-    for call in ("cuModuleLoadData:*:2", "cuIpcGetMemHandle:*:2", "cuIpcOpenMemHandle:*:2", "cuStreamCreateWithPriority:*:2"):
+    # What does not depend on the MPI. Where the device can do less, MPI does it.
+    for call in ("cuModuleLoadData:*:2", "cuIpcGetMemHandle:*:2", "cuIpcOpenMemHandle:*:2", "cuStreamCreateWithPriority:*:2")[:4 * first]:
         check(mpi, [(1, hpe, program + few), (1, hpe, ["env", f"HPE_SOFT_FAIL={call}", *program, *few])], call)
     for call in ("cuLaunchKernel:1:2", "cuMemcpyDtoDAsync:1:2"):
         said = check(mpi, [(1, hpe, [*program, "refused"]), (1, hpe, ["env", f"HPE_SOFT_FAIL={call}", *program, "refused"])], call)
@@ -65,7 +66,7 @@ def one_mpi(mpi, scratch):
     # The first call is MPI's own; of later ones no byte crosses.
     size, once, always = 2 << 20, 1, 4
     for case, count, switch, times in (("ints", 2, "on", once), ("ints", 3, "on", once), ("floats", 2, "on", once),
-                                       ("floats", 3, "on", always), ("greatest", 2, "on", always), ("ints", 2, "off", always)):
+                                       ("floats", 3, "on", always), ("greatest", 2, "on", always), ("ints", 2, "off", always))[:6 if first else 3]:
         name = f"{scratch}/{mpi}-{case}-{count}-{switch}"
         check(mpi, [(count, hpe, [*program, f"moves_{case}"])], case, HPE_MPI_IPC=switch, HPE_REPORT=f"{name}-%p.json")
         moved = [json.load(open(path))["total"] for path in glob.glob(f"{name}-*.json")]
@@ -78,8 +79,8 @@ if not programs:
     print("no MPI is installed")
     sys.exit(77)
 with tempfile.TemporaryDirectory() as scratch:
-    for mpi in MPIS:
-        if f"{mpi}_reductions" in programs:
-            one_mpi(mpi, scratch)
+    built = [mpi for mpi in MPIS if f"{mpi}_reductions" in programs]
+    for mpi in built:
+        one_mpi(mpi, scratch, mpi == built[0])
 print("\n".join(problems) or f"{runs} runs")
 sys.exit(1 if problems else 0)

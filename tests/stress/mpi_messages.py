@@ -24,9 +24,7 @@ RUNS = (
     (3, 0, {"HPE_PROTOCOL": "batch"}),
     (1, 1, {"HPE_PROTOCOL": "lazy"}),
     (2, 1, {"HPE_BLOCK_SIZE": "64K"}),
-    (3, 0, {"HPE_MPI_IPC": "off"}),
     (2, 1, {"HPE_MPI_IPC": "off", "HPE_PROTOCOL": "lazy"}),
-    (2, 0, {"HPE_MPI_IPC": "none"}),
 )
 if not options.programs:
     print("no MPI is installed")

@@ -434,7 +434,10 @@ int main(int argc, char** argv) {
     }
     std::printf("rank %d:%s %ld wrong\n", rank, bad.c_str(), wrong);
     std::fflush(stdout);
-    if (std::string(argv[argc - 1]) == "left") _exit(0);
+    if (std::string(argv[argc - 1]) == "left") {
+        MPI_Barrier(MPI_COMM_WORLD);  // all have said it
+        _exit(0);
+    }
     MPI_Finalize();
     return 0;
 }
