@@ -3,7 +3,9 @@
 import concurrent.futures
 import os
 import pathlib
+import tempfile
 
+import unread_bytes
 from compare import Failed, called, environment, run
 from gpu_check.machine import (APPS, BUILD, LIBRARY, MPI_PROGRAMS, PROTOCOLS, ROOT, SHARED_RUNTIME, SIZES, ranks,
                                shown)
@@ -134,6 +136,31 @@ def check_twins(names):
         commands += [(program, case) for case in run([program], environment(**SHARED_RUNTIME)).split()]
     with concurrent.futures.ThreadPoolExecutor(max(2, os.cpu_count() // 3)) as pool:
         problems = list(pool.map(check, commands))
+    return problems.count(None), [p for p in problems if p]
+
+
+def check_unread():
+    """Copies that nobody looks at are counted, and the program does what it does without: cases that were right."""
+    program = str(BUILD / "tests/doors/door_unread")
+
+    def check(case):
+        with tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder) / "r.json"
+            variables = {"HPE_UNREAD": "on", "HPE_REPORT": report, **SHARED_RUNTIME}
+            try:
+                wanted = run([program, "copy", case], environment(**SHARED_RUNTIME), timeout=60)
+                got = run([program, "plain", case], environment(LIBRARY, **variables), timeout=60)
+            except Failed as problem:
+                return f"{case}: {problem}"
+            if got != wanted:
+                return f"door_unread {case}: {got[-200:]!r}, not {wanted[-200:]!r}"
+            count, sentences = unread_bytes.unread(report) if report.exists() else (0, [])
+        expected = unread_bytes.EXPECTED.get(case, 0)
+        return "; ".join(sentences) or (None if count == expected else
+                                        f"door_unread {case}: {count} bytes were not looked at, not {expected}")
+
+    with concurrent.futures.ThreadPoolExecutor(max(2, os.cpu_count() // 3)) as pool:
+        problems = list(pool.map(check, run([program], environment(**SHARED_RUNTIME)).split()))
     return problems.count(None), [p for p in problems if p]
 
 

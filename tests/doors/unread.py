@@ -5,7 +5,6 @@
 With HPE_UNREAD=on the report has the bytes that were brought to the host and that nobody looked at, and `hpe report`
 names the line; the program does what it does without, whatever it does with that memory.
 """
-import json
 import pathlib
 import re
 import subprocess
@@ -14,51 +13,22 @@ import tempfile
 
 import compare
 import soft
+import unread_bytes
 
 program, source, hpe = sys.argv[1:]
 folder = pathlib.Path(tempfile.mkdtemp())
-PAGE = 4096
-
-
-def pages(size, offset=16):
-    """Of a copy to so many bytes behind the beginning of a page: malloc's header is there."""
-    return (offset + size) // PAGE * PAGE - -(-offset // PAGE) * PAGE
-
-
-WHOLE = pages(1200000)
-# What nobody looked at.
-EXPECTED = {
-    "never": WHOLE,
-    "overwritten": 3 * WHOLE,
-    "freed": 4 * WHOLE,
-    "partly": WHOLE,
-    "first_only": WHOLE,
-    "pieces": pages(400000) + pages(400000, 800016),
-    "part_again": pages(400000),
-    # As aligned_alloc places it; of each the second copy.
-    "aligned": pages(1200000, 64) + 2 * pages(1200000, 0),
-    "asynchronous": 2 * WHOLE,
-    "protect": WHOLE,  # the second copy's
-    "nothing": WHOLE,
-    "reused": WHOLE,
-    "threads_copy": 4 * 10 * 2 * WHOLE,
-    "forked": WHOLE,
-    "at_exit": WHOLE,  # looked at when the report was written
-}
 
 
 def unread(path):
-    section = json.loads(path.read_text())["call_stacks"]
-    stacks = [s for s in section["stacks"] if "unread_bytes" in s]
-    for stack in stacks:
-        if not 0 < stack["unread_seconds"] <= stack["seconds"] or stack["unread_bytes"] > stack["to_host_bytes"]:
-            compare.problem(f"a part that is more than the whole: {stack}")
-    return sum(s["unread_bytes"] for s in stacks)
+    found, wrong = unread_bytes.unread(path)
+    for sentence in wrong:
+        compare.problem(sentence)
+    return found
 
 
 cases = soft.run([program], preload=False)[1].decode().split()
-if not set(EXPECTED) <= set(cases):
-    compare.problem(f"cases {set(EXPECTED) - set(cases)} are not there")
+if not set(unread_bytes.EXPECTED) <= set(cases):
+    compare.problem(f"cases {set(unread_bytes.EXPECTED) - set(cases)} are not there")
 for case in cases:
     wanted = soft.run([program, "copy", case], preload=False)
     if wanted[0] != 0:
@@ -72,8 +42,8 @@ for case in cases:
         if not path.exists():
             continue
         got = unread(path)
-        if got != EXPECTED.get(case, 0):
-            compare.problem(f"{case} {options}: {got} bytes were not looked at, expected {EXPECTED.get(case, 0)}")
+        if got != unread_bytes.EXPECTED.get(case, 0):
+            compare.problem(f"{case} {options}: {got} bytes were not looked at, expected {unread_bytes.EXPECTED.get(case, 0)}")
 
 # Not asked for, or without call stacks: nothing is counted.
 for variables in ({}, {"HPE_UNREAD": "off"}, {"HPE_UNREAD": "on", "HPE_STACKS": "off"}):
