@@ -25,9 +25,10 @@ with tempfile.TemporaryDirectory() as folder:
     for case in cases:
         wanted = None
         for options in options_of_runs:
-            wanted = compare.check([program, case], wanted=wanted, said_ok=case.startswith("said_"), **options)
+            forms = ("plain", "copy") if options == {} else ("plain",)  # a copy to a host buffer is not libhpe's to make
+            wanted = compare.check([program, case], forms=forms, wanted=wanted, said_ok=case.startswith("said_"), **options)
         if case.startswith("said_"):
             said = soft.run([program, "plain", case])[2].decode()
             if said.count("hpe:") != 1 or "in object 0x" not in said:
                 compare.problem(f"{program} {case}: no line, or more than one, names the object: {said}")
-compare.finish(least=2 * len(cases) * len(options_of_runs))
+compare.finish(least=len(cases) * (1 + len(options_of_runs)))

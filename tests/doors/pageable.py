@@ -15,9 +15,10 @@ import tempfile
 import soft
 
 program, in_rows, shared = sys.argv[1:]
-MACHINE = {"HPE_SOFT_DEVICES": 2, "HPE_SOFT_PAGEABLE": "500M"}
+DEVICES = {"HPE_SOFT_DEVICES": 2}
+MACHINE = {**DEVICES, "HPE_SOFT_PAGEABLE": "500M"}
+PLAIN = [{"HPE_STAGING_THREADS": 3}]
 OPTIONS = [
-    {"HPE_STAGING_THREADS": 3},
     {"HPE_STAGING_THREADS": 1, "HPE_STAGING_BLOCK": "4K", "HPE_PINNED_LIMIT": "1M"},
     {"HPE_STAGING_THREADS": 64, "HPE_STAGING_BLOCK": "64M"},
     {"HPE_STAGING_THREADS": 2, "HPE_STAGING_BLOCK": "100K", "HPE_PROTOCOL": "lazy"},
@@ -29,12 +30,12 @@ problems, runs = [], 0
 commands = [[of, case, *kind] for kind in ([], ["default"]) for of in (program, in_rows, shared)
             for case in soft.run([of], preload=False)[1].decode().split()]
 for command in commands:
-    wanted = soft.run(command, preload=False, **MACHINE)
+    wanted = soft.run(command, preload=False, **DEVICES)
     if (wanted[0] != 0 and command[1:] != ["too_long", "default"]) or b"WRONG" in wanted[1]:
         problems.append(f"{command[1:]} without libhpe: {wanted}")
     # So many bytes once each way.
-    tried = OPTIONS if command[0] == program else OPTIONS[:4]
-    for options in [{}] if command[1] == "sum" else tried if len(command) == 2 else OPTIONS[:1]:
+    tried = OPTIONS if command[0] == program else OPTIONS[:3]
+    for options in [{}] if command[1] == "sum" else tried if len(command) == 2 else PLAIN:
         runs += 1
         got = soft.run(command, **MACHINE, **options)
         if got[:2] != wanted[:2] or b"hpe:" in got[2]:
