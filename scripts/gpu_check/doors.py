@@ -102,6 +102,29 @@ def bench_memory(target):
     return figures
 
 
+def bench_gaps(target, gpus):
+    """Figures: messages of pieces of 8 bytes with gaps, and contiguous ones of the same way there and back."""
+    program, figures = str(BUILD / MPI_PROGRAMS[5]), {}
+    for mib in (1, 16, 64):
+        def way(layout, how, library=None):
+            return ranks(2, [program, layout, how, str(mib << 20)], library)
+        ways = {"contiguous, libhpe": way("contiguous", "direct", LIBRARY)}
+        for layout in ("vector", "subarray"):
+            ways |= {f"{layout}, libhpe": way(layout, "direct", LIBRARY), f"{layout}, span by hand": way(layout, "span")}
+        # By rows a copy takes as long as the pieces are many.
+        ways |= {"vector, rows by hand": way("vector", "rows")} if mib == 1 else {}
+        figures[f"{mib} MiB in pieces of 8 bytes, GB/s"] = of_size = compare(ways, rounds=1)
+        medians = {name: f["median"] for name, f in of_size.items()}
+        for layout in ("vector", "subarray"):
+            by_hand = max(m for name, m in medians.items() if name.startswith(layout) and name.endswith("by hand"))
+            target(f"{layout} of {mib} MiB in pieces of 8 bytes / the fastest by hand", medians[f"{layout}, libhpe"] / by_hand,
+                   20, "at least")
+            if gpus > 1:
+                target(f"{layout} of {mib} MiB in pieces of 8 bytes / contiguous",
+                       medians[f"{layout}, libhpe"] / medians["contiguous, libhpe"], 0.5, "at least")
+    return figures
+
+
 def bench_mpi(target, gpus):
     """Figures: contiguous messages between two ranks, sums of what they have, and a program that exchanges halos."""
     messages, fdtd = str(BUILD / MPI_PROGRAMS[3]), str(BUILD / MPI_PROGRAMS[2])
@@ -124,6 +147,13 @@ def bench_mpi(target, gpus):
         target("message of 256 MiB, IPC off, GB/s", medians["the same, HPE_MPI_IPC=off"], 40, "at least")
     target("message of 256 MiB, device pointers / by hand, pinned",
            medians["device pointers, libhpe"] / medians["by hand, pinned"], 10, "at least")
+    if gpus > 1:
+        for title, wanted in (("64 messages of 1 MiB at a time, GB/s", 80), ("message of 1 MiB there and back, GB/s", 40)):
+            target(title, figures[title]["device pointers, libhpe"]["median"], wanted, "at least")
+        latency = {name: f["median"] for name, f in figures["8 bytes one way, us"].items()}
+        target("8 bytes one way, device pointers / the fastest by hand", latency["device pointers, libhpe"]
+               / min(latency["by hand, pageable"], latency["by hand, pinned"]), 0.7)
+    figures |= bench_gaps(target, gpus)
     title = "sum of 64 Mi floats of two ranks, GB/s"
     figures[title] = compare({name: ranks(2, [messages, "allreduce", way], library, **variables)
                               for name, (way, library, variables) in ways.items()}, rounds=1)

@@ -23,7 +23,7 @@ MPI_SETTINGS = {"OMPI_MCA_btl_vader_single_copy_mechanism": "cma", "OMPI_MCA_rma
                 "OMPI_MCA_hwloc_base_binding_policy": "none",
                 "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 MPI_PROGRAMS = ["tests/doors/openmpi_direct", "tests/doors/openmpi_types", "tests/doors/openmpi_fdtd",
-                "bench/messages_openmpi", "tests/doors/openmpi_reductions"]
+                "bench/messages_openmpi", "tests/doors/openmpi_reductions", "bench/pack_openmpi"]
 
 PROTOCOLS = [{"HPE_PROTOCOL": p} for p in ("rolling", "lazy", "batch")]
 SIZES = [{"HPE_PROTOCOL": "rolling", "HPE_BLOCK_SIZE": b, "HPE_ROLLING_SIZE": r}

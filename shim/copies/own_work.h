@@ -37,6 +37,37 @@ public:
     // Calls work() inside the gate, as a launch, with the objects' blocks ready; it returns the driver's answer.
     template <class Work>
     CUresult run(DeviceRange reads, DeviceRange writes, Work&& work) noexcept {
+        return in_gate(reads, writes, [&] {
+            const auto result = work();
+            // What was prefetched before is old now, and a new object has data.
+            if (writes.bytes != 0) in_flight.enqueued(stream_, Flavour::Legacy, this_thread.slot);
+            const auto mark = in_flight.mark(stream_, Flavour::Legacy);
+            const auto waited = wait();
+            if (waited == CUDA_SUCCESS) in_flight.finished(mark);
+            return result == CUDA_SUCCESS ? waited : result;
+        });
+    }
+    // The same for what need not have ended on return: it counts as in flight until the mark is finished.
+    template <class Work>
+    CUresult begin(DeviceRange writes, Work&& work, InFlight::Mark& mark) noexcept {
+        return in_gate({}, writes, [&] {
+            const auto result = work();
+            in_flight.enqueued(stream_, Flavour::Legacy, this_thread.slot);
+            mark = in_flight.mark(stream_, Flavour::Legacy);
+            return result;
+        });
+    }
+
+    // Within work(): between the device and memory of ours, done on return.
+    CUresult to_host(std::byte* to, CUdeviceptr from, std::size_t bytes) noexcept;
+    CUresult to_device(CUdeviceptr to, const std::byte* from, std::size_t bytes) noexcept;
+
+    // The context's streams died with it.
+    static void forget(CUcontext context) noexcept;
+
+private:
+    template <class Work>
+    CUresult in_gate(DeviceRange reads, DeviceRange writes, Work&& work) noexcept {
         auto result = CUDA_SUCCESS;
         {
             auto& state = coherence();
@@ -48,26 +79,11 @@ public:
             if (result == CUDA_SUCCESS) {
                 const Inside inside;
                 result = work();
-                // What was prefetched before is old now, and a new object has data.
-                if (writes.bytes != 0) in_flight.enqueued(stream_, Flavour::Legacy, this_thread.slot);
-                const auto mark = in_flight.mark(stream_, Flavour::Legacy);
-                const auto waited = wait();
-                if (waited == CUDA_SUCCESS) in_flight.finished(mark);
-                if (result == CUDA_SUCCESS) result = waited;
             }
         }
         end_what_interrupted();
         return result;
     }
-
-    // Within work(): between the device and memory of ours, done on return.
-    CUresult to_host(std::byte* to, CUdeviceptr from, std::size_t bytes) noexcept;
-    CUresult to_device(CUdeviceptr to, const std::byte* from, std::size_t bytes) noexcept;
-
-    // The context's streams died with it.
-    static void forget(CUcontext context) noexcept;
-
-private:
     CUresult wait() noexcept;
     static void end_what_interrupted() noexcept;
 

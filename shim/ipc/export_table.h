@@ -3,8 +3,9 @@
 // lies: by a handle of CUDA's, or as an image in host memory (host_images.h), or both. It is shared memory (memfd) that
 // other processes of the same user find by its name in /proc, and that ends with the process.
 //
-// Only the owner writes entries; a reader counts what it has copied. Bytes; addresses are the owner's. Threads and
-// processes: any; an entry that was read counts only if its version did not change meanwhile. Errors: none.
+// Only the owner writes entries; a reader counts what it has copied, and which of its copies its device has ended
+// (copies_under_way.h). Bytes; addresses are the owner's. Threads and processes: any; an entry that was read counts
+// only if its version did not change meanwhile. Errors: none.
 #pragma once
 
 #include <cuda.h>
@@ -40,11 +41,20 @@ struct ExportEntry {
     std::atomic<std::uint64_t> taken;  // bytes that the reader took from the image
 };
 
-struct ExportTable {
-    static constexpr char kName[] = "libhpe-exports-2";  // with the version of this layout
-    static constexpr std::size_t kEntries = 128, kEnded = 64;
+// A device that copies out of the owner's memory.
+struct alignas(64) ReadingDevice {
+    std::atomic<std::int64_t> process;  // of which it is; 0: of none
+    std::atomic<std::uint32_t> begun;   // copies, before MPI hears of them
+    std::atomic<std::uint32_t> ended;   // of these, in order; the device itself writes it
+};
 
-    std::array<ExportEntry, kEntries> entries;
+struct ExportTable {
+    static constexpr char kName[] = "libhpe-exports-3";  // with the version of this layout
+    static constexpr std::size_t kEntries = 128, kEnded = 64, kPage = 4096;
+
+    // On pages of their own, which readers pin.
+    alignas(kPage) std::array<ReadingDevice, kPage / sizeof(ReadingDevice)> readers;
+    alignas(kPage) std::array<ExportEntry, kEntries> entries;
     // Allocations that were exported and have been freed: their number, and the ids of the last ones.
     std::atomic<std::uint64_t> ended;
     std::array<std::atomic<std::uint64_t>, kEnded> ended_ids;

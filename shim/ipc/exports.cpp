@@ -15,6 +15,7 @@
 #include "shim/coherence/coherence.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
+#include "shim/ipc/copies_under_way.h"
 
 namespace hpe::ipc {
 
@@ -52,6 +53,7 @@ struct Readable {
 
 constinit Ways allowed = Ways::All;
 constinit std::atomic<bool> any_exported{false};
+constinit std::atomic<ExportTable*> own_table{nullptr};
 
 // Never destroyed: messages may end after the process's own exit handlers.
 struct Exports {
@@ -77,6 +79,7 @@ bool open(Exports& all) noexcept HPE_REQUIRES(all.mutex) {
     void* const memory = ::mmap(nullptr, sizeof(ExportTable), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (memory == MAP_FAILED) return false;
     all.table = static_cast<ExportTable*>(memory);
+    own_table.store(all.table, std::memory_order_release);
     all.failed = false;
     return true;
 }
@@ -251,6 +254,10 @@ void Export::arrived() noexcept {
     if (!from_device) return add_to(exported->peers_of_image, peer_);
     if (exported->own == nullptr) exported->own = enter(all, *exported, {object->base, object->size, 0, false});
     if (exported->own != nullptr) add_to(exported->peers, peer_);
+}
+
+void wait_for_readers() noexcept {
+    if (auto* const table = own_table.load(std::memory_order_acquire)) wait_for_readers(*table);
 }
 
 bool reads_from_device(const Object& object, int peer) noexcept { return is_known(object, peer, &Exported::peers); }

@@ -60,6 +60,9 @@ private:
     CUcontext const context_ = nullptr;  // by whom
 };
 
+// MPI says that a message has been received: waits until its receiver's device has it.
+void wait_for_readers() noexcept;
+
 // Whether a message from the object's own address will be read by its receiver from the device.
 bool reads_from_device(const Object& object, int peer) noexcept;
 // Whether it will be read from an image.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <utility>
 #include <vector>
 
 #include "shim/base/active.h"
@@ -34,6 +35,7 @@ std::uintptr_t address(const void* at) noexcept { return reinterpret_cast<std::u
 struct Reads {
     Mutex mutex;  // also of the imports
     std::vector<Arrival*> expected HPE_GUARDED_BY(mutex);
+    void* record HPE_GUARDED_BY(mutex) = nullptr;  // of the stream in which copies were begun last
 
     static Reads& all() noexcept {
         static Reads& reads = *new Reads;
@@ -47,7 +49,11 @@ struct Reads {
         }
         return nullptr;
     }
-    static bool to_object(Arrival& to, std::uintptr_t host, const imports::Found& from) noexcept;
+    bool to_object(pid_t process, Arrival& to, std::uintptr_t host, const imports::Found& from) noexcept
+        HPE_REQUIRES(mutex);
+    void forget(CUcontext context) noexcept HPE_REQUIRES(mutex) {
+        for (Arrival* one : expected) one->copies_.forget(context);
+    }
     static bool to_host(std::uintptr_t host, const imports::Found& from) noexcept;
     // From an image: 0, or an error number; nothing where that is not possible now.
     static std::optional<int> image_to_object(pid_t process, Arrival& to, std::uintptr_t host,
@@ -56,8 +62,8 @@ struct Reads {
     int from_image(pid_t process, Arrival* to, std::uintptr_t host, const imports::Found& from) const noexcept
         HPE_REQUIRES(mutex);
     // Returns how many bytes came; with fewer, `error` is why.
-    std::size_t copy(pid_t process, std::uintptr_t to, std::uintptr_t from, std::size_t bytes,
-                     int& error) const noexcept HPE_REQUIRES(mutex);
+    std::size_t copy(pid_t process, std::uintptr_t to, std::uintptr_t from, std::size_t bytes, int& error) noexcept
+        HPE_REQUIRES(mutex);
 };
 
 Arrival::Arrival(const Object& object, std::uintptr_t device, const std::byte* host, std::size_t bytes) noexcept
@@ -71,34 +77,68 @@ Arrival::Arrival(const Object& object, std::uintptr_t device, const std::byte* h
 
 Arrival::~Arrival() {
     auto& all = Reads::all();
+    copies_.wait();
     const Locked lock(all.mutex);
     std::erase(all.expected, this);
     arrivals.fetch_sub(1, std::memory_order_release);
 }
 
+// Copies of other messages use no byte of this one.
 void Arrival::again() noexcept {
+    copies_.wait();
     const bool idle = in_flight.idle();
-    const Locked lock(Reads::all().mutex);
+    auto& all = Reads::all();
+    const Locked lock(all.mutex);
     on_device_ = 0;
-    idle_ = idle;
+    idle_ = idle || (all.record != nullptr && in_flight.idle_except(all.record));
 }
 
-std::size_t Arrival::on_device() const noexcept {
-    const Locked lock(Reads::all().mutex);
-    return on_device_;
+// Unlocked while it waits: other messages come meanwhile, but none of this one.
+std::optional<std::size_t> Arrival::on_device() noexcept {
+    CopiesUnderWay copies;
+    std::size_t bytes = 0;
+    {
+        const Locked lock(Reads::all().mutex);
+        std::swap(copies, copies_);
+        bytes = on_device_;
+    }
+    if (!copies.wait()) return std::nullopt;
+    return bytes;
 }
 
 // Nothing here waits for work of the program: that may be waiting for another process, which waits for this read.
-bool Reads::to_object(Arrival& to, std::uintptr_t host, const imports::Found& from) noexcept {
+bool Reads::to_object(pid_t process, Arrival& to, std::uintptr_t host, const imports::Found& from) noexcept {
     const auto offset = host - to.host_;
     if (offset != to.on_device_ || (!to.idle_ && !in_flight.idle())) return false;
     const auto device = to.device_ + offset;
     const Object* const object = coherence().object_of(device);
     if (object == nullptr) return false;
+    const auto* const place = imports::place(process, static_cast<CUcontext>(to.context_));
     trace::Transfer traced(trace::Kind::Staging, "message from a device", from.bytes, object->report_id);
     OwnWork work(to.context_, bulk::Order::AtOnce);
+    if (!work) return false;
     const auto copy = [&] { return driver.cuMemcpyDtoDAsync_v2(device, from.device, from.bytes, work.stream()); };
-    if (!work || work.run({}, {device, from.bytes}, copy) != CUDA_SUCCESS) return false;
+    if (place != nullptr) {
+        InFlight::Mark mark{};
+        bool under_way = false;
+        const auto result = work.begin(
+            {device, from.bytes},
+            [&] {
+                const auto made = copy();
+                under_way = made == CUDA_SUCCESS && to.copies_.add(*place, work.stream());
+                return made == CUDA_SUCCESS && !under_way ? driver.cuStreamSynchronize(work.stream()) : made;
+            },
+            mark);
+        if (under_way) {
+            to.copies_.counts_as(mark);
+            record = mark.record;
+        } else {
+            in_flight.finished(mark);
+        }
+        if (result != CUDA_SUCCESS) return false;
+    } else if (work.run({}, {device, from.bytes}, copy) != CUDA_SUCCESS) {
+        return false;
+    }
     traced.done();
     to.on_device_ += from.bytes;
     return true;
@@ -184,8 +224,7 @@ int Reads::from_image(pid_t process, Arrival* to, std::uintptr_t host, const imp
     return image_to_host(process, host, from);
 }
 
-std::size_t Reads::copy(pid_t process, std::uintptr_t to, std::uintptr_t from, std::size_t bytes,
-                        int& error) const noexcept {
+std::size_t Reads::copy(pid_t process, std::uintptr_t to, std::uintptr_t from, std::size_t bytes, int& error) noexcept {
     // A message from the same addresses may end at any moment, and another one's entry is as good.
     constexpr unsigned kAttempts = 1000;
     unsigned attempts = 0;
@@ -197,7 +236,7 @@ std::size_t Reads::copy(pid_t process, std::uintptr_t to, std::uintptr_t from, s
         const auto found = imports::find(process, from + done, bytes - done, context, !expected.empty());
         auto now = found.entry != nullptr ? found.bytes : bytes - done;
         if (found.device != 0 &&
-            ((arrival != nullptr && to_object(*arrival, to + done, found)) || to_host(to + done, found))) {
+            ((arrival != nullptr && to_object(process, *arrival, to + done, found)) || to_host(to + done, found))) {
             found.entry->fetched.fetch_add(now, std::memory_order_release);
         } else if (found.image != 0) {
             error = from_image(process, arrival, to + done, found);
@@ -259,8 +298,11 @@ std::uintptr_t opened(pid_t process, const SharedMemory& memory, void* context) 
 }
 
 void imports_forget(CUcontext context) noexcept {
-    const Locked lock(Reads::all().mutex);
+    auto& all = Reads::all();
+    const Locked lock(all.mutex);
+    all.forget(context);
     imports::forget(context);
+    reading_devices::forget(context);
     other_images::forget(context);
 }
 

@@ -2,7 +2,8 @@
 // Reads of another process's memory (process_vm_readv), by which MPI libraries move messages between processes of one
 // host: where the bytes are exported device memory (exports.h), they are copied from there, or from host memory to
 // which the other device is bringing them, and straight into the object that the message is for. Matching, order,
-// probing and length of messages stay MPI's own.
+// probing and length of messages stay MPI's own. A copy from device to device may go on when the read has returned
+// (copies_under_way.h).
 //
 // Bytes; `own` lies in no object. Threads: any that call MPI, outside the gate; one read at a time, also while it waits
 // for bytes: they come whatever this process does, and links and devices are as busy as with several. Errors: as
@@ -19,6 +20,7 @@
 #include <span>
 
 #include "protocols/object.h"
+#include "shim/ipc/copies_under_way.h"
 #include "shim/ipc/export_table.h"
 
 namespace hpe::ipc {
@@ -33,8 +35,9 @@ public:
     Arrival& operator=(const Arrival&) = delete;
     // Another message is expected there.
     void again() noexcept;
-    // So many bytes, from the first on, were written to the object; what came besides is in host memory.
-    std::size_t on_device() const noexcept;
+    // MPI has finished: so many bytes, from the first on, were written to the object; what came besides is in host
+    // memory. Waits for the device; nothing: it has failed.
+    std::optional<std::size_t> on_device() noexcept;
 
 private:
     friend struct Reads;
@@ -43,6 +46,7 @@ private:
     const std::uintptr_t host_;
     const std::size_t bytes_;
     std::size_t on_device_ = 0;
+    CopiesUnderWay copies_;
     bool idle_ = false;  // no device work was outstanding when MPI got the bytes: no later work may use them
 };
 

@@ -82,10 +82,11 @@ Staging::Staging(Staging&& other) noexcept
       partitions_(other.partitions_),
       count_(other.count_) {
     std::uninitialized_move(other.begin(), other.end(), begin());
-    for (auto& buffer : other) buffer.types_kept = false;
+    for (auto& buffer : other) buffer.types_kept = buffer.left_there = false;
 }
 
 Staging::~Staging() {
+    wait_for_readers();
     for (auto& buffer : *this) {
         if (buffer.message != nullptr) buffer.message->arrived();
         if (buffer.types_kept) {
@@ -103,8 +104,10 @@ bool Staging::concerns(Span span) const noexcept {
 std::uintptr_t Staging::replace(Parts&& parts, Use use) noexcept {
     const auto span = parts.span();
     const int to = use == Use::Send ? receiver_of(parts) : -1;
-    if (to >= 0 && !lasting_ && leave_on_device(parts, to)) return 0;
-    auto& buffer = *new (begin() + count_++) Buffer{use, std::move(parts), nullptr, 0, false, {}, {}, {}, {}};
+    const bool left_there = to >= 0 && !lasting_ && leave_on_device(parts, to);
+    auto& buffer =
+        *new (begin() + count_++) Buffer{use, std::move(parts), nullptr, 0, false, {}, {}, {}, {}, left_there};
+    if (left_there) return 0;
     if (is_read(use) && !lasting_ && !for_device(buffer.parts)) {
         if (const auto view = to_view(span)) {
             // Also brings the gaps.
@@ -159,6 +162,13 @@ bool Staging::send_as_it_comes(Buffer& buffer, int to) noexcept {
     if (buffer.message != nullptr && buffer.message->made()) return true;
     buffer.message.reset();
     return false;
+}
+
+// MPI's own copies have ended, those from device to device may not have.
+void Staging::wait_for_readers() const noexcept {
+    if (std::any_of(begin(), end(), [](const Buffer& one) { return one.message != nullptr || one.left_there; })) {
+        ipc::wait_for_readers();
+    }
 }
 
 void Staging::share(Buffer& buffer, int to) noexcept {
@@ -260,7 +270,7 @@ bool Staging::load() noexcept {
 
 bool Staging::pends() noexcept {
     for (auto& buffer : *this) {
-        if (buffer.memory != nullptr || buffer.packed != nullptr) return true;
+        if (buffer.memory != nullptr || buffer.packed != nullptr || buffer.left_there) return true;
     }
     return false;
 }
@@ -277,8 +287,13 @@ void Staging::keep_types() noexcept {
 
 bool Staging::store(const Buffer& buffer, MPI_Count bytes) noexcept {
     bool all_stored = true;
-    const auto on_device = buffer.arrival != nullptr ? buffer.arrival->on_device() : 0;
-    if (on_device != 0) return static_cast<MPI_Count>(on_device) >= bytes || store_rest(buffer, on_device, bytes);
+    const auto on_device = buffer.arrival != nullptr ? buffer.arrival->on_device() : std::size_t{0};
+    if (!on_device) {
+        log::warn("the bytes of an MPI call cannot be stored at {:#x}: the device has failed",
+                  buffer.parts.span().begin);
+        return false;
+    }
+    if (*on_device != 0) return static_cast<MPI_Count>(*on_device) >= bytes || store_rest(buffer, *on_device, bytes);
     for (const auto& elements : buffer.parts) {
         pin(*buffer.memory, elements);
         all_stored = store(buffer, elements, bytes) && all_stored;
@@ -331,6 +346,7 @@ bool Staging::store_partition(int partition) noexcept {
 bool Staging::store() noexcept { return store(kAll); }
 
 bool Staging::store(MPI_Count bytes) noexcept {
+    wait_for_readers();
     bool all_stored = true;
     for (auto& buffer : *this) {
         if (!is_read(buffer.use)) all_stored = store(buffer, bytes) && unpack(buffer, bytes) && all_stored;

@@ -162,6 +162,7 @@ private:
         std::unique_ptr<Packed> packed{};
         std::unique_ptr<ipc::Export> message{};  // ends before its memory
         std::unique_ptr<ipc::Arrival> arrival{};
+        bool left_there = false;  // on the device, where the message's receiver reads it
     };
     struct Receiver {
         int rank;
@@ -227,10 +228,13 @@ private:
     bool send_as_it_comes(Buffer& buffer, int to) noexcept;
     int receiver_of(const Parts& parts) const noexcept;
     void share(Buffer& buffer, int to) noexcept;
+    void wait_for_readers() const noexcept;
     bool store(const Buffer& buffer, const Elements& elements, MPI_Count bytes) noexcept;
 
     Buffer* begin() noexcept { return reinterpret_cast<Buffer*>(room_); }
     Buffer* end() noexcept { return begin() + count_; }
+    const Buffer* begin() const noexcept { return reinterpret_cast<const Buffer*>(room_); }
+    const Buffer* end() const noexcept { return begin() + count_; }
 
     const void* const caller_;
     const bool lasting_;

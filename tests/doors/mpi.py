@@ -125,11 +125,19 @@ def reads_processes():
 def when_it_fails(mpi, program, cases):
     for n, variables in ((3, {"HPE_PROTOCOL": "lazy"}), (2, {"HPE_PROTOCOL": "batch"})):
         check(mpi, [(n, soft.LIBRARY, program + cases)], "from device to device", **variables)
-    some = ["exchanged", "large", "to_all", "gone", "reset"]
+    some = ["exchanged", "large", "to_all", "gone", "reset", "window"]
     for call in ("cuIpcOpenMemHandle:*:2", "cuIpcGetMemHandle:*:2", "cuMemcpyDtoDAsync:*:2", "cuMemcpyDtoDAsync:2:2"):
         check(mpi, [(2, soft.LIBRARY, program + some)], "from device to device", HPE_SOFT_FAIL=call)
     for call in ("cuStreamWriteValue32:*:801", "cuStreamWriteValue32:3:2", "cuMemHostRegister:*:2", "cuMemHostRegister:3:2"):
         check(mpi, [(2, soft.LIBRARY, program + some)], "through shared memory", HPE_MPI_IPC="off", HPE_SOFT_FAIL=call)
+        check(mpi, [(2, soft.LIBRARY, program + some)], "from device to device", HPE_SOFT_DEVICE_LATENCY=2000, HPE_SOFT_FAIL=call)
+    # A device that fails when the message has been received already.
+    received = [*program, "window"]
+    status, _, said = ranks(mpi, [(1, soft.LIBRARY, received),
+                                  (1, soft.LIBRARY, ["env", "HPE_SOFT_FAIL=cuStreamSynchronize:*:719", *received])],
+                            HPE_SOFT_DEVICE_LATENCY=20000)
+    if status in (0, "timeout") or b"cannot be stored" not in said or b"the device has failed" not in said:
+        problems.append(f"{mpi}, a device fails: {status} {said[-1500:].decode(errors='replace')}")
     check(mpi, [(4, soft.LIBRARY, program + some)], "through shared memory", HPE_MPI_IPC="off", HPE_PROTOCOL="lazy",
           HPE_SOFT_LINK=1 << 30)
 
@@ -138,7 +146,8 @@ def from_device_to_device(mpi, scratch, first):
     """Large messages between processes of one host."""
     program = [programs[f"{mpi}_direct"]]
     cases = soft.run(program, preload=False)[1].decode().split()
-    for variables in ({}, {"HPE_MPI_IPC": "off"},
+    # Copies that begin late are under way when MPI says that a message has been received.
+    for variables in ({"HPE_SOFT_DEVICE_LATENCY": 2000}, {"HPE_MPI_IPC": "off"},
                       {"OMPI_MCA_btl_vader_single_copy_mechanism": "none", "UCX_TLS": "posix,self"})[:3 if mpi in ("openmpi", "mpich") else 1]:
         check(mpi, [(2, soft.LIBRARY, program + cases)], "from device to device", **variables)
     if first:

@@ -49,9 +49,9 @@ def one_mpi(mpi):
         if status != 0 or len(lines) != 1 or not re.search(REFUSED, said):
             problems.append(f"{mpi}, {case}, copies refused later: {status}\n{said.decode(errors='replace')}")
     # The others end as their MPI lets them end, and at once.
-    # Also while they wait for bytes that its device is bringing.
-    for where, library, variables in (("host", "", {}), ("device", soft.LIBRARY, {}), ("device", soft.LIBRARY, {
-            "HPE_MPI_IPC": "off", "HPE_SOFT_LINK": 200000000})):
+    # Also while they wait for bytes that its device is bringing, or for its device, which reads theirs.
+    for where, library, variables in (("host", "", {}), ("device", soft.LIBRARY, {"HPE_SOFT_DEVICE_LATENCY": 300000}),
+                                      ("device", soft.LIBRARY, {"HPE_MPI_IPC": "off", "HPE_SOFT_LINK": 200000000})):
         status, lines, said = ranks(mpi, [(3, library, [killed, where])], **variables)
         if status in (0, "timeout") or "rank 2 is killed" not in lines or b"hpe:" in said:
             problems.append(f"{mpi}, a rank killed, {where} memory {variables}: {status} {said[-3000:].decode(errors='replace')}")

@@ -120,6 +120,38 @@ void later() {
     });
 }
 
+// Many at a time from every other rank to the next, whose device is idle, while the one before changes what it has
+// sent.
+void window() {
+    constexpr int kMessages = 6, kPart = kBytes / kMessages;
+    const int partner = rank ^ 1;
+    const Memory memory;
+    for (int round = 0; round < 5 && partner < ranks; ++round) {
+        const bool sends = rank % 2 == 0;
+        if (sends) {
+            memory.put(content(rank, round));
+        } else {
+            memory.clear();
+        }
+        cudaDeviceSynchronize();
+        MPI_Request all[kMessages];
+        for (int i = 0; i < kMessages; ++i) {
+            auto* const part = memory.at(static_cast<std::size_t>(i) * kPart);
+            if (sends) {
+                MPI_Isend(part, kPart, MPI_BYTE, partner, 1, MPI_COMM_WORLD, &all[i]);
+            } else {
+                MPI_Irecv(part, kPart, MPI_BYTE, partner, 1, MPI_COMM_WORLD, &all[i]);
+            }
+        }
+        for (auto& one : all) MPI_Wait(&one, MPI_STATUS_IGNORE);
+        if (sends) {
+            memory.clear();
+        } else {
+            memory.check(content(partner, round));
+        }
+    }
+}
+
 // Every other piece of 24 bytes, in the order in which they lie; half of them in the second message. The gaps stay.
 void send_vectors(bool at_once) {
     constexpr int kPiece = 24, kPieces = kBytes / kPiece / 2;
@@ -611,7 +643,8 @@ const std::map<std::string, void (*)()> kCases = {{"vectors", vectors},     {"ve
                                                   {"to_all", to_all},       {"gone", gone},
                                                   {"pools", pools},         {"reset", reset},
                                                   {"nobody", nobody},       {"chain", chain},
-                                                  {"devices", devices},     {"busy", busy}};
+                                                  {"devices", devices},     {"busy", busy},
+                                                  {"window", window}};
 
 }  // namespace
 

@@ -85,6 +85,8 @@ bool read_options(Options& out) {
     good &= read("HPE_SOFT_PAGEABLE", out.pageable, 0, 1ull << 50, true,
                  "bytes per second, with suffix K, M or G; 0: as HPE_SOFT_LINK");
     good &= read("HPE_SOFT_LATENCY", out.latency, 0, 10'000'000, false, "microseconds from 0 to 10000000");
+    good &=
+        read("HPE_SOFT_DEVICE_LATENCY", out.device_latency, 0, 10'000'000, false, "microseconds from 0 to 10000000");
     good &= read("HPE_SOFT_THREADS", threads, 0, 1024, false, "a number from 0 (one per core) to 1024");
     good &= read("HPE_SOFT_COMPUTE", out.capability);
     good &= read("HPE_SOFT_CHECK", out.races);

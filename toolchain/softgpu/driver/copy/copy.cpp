@@ -7,7 +7,9 @@
 #include "toolchain/softgpu/driver/copy/copy.h"
 
 #include <array>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "toolchain/softgpu/driver/base/counts.h"
 #include "toolchain/softgpu/driver/context/current.h"
@@ -88,6 +90,10 @@ void occupy_links(const CopyOp& op, bool pageable, Clock::time_point start) {
 CUresult move(const CopyOp& operation, bool pageable) {
     const auto start = Clock::now();
     const CopyOp op = flattened(operation);
+    const std::chrono::microseconds latency(driver().options.device_latency);
+    if (latency.count() != 0 && on_device_at(op.to.address) && on_device_at(op.from.address)) {
+        std::this_thread::sleep_for(latency);
+    }
     for (std::size_t z = 0; z < op.depth; ++z)
         for (std::size_t y = 0; y < op.height; ++y)
             if (!move_row(op.to.address + z * op.to.slice + y * op.to.pitch,
