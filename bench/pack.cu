@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Messages between two ranks whose bytes lie on the device, there and back, in GB/s of bytes that a message names: from
-// the first call until a kernel could use what came back. One process for each rank:
+// Messages between two ranks whose bytes lie on the device, there and back several times, in GB/s of bytes that a message
+// names: from the first call until a kernel could use what came back. One process for each rank:
 //
 //   mpirun -np 2 pack LAYOUT WAY BYTES [PIECE [ROUNDS]]
 //   LAYOUT  vector      pieces of PIECE bytes (8, 16, 24; 8 if not given), one of four
@@ -40,13 +40,12 @@ __global__ void set(unsigned char* data, std::size_t n, unsigned key) {
         data[i] = static_cast<unsigned char>(i * 7 + i / 251 + key);
     }
 }
-// What came is used, and becomes the device's newest.
+// What came is used, and becomes the device's newest; few bytes of it, so that the time is the messages'.
 __global__ void add(unsigned char* data, std::size_t n) {
-    for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < n;
-         i += std::size_t{gridDim.x} * blockDim.x) {
-        data[i] += 1;
-    }
+    if (threadIdx.x < n) data[threadIdx.x] += 1;
 }
+
+constexpr unsigned kTrips = 10, kUsed = 256;
 
 class Bench {
 public:
@@ -78,18 +77,20 @@ public:
         CHECK(cudaDeviceSynchronize());
         MPI_Barrier(MPI_COMM_WORLD);
         const auto begin = std::chrono::steady_clock::now();
-        if (rank_ == 0) {
-            send(1);
-            receive(1);
-        } else {
-            receive(0);
-            add<<<264, 512>>>(device_, shape_.span());
-            send(0);
+        for (unsigned trip = 0; trip < kTrips; ++trip) {
+            if (rank_ == 0) {
+                send(1);
+                receive(1);
+            } else {
+                receive(0);
+                add<<<1, kUsed>>>(device_, kUsed);
+                send(0);
+            }
         }
         CHECK(cudaDeviceSynchronize());
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
         check(key);
-        return took.count();
+        return took.count() / kTrips;
     }
     double bytes() const { return static_cast<double>(shape_.bytes()); }
     int rank() const { return rank_; }
@@ -144,13 +145,15 @@ private:
             copy_rows(host_, false);
         }
     }
-    // On rank 0 what it sent came back, one more; on rank 1 it came, and everything is one more.
+    // What rank 0 sent came to rank 1 and back; the first bytes are one more with each trip, and on rank 1 also those
+    // that no message names.
     void check(unsigned key) const {
         std::vector<unsigned char> now(shape_.span());
         CHECK(cudaMemcpy(now.data(), device_, now.size(), cudaMemcpyDeviceToHost));
         for (std::size_t i = 0; i < now.size(); ++i) {
-            const auto whose = shape_.named(i) ? 1u : rank_ == 0 ? 0u : 2u;
-            if (now[i] == static_cast<unsigned char>(i * 7 + i / 251 + key + whose)) continue;
+            const auto set = key + (shape_.named(i) ? 0u : static_cast<unsigned>(rank_));
+            const auto more = i < kUsed && (shape_.named(i) || rank_ == 1) ? kTrips : 0u;
+            if (now[i] == static_cast<unsigned char>(i * 7 + i / 251 + set + more)) continue;
             std::fprintf(stderr, "rank %d: byte %zu is wrong\n", rank_, i);
             MPI_Abort(MPI_COMM_WORLD, 1);
         }

@@ -115,14 +115,16 @@ void end_change(ExportEntry& entry) noexcept { entry.version.fetch_add(1, std::m
 
 ExportEntry* enter(Exports& all, const Exported& object, const Readable& what) noexcept HPE_REQUIRES(all.mutex) {
     constexpr auto kRelaxed = std::memory_order_relaxed;
-    for (auto& entry : all.table->entries) {
+    for (std::size_t i = 0; i < all.table->entries.size(); ++i) {
+        auto& entry = all.table->entries[i];
         if (entry.end.load(kRelaxed) != 0) continue;
+        if (all.table->used.load(kRelaxed) <= i) all.table->used.store(i + 1, std::memory_order_release);
         begin_change(entry);
         entry.offset.store(what.offset, kRelaxed);
         entry.id.store(object.id, kRelaxed);
         std::array<std::uint64_t, sizeof(CUipcMemHandle) / 8> words{};
         std::memcpy(words.data(), &object.handle, sizeof object.handle);
-        for (std::size_t i = 0; i < words.size(); ++i) entry.handle[i].store(words[i], kRelaxed);
+        for (std::size_t w = 0; w < words.size(); ++w) entry.handle[w].store(words[w], kRelaxed);
         entry.has_handle.store(!object.refused, kRelaxed);
         entry.on_host.store(what.on_host, kRelaxed);
         entry.image.store(reinterpret_cast<std::uintptr_t>(what.image.at), kRelaxed);

@@ -206,7 +206,9 @@ Found find(pid_t process, std::uintptr_t at, std::size_t bytes, CUcontext contex
     if (peer == nullptr) return {};
     close_ended(all, *peer);
     Found best;
-    for (auto& entry : peer->table->entries) {
+    const auto used = std::min<std::size_t>(peer->table->used.load(std::memory_order_acquire), ExportTable::kEntries);
+    for (std::size_t i = 0; i < used; ++i) {
+        auto& entry = peer->table->entries[i];
         Seen seen;
         if (!read_entry(entry, at, seen)) continue;
         auto found = found_in(entry, seen, at, bytes, context);
@@ -230,9 +232,9 @@ CUdeviceptr open(pid_t process, const SharedMemory& memory, CUcontext context) n
     return import.base != 0 ? import.base + memory.offset : 0;
 }
 
-const reading_devices::Place* place(pid_t process, CUcontext context) noexcept {
+const reading_devices::Place* place(pid_t process, CUcontext context, unsigned stream) noexcept {
     Peer* const peer = peer_of(imports(), process, false);
-    return peer != nullptr ? reading_devices::place(*peer->table, context) : nullptr;
+    return peer != nullptr ? reading_devices::place(*peer->table, context, stream) : nullptr;
 }
 
 void forget(CUcontext context) noexcept {

@@ -3,6 +3,7 @@
 #include "shim/ipc/remote_read.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <utility>
@@ -35,7 +36,10 @@ std::uintptr_t address(const void* at) noexcept { return reinterpret_cast<std::u
 struct Reads {
     Mutex mutex;  // also of the imports
     std::vector<Arrival*> expected HPE_GUARDED_BY(mutex);
-    void* record HPE_GUARDED_BY(mutex) = nullptr;  // of the stream in which copies were begun last
+    // Copies of 1 MiB follow each other slowly in one stream (docs/hardware.md), so messages take turns. Of each
+    // stream in which copies were begun, its record among the device's work.
+    unsigned turn HPE_GUARDED_BY(mutex) = 0;
+    std::array<const void*, OwnWork::kStreams> records HPE_GUARDED_BY(mutex){};
 
     static Reads& all() noexcept {
         static Reads& reads = *new Reads;
@@ -90,7 +94,8 @@ void Arrival::again() noexcept {
     auto& all = Reads::all();
     const Locked lock(all.mutex);
     on_device_ = 0;
-    idle_ = idle || (all.record != nullptr && in_flight.idle_except(all.record));
+    stream_ = all.turn++ % OwnWork::kStreams;
+    idle_ = idle || in_flight.idle_except(all.records);
 }
 
 // Unlocked while it waits: other messages come meanwhile, but none of this one.
@@ -113,9 +118,9 @@ bool Reads::to_object(pid_t process, Arrival& to, std::uintptr_t host, const imp
     const auto device = to.device_ + offset;
     const Object* const object = coherence().object_of(device);
     if (object == nullptr) return false;
-    const auto* const place = imports::place(process, static_cast<CUcontext>(to.context_));
+    const auto* const place = imports::place(process, static_cast<CUcontext>(to.context_), to.stream_);
     trace::Transfer traced(trace::Kind::Staging, "message from a device", from.bytes, object->report_id);
-    OwnWork work(to.context_, bulk::Order::AtOnce);
+    OwnWork work(to.context_, bulk::Order::AtOnce, to.stream_);
     if (!work) return false;
     const auto copy = [&] { return driver.cuMemcpyDtoDAsync_v2(device, from.device, from.bytes, work.stream()); };
     if (place != nullptr) {
@@ -131,7 +136,7 @@ bool Reads::to_object(pid_t process, Arrival& to, std::uintptr_t host, const imp
             mark);
         if (under_way) {
             to.copies_.counts_as(mark);
-            record = mark.record;
+            records[to.stream_] = mark.record;
         } else {
             in_flight.finished(mark);
         }

@@ -47,7 +47,8 @@ private:
     const std::size_t bytes_;
     std::size_t on_device_ = 0;
     CopiesUnderWay copies_;
-    bool idle_ = false;  // no device work was outstanding when MPI got the bytes: no later work may use them
+    unsigned stream_ = 0;  // of OwnWork's
+    bool idle_ = false;    // no device work was outstanding when MPI got the bytes: no later work may use them
 };
 
 // False: no read concerns libhpe. A few loads.
