@@ -128,6 +128,7 @@ public:
     bool ok() const noexcept { return count_ == 0 || block_ != nullptr; }
     unsigned count() const noexcept { return count_; }
     CUdeviceptr at() const noexcept { return block_ != nullptr ? block_->at() : 0; }
+    const std::shared_ptr<Block>& block() const noexcept { return block_; }
 
 private:
     static constinit Mutex mutex;  // of all lists: which block each has
@@ -150,44 +151,7 @@ private:
 };
 constinit Mutex Pieces::mutex;
 
-enum class Direction : unsigned { Pack = 0, Unpack = 1 };
-
 unsigned clamped(std::uint64_t n) noexcept { return static_cast<unsigned>(std::min<std::uint64_t>(n, UINT_MAX)); }
-
-// One call: what all its launches have in common.
-struct Launch {
-    CUfunction kernel;
-    CUstream stream;
-    CUdeviceptr memory, pieces;
-    unsigned count, width;
-    Direction direction;
-    unsigned turn;
-    std::array<unsigned, Layout::kMostLoops> counts;
-    std::array<std::int64_t, Layout::kMostLoops> strides;
-
-    Launch(const Layout& layout, std::uintptr_t at, unsigned unit) noexcept
-        : memory(at + static_cast<std::uintptr_t>(layout.offset())), width(unit) {
-        turn = clamped(layout.turn_bytes() / unit);
-        counts.fill(1);
-        strides.fill(0);
-        auto place = Layout::kMostLoops - layout.loops().size();
-        for (const auto& loop : layout.loops()) {
-            counts[place] = clamped(loop.count);
-            strides[place++] = loop.stride;
-        }
-    }
-    // Bytes [begin, end) of the packed ones, the first of which lie at `packed`.
-    CUresult operator()(CUdeviceptr packed, std::size_t begin, std::size_t end) noexcept {
-        constexpr unsigned kThreads = 256, kMostBlocks = 2048;
-        auto first = static_cast<unsigned>(begin / width), last = static_cast<unsigned>(end / width);
-        auto unpack = static_cast<unsigned>(direction);
-        void* parameters[] = {&packed,     &memory,     &pieces,     &count,     &width,     &unpack,
-                              &first,      &last,       &turn,       &counts[1], &counts[2], &counts[3],
-                              &strides[0], &strides[1], &strides[2], &strides[3]};
-        const auto blocks = std::min((last - first + kThreads - 1) / kThreads, kMostBlocks);
-        return driver.cuLaunchKernel(kernel, blocks, 1, 1, kThreads, 1, 1, 0, stream, parameters, nullptr);
-    }
-};
 
 bool move(Direction direction, const Layout& layout, std::uintptr_t at, std::byte* packed, std::size_t bytes) noexcept {
     const auto begin = at + static_cast<std::uintptr_t>(layout.begin());
@@ -202,27 +166,17 @@ bool move(Direction direction, const Layout& layout, std::uintptr_t at, std::byt
     }
     auto* const context = static_cast<CUcontext>(object->context);
     OwnWork work(context);
-    Tools* const tools = work ? all_tools().of(context) : nullptr;
-    if (tools == nullptr) return false;
-    auto odd = layout.unit(at) | bytes;
-    if (there != nullptr) odd |= packed_at;
-    Launch launch(layout, at, static_cast<unsigned>(odd & (~odd + 1)));
-    const Pieces pieces(layout.list(), *tools, work, context);
-    launch.kernel = kernel_of(*tools);
-    launch.stream = work.stream();
-    launch.pieces = pieces.at();
-    launch.count = pieces.count();
-    launch.direction = direction;
-    if (launch.kernel == nullptr || !pieces.ok()) return false;
-
+    if (!work) return false;
+    auto launch = prepare(direction, layout, at, there != nullptr ? bytes | packed_at : bytes, work, context);
+    if (!launch) return false;
     const bool packs = direction == Direction::Pack;
     const DeviceRange unpacked{begin, span};
     if (there != nullptr) {
         const DeviceRange all{packed_at, bytes};
-        return work.run(packs ? unpacked : all, packs ? all : unpacked, [&] { return launch(packed_at, 0, bytes); }) ==
-               CUDA_SUCCESS;
+        return work.run(packs ? unpacked : all, packs ? all : unpacked,
+                        [&] { return (*launch)(packed_at, 0, bytes); }) == CUDA_SUCCESS;
     }
-    Block part(*tools, context, std::min(bytes, kPart), kMostOnDevice);
+    Block part(*all_tools().of(context), context, std::min(bytes, kPart), kMostOnDevice);
     if (part.at() == 0) return false;
     for (std::size_t done = 0; done < bytes;) {
         const auto end = std::min(bytes, done + part.bytes());
@@ -230,11 +184,11 @@ bool move(Direction direction, const Layout& layout, std::uintptr_t at, std::byt
                              end - done);
         const auto result = work.run(packs ? unpacked : DeviceRange{}, packs ? DeviceRange{} : unpacked, [&] {
             if (packs) {
-                const auto launched = launch(part.at(), done, end);
+                const auto launched = (*launch)(part.at(), done, end);
                 return launched == CUDA_SUCCESS ? work.to_host(packed + done, part.at(), end - done) : launched;
             }
             const auto sent = work.to_device(part.at(), packed + done, end - done);
-            return sent == CUDA_SUCCESS ? launch(part.at(), done, end) : sent;
+            return sent == CUDA_SUCCESS ? (*launch)(part.at(), done, end) : sent;
         });
         if (result != CUDA_SUCCESS) {
             part.abandon();
@@ -247,6 +201,45 @@ bool move(Direction direction, const Layout& layout, std::uintptr_t at, std::byt
 }
 
 }  // namespace
+
+Launch::Launch(const Layout& layout, std::uintptr_t at, unsigned unit) noexcept
+    : memory_(at + static_cast<std::uintptr_t>(layout.offset())), width_(unit) {
+    turn_ = clamped(layout.turn_bytes() / unit);
+    counts_.fill(1);
+    strides_.fill(0);
+    auto place = Layout::kMostLoops - layout.loops().size();
+    for (const auto& loop : layout.loops()) {
+        counts_[place] = clamped(loop.count);
+        strides_[place++] = loop.stride;
+    }
+}
+
+CUresult Launch::operator()(CUdeviceptr packed, std::size_t begin, std::size_t end) noexcept {
+    constexpr unsigned kThreads = 256, kMostBlocks = 2048;
+    auto first = static_cast<unsigned>(begin / width_), last = static_cast<unsigned>(end / width_);
+    void* parameters[] = {&packed,      &memory_,     &pieces_,     &count_,     &width_,     &direction_,
+                          &first,       &last,        &turn_,       &counts_[1], &counts_[2], &counts_[3],
+                          &strides_[0], &strides_[1], &strides_[2], &strides_[3]};
+    const auto blocks = std::min((last - first + kThreads - 1) / kThreads, kMostBlocks);
+    return driver.cuLaunchKernel(kernel_, blocks, 1, 1, kThreads, 1, 1, 0, stream_, parameters, nullptr);
+}
+
+std::optional<Launch> prepare(Direction direction, const Layout& layout, std::uintptr_t at, std::uint64_t odd,
+                              OwnWork& work, CUcontext context) noexcept {
+    Tools* const tools = all_tools().of(context);
+    if (tools == nullptr) return std::nullopt;
+    odd |= layout.unit(at);
+    Launch launch(layout, at, static_cast<unsigned>(odd & (~odd + 1)));
+    const Pieces pieces(layout.list(), *tools, work, context);
+    launch.kernel_ = kernel_of(*tools);
+    if (launch.kernel_ == nullptr || !pieces.ok()) return std::nullopt;
+    launch.stream_ = work.stream();
+    launch.pieces_ = pieces.at();
+    launch.count_ = pieces.count();
+    launch.list_ = pieces.block();
+    launch.direction_ = static_cast<unsigned>(direction);
+    return launch;
+}
 
 bool worth_it(const Layout& layout, std::uintptr_t at) noexcept {
     const auto span = static_cast<std::size_t>(layout.end() - layout.begin());

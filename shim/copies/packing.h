@@ -12,10 +12,14 @@
 
 #include <cuda.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 
 #include "shim/copies/layout.h"
+#include "shim/copies/own_work.h"
 
 namespace hpe::packing {
 
@@ -30,6 +34,31 @@ bool worth_it(const Layout& layout, std::uintptr_t at) noexcept;
 // object.
 bool pack(const Layout& layout, std::uintptr_t at, std::byte* packed, std::size_t bytes) noexcept;
 bool unpack(const Layout& layout, std::uintptr_t at, const std::byte* packed, std::size_t bytes) noexcept;
+
+// Launches for one message, by those who make the work themselves. To be kept until the device is done.
+enum class Direction : unsigned { Pack = 0, Unpack = 1 };
+class Launch {
+public:
+    // Bytes [begin, end) of the packed ones, the first of which lie at `packed`, where the device reaches them.
+    CUresult operator()(CUdeviceptr packed, std::size_t begin, std::size_t end) noexcept;
+
+private:
+    friend std::optional<Launch> prepare(Direction, const Layout&, std::uintptr_t, std::uint64_t, OwnWork&,
+                                         CUcontext) noexcept;
+    Launch(const Layout& layout, std::uintptr_t at, unsigned unit) noexcept;
+
+    CUfunction kernel_ = nullptr;
+    CUstream stream_ = nullptr;
+    CUdeviceptr memory_, pieces_ = 0;
+    unsigned count_ = 0, width_, direction_ = 0, turn_;
+    std::array<unsigned, Layout::kMostLoops> counts_;
+    std::array<std::int64_t, Layout::kMostLoops> strides_;
+    std::shared_ptr<const void> list_;  // where the pieces are
+};
+// In the work's stream, for any number of bytes and addresses of packed ones whose bits are among `odd`. Nothing: not
+// now.
+std::optional<Launch> prepare(Direction direction, const Layout& layout, std::uintptr_t at, std::uint64_t odd,
+                              OwnWork& work, CUcontext context) noexcept;
 
 void forget(CUcontext context) noexcept;
 

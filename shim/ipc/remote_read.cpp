@@ -94,8 +94,20 @@ void Arrival::again() noexcept {
     auto& all = Reads::all();
     const Locked lock(all.mutex);
     on_device_ = 0;
+    unpacking_.reset();
     stream_ = all.turn++ % OwnWork::kStreams;
     idle_ = idle || in_flight.idle_except(all.records);
+}
+
+void Arrival::unpack(const Layout& layout, std::uintptr_t at) noexcept {
+    const Locked lock(Reads::all().mutex);
+    layout_ = layout;
+    unpacked_at_ = at;
+}
+
+bool Arrival::unpacked() const noexcept {
+    const Locked lock(Reads::all().mutex);
+    return unpacking_.has_value();
 }
 
 // Unlocked while it waits: other messages come meanwhile, but none of this one.
@@ -111,6 +123,21 @@ std::optional<std::size_t> Arrival::on_device() noexcept {
     return bytes;
 }
 
+// Where the bytes are to lie; nothing: not there, at least not now.
+std::optional<packing::Launch> Arrival::unpacking_to(std::uintptr_t from, OwnWork& work, DeviceRange& writes) noexcept {
+    if (!layout_) return std::nullopt;
+    const auto begin = unpacked_at_ + static_cast<std::uintptr_t>(layout_->begin());
+    const auto span = static_cast<std::size_t>(layout_->end() - layout_->begin());
+    const Object* const object = coherence().object_of(begin);
+    if (object == nullptr || object->context != context_ || span > object->base + object->size - begin) {
+        return std::nullopt;
+    }
+    auto launch = packing::prepare(packing::Direction::Unpack, *layout_, unpacked_at_, bytes_ | from, work,
+                                   static_cast<CUcontext>(context_));
+    if (launch) writes = {begin, span};
+    return launch;
+}
+
 // Nothing here waits for work of the program: that may be waiting for another process, which waits for this read.
 bool Reads::to_object(pid_t process, Arrival& to, std::uintptr_t host, const imports::Found& from) noexcept {
     const auto offset = host - to.host_;
@@ -122,12 +149,20 @@ bool Reads::to_object(pid_t process, Arrival& to, std::uintptr_t host, const imp
     trace::Transfer traced(trace::Kind::Staging, "message from a device", from.bytes, object->report_id);
     OwnWork work(to.context_, bulk::Order::AtOnce, to.stream_);
     if (!work) return false;
-    const auto copy = [&] { return driver.cuMemcpyDtoDAsync_v2(device, from.device, from.bytes, work.stream()); };
+    DeviceRange writes{device, from.bytes};
+    std::optional<packing::Launch> unpacking;
+    if (place != nullptr && offset == 0 && from.bytes == to.bytes_ && from.context == to.context_) {
+        unpacking = to.unpacking_to(from.device, work, writes);
+    }
+    const auto copy = [&] {
+        return unpacking ? (*unpacking)(from.device, 0, from.bytes)
+                         : driver.cuMemcpyDtoDAsync_v2(device, from.device, from.bytes, work.stream());
+    };
     if (place != nullptr) {
         InFlight::Mark mark{};
         bool under_way = false;
         const auto result = work.begin(
-            {device, from.bytes},
+            writes,
             [&] {
                 const auto made = copy();
                 under_way = made == CUDA_SUCCESS && to.copies_.add(*place, work.stream());
@@ -141,7 +176,8 @@ bool Reads::to_object(pid_t process, Arrival& to, std::uintptr_t host, const imp
             in_flight.finished(mark);
         }
         if (result != CUDA_SUCCESS) return false;
-    } else if (work.run({}, {device, from.bytes}, copy) != CUDA_SUCCESS) {
+        to.unpacking_ = std::move(unpacking);
+    } else if (work.run({}, writes, copy) != CUDA_SUCCESS) {
         return false;
     }
     traced.done();

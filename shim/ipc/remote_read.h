@@ -20,6 +20,8 @@
 #include <span>
 
 #include "protocols/object.h"
+#include "shim/copies/layout.h"
+#include "shim/copies/packing.h"
 #include "shim/ipc/copies_under_way.h"
 #include "shim/ipc/export_table.h"
 
@@ -33,6 +35,10 @@ public:
     ~Arrival();
     Arrival(const Arrival&) = delete;
     Arrival& operator=(const Arrival&) = delete;
+    // The message is of packed bytes, which are to lie at `at` by the layout: where all of it comes from the other
+    // device at once, the device puts them there, and not into the object.
+    void unpack(const Layout& layout, std::uintptr_t at) noexcept;
+    bool unpacked() const noexcept;
     // Another message is expected there.
     void again() noexcept;
     // MPI has finished: so many bytes, from the first on, were written to the object; what came besides is in host
@@ -41,6 +47,8 @@ public:
 
 private:
     friend struct Reads;
+    std::optional<packing::Launch> unpacking_to(std::uintptr_t from, OwnWork& work, DeviceRange& writes) noexcept;
+
     const std::uintptr_t device_;
     void* const context_;
     const std::uintptr_t host_;
@@ -48,7 +56,10 @@ private:
     std::size_t on_device_ = 0;
     CopiesUnderWay copies_;
     unsigned stream_ = 0;  // of OwnWork's
-    bool idle_ = false;    // no device work was outstanding when MPI got the bytes: no later work may use them
+    std::optional<Layout> layout_;
+    std::uintptr_t unpacked_at_ = 0;
+    std::optional<packing::Launch> unpacking_;
+    bool idle_ = false;  // no device work was outstanding when MPI got the bytes: no later work may use them
 };
 
 // False: no read concerns libhpe. A few loads.

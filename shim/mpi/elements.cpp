@@ -101,13 +101,6 @@ bool store_part(const Elements& elements, MPI_Count index, std::uintptr_t shift,
            store_part(elements, index, came.at(), bytes);
 }
 
-// Of so many elements, if the device is to work with them.
-std::optional<Layout> for_device(const Elements& elements, const Layout& layout, MPI_Count count) noexcept {
-    auto all = Layout::repeated(layout, static_cast<std::uint64_t>(count), elements.shape.extent());
-    if (all && !packing::worth_it(*all, elements.at)) all.reset();
-    return all;
-}
-
 }  // namespace
 
 Shape::Shape(MPI_Datatype type) noexcept {
@@ -169,8 +162,14 @@ bool may_be_packed_by_device(const Elements& elements) noexcept {
            !elements.shape.dense(elements.count) && lease::in_one_object(pointer(span.begin), span.bytes());
 }
 
+std::optional<Layout> packed_by_device(const Elements& elements, const Layout& layout, MPI_Count count) noexcept {
+    auto all = Layout::repeated(layout, static_cast<std::uint64_t>(count), elements.shape.extent());
+    if (all && !packing::worth_it(*all, elements.at)) all.reset();
+    return all;
+}
+
 bool load_packed_by_device(const Elements& elements, const Layout& layout, std::byte* to) noexcept {
-    const auto all = for_device(elements, layout, elements.count);
+    const auto all = packed_by_device(elements, layout, elements.count);
     return all && packing::pack(*all, elements.at, to, static_cast<std::size_t>(all->bytes()));
 }
 
@@ -188,7 +187,7 @@ bool load_packed(const Elements& elements, const Layout& layout, std::byte* to, 
 bool store_packed_by_device(const Elements& elements, const Layout& layout, const std::byte* from,
                             MPI_Count bytes) noexcept {
     const auto one = elements.shape.bytes();
-    const auto came = for_device(elements, layout, (bytes + one - 1) / one);
+    const auto came = packed_by_device(elements, layout, (bytes + one - 1) / one);
     return came && packing::unpack(*came, elements.at, from, static_cast<std::size_t>(bytes));
 }
 

@@ -101,10 +101,10 @@ bool Staging::concerns(Span span) const noexcept {
     return !span.empty() && lease::concerns(pointer(span.begin), span.bytes());
 }
 
-std::uintptr_t Staging::replace(Parts&& parts, Use use) noexcept {
+std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {
     const auto span = parts.span();
     const int to = use == Use::Send ? receiver_of(parts) : -1;
-    const bool left_there = to >= 0 && !lasting_ && leave_on_device(parts, to);
+    const bool left_there = to >= 0 && !lasting_ && leave_on_device(parts, to, settled);
     auto& buffer =
         *new (begin() + count_++) Buffer{use, std::move(parts), nullptr, 0, false, {}, {}, {}, {}, left_there};
     if (left_there) return 0;
@@ -143,11 +143,11 @@ int Staging::receiver_of(const Parts& parts) const noexcept {
 }
 
 // Its receiver will read it there, so nothing is copied: but it is to be there.
-bool Staging::leave_on_device(const Parts& parts, int to) noexcept {
+bool Staging::leave_on_device(const Parts& parts, int to, bool settled) noexcept {
     const auto span = parts.span();
     const Object* const object = coherence().object_of(span.begin);
     return object != nullptr && mostly_on_device(span.begin, span.bytes()) && ipc::reads_from_device(*object, to) &&
-           bring_to_device(*object, span);
+           (settled || bring_to_device(*object, span));
 }
 
 // Its receiver waits for the bytes that the device brings to host memory from now on.
@@ -231,9 +231,14 @@ std::byte* Staging::pack_on_device(const Elements& elements, const Layout& layou
     Parts parts;
     parts.add(at, bytes, handles.byte, Shape(handles.byte));
     const auto before = count_;
-    const auto shift = replace(std::move(parts), use);
+    const auto shift = replace(std::move(parts), use, true);
     if (count_ == before) new (begin() + count_++) Buffer{use, {}, nullptr, 0, false, {}, {}, {}, {}};
-    (end() - 1)->packed = std::move(packed);
+    auto& buffer = *(end() - 1);
+    if (buffer.arrival != nullptr) {
+        if (const auto all = packed_by_device(elements, layout, elements.count))
+            buffer.arrival->unpack(*all, elements.at);
+    }
+    buffer.packed = std::move(packed);
     return static_cast<std::byte*>(pointer(at + shift));
 }
 
@@ -302,7 +307,7 @@ bool Staging::store(const Buffer& buffer, MPI_Count bytes) noexcept {
 }
 
 bool Staging::unpack(const Buffer& buffer, MPI_Count bytes) noexcept {
-    if (buffer.packed == nullptr) return true;
+    if (buffer.packed == nullptr || (buffer.arrival != nullptr && buffer.arrival->unpacked())) return true;
     const auto& [memory, elements, layout] = *buffer.packed;
     // The program may have freed it meanwhile.
     if (!concerns(elements.span())) return true;

@@ -218,13 +218,14 @@ private:
     std::byte* replace_packed(const Elements& elements, Use use) noexcept;
     std::byte* pack_on_device(const Elements& elements, const Layout& layout, Use use) noexcept;
     // Returns how far the memory in its place lies from the program's.
-    std::uintptr_t replace(Parts&& parts, Use use) noexcept;
+    // `settled`: the device has just written what is sent, and is done.
+    std::uintptr_t replace(Parts&& parts, Use use, bool settled = false) noexcept;
     bool load(const Buffer& buffer) noexcept;
     bool load(const Buffer& buffer, const Elements& elements) noexcept;
     bool store(const Buffer& buffer, MPI_Count bytes) noexcept;
     bool unpack(const Buffer& buffer, MPI_Count bytes) noexcept;
     bool store_rest(const Buffer& buffer, std::size_t on_device, MPI_Count bytes) noexcept;
-    bool leave_on_device(const Parts& parts, int to) noexcept;
+    bool leave_on_device(const Parts& parts, int to, bool settled) noexcept;
     bool send_as_it_comes(Buffer& buffer, int to) noexcept;
     int receiver_of(const Parts& parts) const noexcept;
     void share(Buffer& buffer, int to) noexcept;
