@@ -26,8 +26,7 @@ void Coherence::set_sticky_error(void* context, CUresult result) noexcept {
 // Whether all outstanding device work waits for the calling thread's host function. A launch that comes later releases
 // the blocks that are valid on the host before its kernel runs.
 bool Coherence::device_waits_for_us() const noexcept {
-    const void* const waiting[] = {this_thread.callback_stream};
-    return !launch_gate_.launches_inside() && in_flight.idle_except(waiting);
+    return !launch_gate_.launches_inside() && in_flight.idle_except(this_thread.callback_stream);
 }
 
 // The block is locked, and not writable.

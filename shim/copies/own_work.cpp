@@ -3,7 +3,6 @@
 #include "shim/copies/own_work.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 
 #include "shim/base/mutex.h"
@@ -21,21 +20,22 @@ namespace {
 struct Own {
     std::atomic<CUcontext> context{nullptr};
     SpinLock lock;
-    std::array<CUstream, OwnWork::kStreams> streams HPE_GUARDED_BY(lock){};
+    CUstream stream HPE_GUARDED_BY(lock) = nullptr;
 };
 constinit ByContext<Own> owns;
 
 // The context is current.
-CUstream stream_in(CUcontext context, unsigned which) noexcept {
+CUstream stream_in(CUcontext context) noexcept {
     auto* const own = owns.of(context);
     if (own == nullptr) return nullptr;
     const Locked lock(own->lock);
-    auto& stream = own->streams[which];
-    if (stream == nullptr) {
+    if (own->stream == nullptr) {
         const Inside inside;
-        if (driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0) != CUDA_SUCCESS) stream = nullptr;
+        if (driver.cuStreamCreateWithPriority(&own->stream, CU_STREAM_NON_BLOCKING, 0) != CUDA_SUCCESS) {
+            own->stream = nullptr;
+        }
     }
-    return stream;
+    return own->stream;
 }
 
 std::uintptr_t address(const void* pointer) noexcept { return reinterpret_cast<std::uintptr_t>(pointer); }
@@ -59,8 +59,8 @@ bool mostly_on_device(std::uintptr_t begin, std::size_t bytes) noexcept {
     return on_host < bytes / 2;
 }
 
-OwnWork::OwnWork(void* context, bulk::Order order, unsigned stream) noexcept : in_order_(context, order) {
-    if (in_order_) stream_ = stream_in(static_cast<CUcontext>(context), stream);
+OwnWork::OwnWork(void* context, bulk::Order order) noexcept : in_order_(context, order) {
+    if (in_order_) stream_ = stream_in(static_cast<CUcontext>(context));
 }
 
 CUresult OwnWork::to_host(std::byte* to, CUdeviceptr from, std::size_t bytes) noexcept {
@@ -97,7 +97,7 @@ void OwnWork::forget(CUcontext context) noexcept {
     auto* const own = owns.known(context);
     if (own == nullptr) return;
     const Locked lock(own->lock);
-    own->streams = {};
+    own->stream = nullptr;
 }
 
 OwnTransfer::OwnTransfer(To to, const char* name, std::uintptr_t at, std::size_t bytes) noexcept

@@ -28,10 +28,8 @@ bool mostly_on_device(std::uintptr_t begin, std::size_t bytes) noexcept;
 
 class OwnWork {
 public:
-    // Work that may overlap takes one of several streams.
-    static constexpr unsigned kStreams = 4;
     // `context`: of the objects that are used.
-    explicit OwnWork(void* context, bulk::Order order = bulk::Order::AfterAll, unsigned stream = 0) noexcept;
+    explicit OwnWork(void* context, bulk::Order order = bulk::Order::AfterAll) noexcept;
     // False: not on this thread, not now, or the device cannot.
     explicit operator bool() const noexcept { return stream_ != nullptr; }
     CUstream stream() const noexcept { return stream_; }

@@ -336,9 +336,9 @@ bool InFlight::idle_after_wait() noexcept {
     return true;
 }
 
-bool InFlight::idle_except(std::span<const void* const> streams) const noexcept {
+bool InFlight::idle_except(const void* stream) const noexcept {
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
-        if (r->outstanding() && std::find(streams.begin(), streams.end(), r) == streams.end()) return false;
+        if (r != stream && r->outstanding()) return false;
     }
     return true;
 }

@@ -15,7 +15,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <span>
 
 #include "shim/base/launch_gate.h"
 
@@ -53,9 +52,9 @@ public:
     // The same after the program has waited. Asks for some microseconds: an event takes that long to complete even in a
     // stream that has nothing else to do.
     bool idle_after_wait() noexcept;
-    // Whether no other streams than these (Mark::record) have work outstanding, as far as work was seen to end. Asks no
-    // stream: one that is full would not answer, and asking a captured one would end its capture.
-    bool idle_except(std::span<const void* const> streams) const noexcept;
+    // Whether no other stream than this one (Mark::record) has work outstanding, as far as work was seen to end. Asks
+    // no stream: one that is full would not answer, and asking a captured one would end its capture.
+    bool idle_except(const void* stream) const noexcept;
 
     // Whether work in the stream may be ordered with the context's legacy stream. Does not ask the driver: the stream
     // is another thread's, which may destroy it at any moment.

@@ -134,34 +134,29 @@ ReadingDevice* claim(ExportTable& table) noexcept {
     return nullptr;
 }
 
-bool is_pinned(const ExportTable& table) noexcept {
-    const auto& all = places().pinned;
-    return std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.table == &table; });
-}
-
 // Portable: for every context of the process.
 bool pin(ExportTable& table, CUcontext context) noexcept {
-    if (is_pinned(table)) return true;
+    auto& all = places().pinned;
+    if (std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.table == &table; })) return true;
     if (!pinned::take(sizeof table.readers)) return false;
     if (driver.cuMemHostRegister_v2(table.readers.data(), sizeof table.readers, CU_MEMHOSTREGISTER_PORTABLE) !=
         CUDA_SUCCESS) {
         pinned::give_back(sizeof table.readers);
         return false;
     }
-    places().pinned.push_back({&table, context});
+    all.push_back({&table, context});
     return true;
 }
 
 }  // namespace
 
-const Place* place(ExportTable& table, CUcontext context, unsigned stream) noexcept {
+const Place* place(ExportTable& table, CUcontext context) noexcept {
     auto& all = places().all;
-    const auto known = std::find_if(all.begin(), all.end(), [&](const Place& one) {
-        return one.table == &table && one.context == context && one.stream == stream;
-    });
+    const auto known = std::find_if(all.begin(), all.end(),
+                                    [&](const Place& one) { return one.table == &table && one.context == context; });
     if (known != all.end()) return known->reader != nullptr ? &*known : nullptr;
-    if (!is_pinned(table) && !in_flight.idle()) return nullptr;
-    Place made{&table, context, stream, nullptr, 0};
+    if (!in_flight.idle()) return nullptr;
+    Place made{&table, context, nullptr, 0};
     const Inside inside;
     const ContextScope scope(context);
     const CaptureRelaxed relaxed;

@@ -24,25 +24,24 @@ namespace hpe::ipc {
 // Any thread; a few loads where nobody reads.
 void wait_for_readers(ExportTable& table) noexcept;
 
-// Where copies of the device of a context of this process are counted in the tables of others, for each stream. One
-// thread at a time, by remote_read.cpp's lock.
+// Where the device of a context of this process is counted in the tables of others. One thread at a time, by
+// remote_read.cpp's lock.
 namespace reading_devices {
 
 struct Place {
     ExportTable* table;
     CUcontext context;
-    unsigned stream;        // of OwnWork's
     ReadingDevice* reader;  // nullptr: there is no place
     CUdeviceptr ended;      // the number in it, for the device
 };
 // nullptr: it is not counted, at least not now, since pinning waits for device work.
-const Place* place(ExportTable& table, CUcontext context, unsigned stream) noexcept;
+const Place* place(ExportTable& table, CUcontext context) noexcept;
 // The context has ended.
 void forget(CUcontext context) noexcept;
 
 }  // namespace reading_devices
 
-// Copies of one message into this process, which its device makes in order, in one stream.
+// Copies of one message into this process, which its device makes in order.
 class CopiesUnderWay {
 public:
     // A copy was enqueued in the stream: so is its number. False: the copy is to be waited for.

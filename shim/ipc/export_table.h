@@ -41,7 +41,7 @@ struct ExportEntry {
     std::atomic<std::uint64_t> taken;  // bytes that the reader took from the image
 };
 
-// A device that copies out of the owner's memory, in one of several streams.
+// A device that copies out of the owner's memory.
 struct alignas(64) ReadingDevice {
     std::atomic<std::int64_t> process;  // of which it is; 0: of none
     std::atomic<std::uint32_t> begun;   // copies, before MPI hears of them
@@ -53,7 +53,7 @@ struct ExportTable {
     static constexpr std::size_t kEntries = 128, kEnded = 64, kPage = 4096;
 
     // On pages of their own, which readers pin.
-    alignas(kPage) std::array<ReadingDevice, 2 * kPage / sizeof(ReadingDevice)> readers;
+    alignas(kPage) std::array<ReadingDevice, kPage / sizeof(ReadingDevice)> readers;
     alignas(kPage) std::array<ExportEntry, kEntries> entries;
     std::atomic<std::uint64_t> used;  // entries, from the first on, of which any was ever changed
     // Allocations that were exported and have been freed: their number, and the ids of the last ones.

@@ -232,9 +232,9 @@ CUdeviceptr open(pid_t process, const SharedMemory& memory, CUcontext context) n
     return import.base != 0 ? import.base + memory.offset : 0;
 }
 
-const reading_devices::Place* place(pid_t process, CUcontext context, unsigned stream) noexcept {
+const reading_devices::Place* place(pid_t process, CUcontext context) noexcept {
     Peer* const peer = peer_of(imports(), process, false);
-    return peer != nullptr ? reading_devices::place(*peer->table, context, stream) : nullptr;
+    return peer != nullptr ? reading_devices::place(*peer->table, context) : nullptr;
 }
 
 void forget(CUcontext context) noexcept {

@@ -41,8 +41,8 @@ Found find(pid_t process, std::uintptr_t at, std::size_t bytes, CUcontext contex
 // Memory that its owner has passed on (exports.h), in the context; 0: cannot be opened.
 CUdeviceptr open(pid_t process, const SharedMemory& memory, CUcontext context) noexcept;
 
-// Where copies of the context's device are counted in the process's table, which is open; nullptr: nowhere.
-const reading_devices::Place* place(pid_t process, CUcontext context, unsigned stream) noexcept;
+// Where the context's device is counted in the process's table, which is open; nullptr: it is not.
+const reading_devices::Place* place(pid_t process, CUcontext context) noexcept;
 
 // What was opened in the context went with it.
 void forget(CUcontext context) noexcept;

@@ -3,7 +3,6 @@
 #include "shim/ipc/remote_read.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <utility>
@@ -36,10 +35,7 @@ std::uintptr_t address(const void* at) noexcept { return reinterpret_cast<std::u
 struct Reads {
     Mutex mutex;  // also of the imports
     std::vector<Arrival*> expected HPE_GUARDED_BY(mutex);
-    // Copies of 1 MiB follow each other slowly in one stream (docs/hardware.md), so messages take turns. Of each
-    // stream in which copies were begun, its record among the device's work.
-    unsigned turn HPE_GUARDED_BY(mutex) = 0;
-    std::array<const void*, OwnWork::kStreams> records HPE_GUARDED_BY(mutex){};
+    void* record HPE_GUARDED_BY(mutex) = nullptr;  // of the stream in which copies were begun last
 
     static Reads& all() noexcept {
         static Reads& reads = *new Reads;
@@ -95,8 +91,7 @@ void Arrival::again() noexcept {
     const Locked lock(all.mutex);
     on_device_ = 0;
     unpacking_.reset();
-    stream_ = all.turn++ % OwnWork::kStreams;
-    idle_ = idle || in_flight.idle_except(all.records);
+    idle_ = idle || (all.record != nullptr && in_flight.idle_except(all.record));
 }
 
 void Arrival::unpack(const Layout& layout, std::uintptr_t at) noexcept {
@@ -145,9 +140,9 @@ bool Reads::to_object(pid_t process, Arrival& to, std::uintptr_t host, const imp
     const auto device = to.device_ + offset;
     const Object* const object = coherence().object_of(device);
     if (object == nullptr) return false;
-    const auto* const place = imports::place(process, static_cast<CUcontext>(to.context_), to.stream_);
+    const auto* const place = imports::place(process, static_cast<CUcontext>(to.context_));
     trace::Transfer traced(trace::Kind::Staging, "message from a device", from.bytes, object->report_id);
-    OwnWork work(to.context_, bulk::Order::AtOnce, to.stream_);
+    OwnWork work(to.context_, bulk::Order::AtOnce);
     if (!work) return false;
     DeviceRange writes{device, from.bytes};
     std::optional<packing::Launch> unpacking;
@@ -171,7 +166,7 @@ bool Reads::to_object(pid_t process, Arrival& to, std::uintptr_t host, const imp
             mark);
         if (under_way) {
             to.copies_.counts_as(mark);
-            records[to.stream_] = mark.record;
+            record = mark.record;
         } else {
             in_flight.finished(mark);
         }

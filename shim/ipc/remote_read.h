@@ -55,7 +55,6 @@ private:
     const std::size_t bytes_;
     std::size_t on_device_ = 0;
     CopiesUnderWay copies_;
-    unsigned stream_ = 0;  // of OwnWork's
     std::optional<Layout> layout_;
     std::uintptr_t unpacked_at_ = 0;
     std::optional<packing::Launch> unpacking_;
