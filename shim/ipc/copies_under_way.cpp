@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <vector>
 
 #include "shim/base/errno_kept.h"
@@ -34,18 +33,16 @@ void end_all(ReadingDevice& reader) noexcept {
     reader.ended.store(reader.begun.load(std::memory_order_acquire), std::memory_order_release);
 }
 
+// Without limit: its device may have to end a kernel first, and would else read what comes next. The reader itself sees
+// that its device has failed.
 void wait_for(ReadingDevice& reader) noexcept {
-    using Clock = std::chrono::steady_clock;
-    // A copy of a few GiB takes some tens of milliseconds. The reader itself sees that its device has failed.
-    constexpr std::chrono::seconds kLong{20};
     constexpr int kRoundsOfALook = 1 << 16;
     const auto begun = reader.begun.load(std::memory_order_acquire);
-    int round = 0;
-    const auto end = Clock::now() + kLong;
-    while (is_behind(reader.ended.load(std::memory_order_acquire), begun)) {
-        if (++round % kRoundsOfALook != 0) continue;
-        if (is_gone(reader.process.load(std::memory_order_relaxed)) || Clock::now() > end) return end_all(reader);
+    for (int round = 1; is_behind(reader.ended.load(std::memory_order_acquire), begun); ++round) {
+        if (round % kRoundsOfALook != 0) continue;
+        if (is_gone(reader.process.load(std::memory_order_relaxed))) return end_all(reader);
         sched_yield();
+        round = 0;
     }
 }
 

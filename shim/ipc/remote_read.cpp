@@ -51,6 +51,9 @@ struct Reads {
     }
     bool to_object(pid_t process, Arrival& to, std::uintptr_t host, const imports::Found& from) noexcept
         HPE_REQUIRES(mutex);
+    template <class Enqueue>
+    bool begin(Arrival& to, const reading_devices::Place& place, OwnWork& work, DeviceRange writes,
+               Enqueue&& enqueue) noexcept HPE_REQUIRES(mutex);
     void forget(CUcontext context) noexcept HPE_REQUIRES(mutex) {
         for (Arrival* one : expected) one->copies_.forget(context);
     }
@@ -133,6 +136,29 @@ std::optional<packing::Launch> Arrival::unpacking_to(std::uintptr_t from, OwnWor
     return launch;
 }
 
+// Begins what enqueue() enqueues; where its end cannot be counted, waits for it.
+template <class Enqueue>
+bool Reads::begin(Arrival& to, const reading_devices::Place& place, OwnWork& work, DeviceRange writes,
+                  Enqueue&& enqueue) noexcept {
+    InFlight::Mark mark{};
+    bool under_way = false;
+    const auto result = work.begin(
+        writes,
+        [&] {
+            const auto made = enqueue();
+            under_way = made == CUDA_SUCCESS && to.copies_.add(place, work.stream());
+            return made == CUDA_SUCCESS && !under_way ? driver.cuStreamSynchronize(work.stream()) : made;
+        },
+        mark);
+    if (under_way) {
+        to.copies_.counts_as(mark);
+        record = mark.record;
+    } else {
+        in_flight.finished(mark);
+    }
+    return result == CUDA_SUCCESS;
+}
+
 // Nothing here waits for work of the program: that may be waiting for another process, which waits for this read.
 bool Reads::to_object(pid_t process, Arrival& to, std::uintptr_t host, const imports::Found& from) noexcept {
     const auto offset = host - to.host_;
@@ -149,33 +175,15 @@ bool Reads::to_object(pid_t process, Arrival& to, std::uintptr_t host, const imp
     if (place != nullptr && offset == 0 && from.bytes == to.bytes_ && from.context == to.context_) {
         unpacking = to.unpacking_to(from.device, work, writes);
     }
-    const auto copy = [&] {
+    const auto enqueue = [&] {
         return unpacking ? (*unpacking)(from.device, 0, from.bytes)
                          : driver.cuMemcpyDtoDAsync_v2(device, from.device, from.bytes, work.stream());
     };
-    if (place != nullptr) {
-        InFlight::Mark mark{};
-        bool under_way = false;
-        const auto result = work.begin(
-            writes,
-            [&] {
-                const auto made = copy();
-                under_way = made == CUDA_SUCCESS && to.copies_.add(*place, work.stream());
-                return made == CUDA_SUCCESS && !under_way ? driver.cuStreamSynchronize(work.stream()) : made;
-            },
-            mark);
-        if (under_way) {
-            to.copies_.counts_as(mark);
-            record = mark.record;
-        } else {
-            in_flight.finished(mark);
-        }
-        if (result != CUDA_SUCCESS) return false;
-        to.unpacking_ = std::move(unpacking);
-    } else if (work.run({}, writes, copy) != CUDA_SUCCESS) {
-        return false;
-    }
+    const bool done =
+        place != nullptr ? begin(to, *place, work, writes, enqueue) : work.run({}, writes, enqueue) == CUDA_SUCCESS;
+    if (!done) return false;
     traced.done();
+    to.unpacking_ = std::move(unpacking);
     to.on_device_ += from.bytes;
     return true;
 }
