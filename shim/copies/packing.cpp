@@ -224,12 +224,12 @@ CUresult Launch::operator()(CUdeviceptr packed, std::size_t begin, std::size_t e
     return driver.cuLaunchKernel(kernel_, blocks, 1, 1, kThreads, 1, 1, 0, stream_, parameters, nullptr);
 }
 
-std::optional<Launch> prepare(Direction direction, const Layout& layout, std::uintptr_t at, std::uint64_t odd,
+std::optional<Launch> prepare(Direction direction, const Layout& layout, std::uintptr_t at, std::uint64_t aligned_as,
                               OwnWork& work, CUcontext context) noexcept {
     Tools* const tools = all_tools().of(context);
     if (tools == nullptr) return std::nullopt;
-    odd |= layout.unit(at);
-    Launch launch(layout, at, static_cast<unsigned>(odd & (~odd + 1)));
+    aligned_as |= layout.unit(at);
+    Launch launch(layout, at, static_cast<unsigned>(aligned_as & (~aligned_as + 1)));  // its lowest bit
     const Pieces pieces(layout.list(), *tools, work, context);
     launch.kernel_ = kernel_of(*tools);
     if (launch.kernel_ == nullptr || !pieces.ok()) return std::nullopt;

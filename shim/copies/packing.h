@@ -55,9 +55,9 @@ private:
     std::array<std::int64_t, Layout::kMostLoops> strides_;
     std::shared_ptr<const void> list_;  // where the pieces are
 };
-// In the work's stream, for any number of bytes and addresses of packed ones whose bits are among `odd`. Nothing: not
-// now.
-std::optional<Launch> prepare(Direction direction, const Layout& layout, std::uintptr_t at, std::uint64_t odd,
+// In the work's stream. `aligned_as`: all packed addresses and numbers of bytes that the launches will get, or-ed,
+// since the kernel moves units that divide them. Nothing: the device cannot, at least not now.
+std::optional<Launch> prepare(Direction direction, const Layout& layout, std::uintptr_t at, std::uint64_t aligned_as,
                               OwnWork& work, CUcontext context) noexcept;
 
 void forget(CUcontext context) noexcept;

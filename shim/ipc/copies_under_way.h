@@ -2,7 +2,8 @@
 // Copies between processes that have not ended when MPI passes a message on as received: a window of messages is then
 // copied without a wait for each. Both programs are told that a message is over when its copies have ended: the
 // receiver counts them, the sender looks at the counters of all who read its memory (ReadingDevice in export_table.h).
-// The receiver's device itself writes how many have ended, so that neither process waits for the other to act.
+// The receiver's device itself writes how many have ended, so that neither process waits for the other to act. A sender
+// waits for all copies that have been begun, also for those of other messages: they are over soon.
 //
 // Source: UCX completes its CUDA IPC copies by events of the receiver, and only then tells the sender; here MPI has
 // told it already.

@@ -35,7 +35,6 @@ std::uintptr_t address(const void* at) noexcept { return reinterpret_cast<std::u
 struct Reads {
     Mutex mutex;  // also of the imports
     std::vector<Arrival*> expected HPE_GUARDED_BY(mutex);
-    void* record HPE_GUARDED_BY(mutex) = nullptr;  // of the stream in which copies were begun last
 
     static Reads& all() noexcept {
         static Reads& reads = *new Reads;
@@ -49,11 +48,10 @@ struct Reads {
         }
         return nullptr;
     }
-    bool to_object(pid_t process, Arrival& to, std::uintptr_t host, const imports::Found& from) noexcept
-        HPE_REQUIRES(mutex);
     template <class Enqueue>
-    bool begin(Arrival& to, const reading_devices::Place& place, OwnWork& work, DeviceRange writes,
-               Enqueue&& enqueue) noexcept HPE_REQUIRES(mutex);
+    static bool begin(Arrival& to, const reading_devices::Place& place, OwnWork& work, DeviceRange writes,
+                      Enqueue&& enqueue) noexcept;
+    static bool to_object(pid_t process, Arrival& to, std::uintptr_t host, const imports::Found& from) noexcept;
     void forget(CUcontext context) noexcept HPE_REQUIRES(mutex) {
         for (Arrival* one : expected) one->copies_.forget(context);
     }
@@ -65,8 +63,8 @@ struct Reads {
     int from_image(pid_t process, Arrival* to, std::uintptr_t host, const imports::Found& from) const noexcept
         HPE_REQUIRES(mutex);
     // Returns how many bytes came; with fewer, `error` is why.
-    std::size_t copy(pid_t process, std::uintptr_t to, std::uintptr_t from, std::size_t bytes, int& error) noexcept
-        HPE_REQUIRES(mutex);
+    std::size_t copy(pid_t process, std::uintptr_t to, std::uintptr_t from, std::size_t bytes,
+                     int& error) const noexcept HPE_REQUIRES(mutex);
 };
 
 Arrival::Arrival(const Object& object, std::uintptr_t device, const std::byte* host, std::size_t bytes) noexcept
@@ -86,15 +84,13 @@ Arrival::~Arrival() {
     arrivals.fetch_sub(1, std::memory_order_release);
 }
 
-// Copies of other messages use no byte of this one.
 void Arrival::again() noexcept {
     copies_.wait();
     const bool idle = in_flight.idle();
-    auto& all = Reads::all();
-    const Locked lock(all.mutex);
+    const Locked lock(Reads::all().mutex);
     on_device_ = 0;
     unpacking_.reset();
-    idle_ = idle || (all.record != nullptr && in_flight.idle_except(all.record));
+    idle_ = idle;
 }
 
 void Arrival::unpack(const Layout& layout, std::uintptr_t at) noexcept {
@@ -152,7 +148,6 @@ bool Reads::begin(Arrival& to, const reading_devices::Place& place, OwnWork& wor
         mark);
     if (under_way) {
         to.copies_.counts_as(mark);
-        record = mark.record;
     } else {
         in_flight.finished(mark);
     }
@@ -268,7 +263,8 @@ int Reads::from_image(pid_t process, Arrival* to, std::uintptr_t host, const imp
     return image_to_host(process, host, from);
 }
 
-std::size_t Reads::copy(pid_t process, std::uintptr_t to, std::uintptr_t from, std::size_t bytes, int& error) noexcept {
+std::size_t Reads::copy(pid_t process, std::uintptr_t to, std::uintptr_t from, std::size_t bytes,
+                        int& error) const noexcept {
     // A message from the same addresses may end at any moment, and another one's entry is as good.
     constexpr unsigned kAttempts = 1000;
     unsigned attempts = 0;

@@ -67,7 +67,7 @@ bool store(const Elements& elements, std::uintptr_t shift, MPI_Count bytes, cons
 
 // Whether packing by the device is worth asking for: elements of one object, with gaps, far enough apart.
 bool may_be_packed_by_device(const Elements& elements) noexcept;
-// Of the first `count`, from their address on; nothing where the CPU is to pack them. `layout`: of the type.
+// The layout of the first `count` elements; nothing where the CPU is to pack them. `layout`: of the type.
 std::optional<Layout> packed_by_device(const Elements& elements, const Layout& layout, MPI_Count count) noexcept;
 // All of them, packed, and the first `bytes` of packed ones. `layout`: of the type.
 bool load_packed(const Elements& elements, const Layout& layout, std::byte* to, const void* caller) noexcept;

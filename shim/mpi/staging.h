@@ -217,8 +217,8 @@ private:
     // Returns the memory of packed bytes in their place; nullptr where they are replaced in the usual way.
     std::byte* replace_packed(const Elements& elements, Use use) noexcept;
     std::byte* pack_on_device(const Elements& elements, const Layout& layout, Use use) noexcept;
-    // Returns how far the memory in its place lies from the program's.
-    // `settled`: the device has just written what is sent, and is done.
+    // Returns how far the memory in its place lies from the program's. `settled`: what is sent lies on the device,
+    // whose work has ended.
     std::uintptr_t replace(Parts&& parts, Use use, bool settled = false) noexcept;
     bool load(const Buffer& buffer) noexcept;
     bool load(const Buffer& buffer, const Elements& elements) noexcept;
