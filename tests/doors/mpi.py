@@ -123,7 +123,8 @@ def reads_processes():
 
 
 def when_it_fails(mpi, program, cases):
-    some = ["exchanged", "large", "to_all", "gone", "reset", "window"]
+    under_way = [programs[f"{mpi}_under_way"], "window", "ring"]
+    some = ["exchanged", "large", "to_all", "gone", "reset"]
     check(mpi, [(3, soft.LIBRARY, program + cases)], "from device to device", HPE_PROTOCOL="lazy")
     check(mpi, [(2, soft.LIBRARY, program + some)], "from device to device", HPE_PROTOCOL="batch")
     for call in ("cuIpcOpenMemHandle:*:2", "cuIpcGetMemHandle:*:2", "cuMemcpyDtoDAsync:*:2", "cuMemcpyDtoDAsync:2:2"):
@@ -131,10 +132,9 @@ def when_it_fails(mpi, program, cases):
     for call in ("cuStreamWriteValue32:*:801", "cuStreamWriteValue32:3:2", "cuMemHostRegister:*:2", "cuMemHostRegister:3:2"):
         check(mpi, [(2, soft.LIBRARY, program + some)], "through shared memory", HPE_MPI_IPC="off", HPE_SOFT_FAIL=call)
     for call in ("cuStreamWriteValue32:*:801", "cuStreamWriteValue32:3:2", "cuMemHostRegister:*:2"):
-        check(mpi, [(2, soft.LIBRARY, [*program, "exchanged", "window"])], "copies that are waited for",
-              HPE_SOFT_DEVICE_LATENCY=2000, HPE_SOFT_FAIL=call)
+        check(mpi, [(2, soft.LIBRARY, under_way)], "copies that are waited for", HPE_SOFT_DEVICE_LATENCY=2000, HPE_SOFT_FAIL=call)
     # A device that fails when the message has been received already.
-    received = [*program, "window"]
+    received = under_way[:2]
     status, _, said = ranks(mpi, [(1, soft.LIBRARY, received),
                                   (1, soft.LIBRARY, ["env", "HPE_SOFT_FAIL=cuStreamSynchronize:*:719", *received])],
                             HPE_SOFT_DEVICE_LATENCY=20000)
@@ -142,6 +142,27 @@ def when_it_fails(mpi, program, cases):
         problems.append(f"{mpi}, a device fails: {status} {said[-1500:].decode(errors='replace')}")
     check(mpi, [(4, soft.LIBRARY, program + some)], "through shared memory", HPE_MPI_IPC="off", HPE_PROTOCOL="lazy",
           HPE_SOFT_LINK=1 << 30)
+
+
+def many_under_way(mpi, scratch):
+    """Copies that MPI takes for done: no byte comes too early or goes by way of the receiver's host memory."""
+    program = programs[f"{mpi}_under_way"]
+    check(mpi, [(4, soft.LIBRARY, [program, "window", "ring"])], "under way", HPE_SOFT_DEVICE_LATENCY=2000)
+    if not reads_processes():
+        return
+    check(mpi, [(2, soft.LIBRARY, [program, "ring"])], "ring", HPE_SOFT_DEVICE_LATENCY=2000,
+          HPE_REPORT=f"{scratch}/{mpi}-ring-%p.json")
+    totals = [json.load(open(path))["total"] for path in glob.glob(f"{scratch}/{mpi}-ring-*.json")]
+    if len(totals) != 2 or any(total["bytes_to_device"] for total in totals):
+        problems.append(f"{mpi}, ring: {totals}")
+    # What has gaps is packed by one kernel, and unpacked by one in the other process, without a copy.
+    counts = [f"{scratch}/{mpi}-vectors-{rank}" for rank in range(2)]
+    check(mpi, [(1, soft.LIBRARY, ["env", f"HPE_SOFT_COUNT={path}", programs[f"{mpi}_direct"], "vectors"]) for path in counts],
+          "vectors")
+    for path in counts:
+        calls = dict(line.split()[:2] for line in open(path) if line[0] != "#")
+        if mpi == "openmpi" and (calls.get("cuMemcpyDtoDAsync"), calls.get("cuLaunchKernel")) != (None, "12"):
+            problems.append(f"{mpi}, vectors: {calls}")
 
 
 def from_device_to_device(mpi, scratch, first):
@@ -152,6 +173,7 @@ def from_device_to_device(mpi, scratch, first):
     for variables in ({"HPE_SOFT_DEVICE_LATENCY": 2000}, {"HPE_MPI_IPC": "off"},
                       {"OMPI_MCA_btl_vader_single_copy_mechanism": "none", "UCX_TLS": "posix,self"})[:3 if mpi in ("openmpi", "mpich") else 1]:
         check(mpi, [(2, soft.LIBRARY, program + cases)], "from device to device", **variables)
+    many_under_way(mpi, scratch)
     if first:
         when_it_fails(mpi, program, cases)
     for parts in ([1, -1], [2, -1])[:2 if first else 1]:

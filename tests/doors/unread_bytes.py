@@ -32,8 +32,10 @@ EXPECTED = {
 
 
 def unread(path):
-    """Bytes of all call stacks; and sentences about stacks whose figures cannot be."""
+    """Bytes of all call stacks; and sentences about stacks whose figures cannot be, or about a lack of stacks."""
     section = json.loads(path.read_text())["call_stacks"]
+    if section is None:
+        return 0, ["the report has no call stacks"]
     stacks = [s for s in section["stacks"] if "unread_bytes" in s]
     wrong = [f"a part that is more than the whole: {s}" for s in stacks
              if not 0 < s["unread_seconds"] <= s["seconds"] or s["unread_bytes"] > s["to_host_bytes"]]

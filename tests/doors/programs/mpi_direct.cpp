@@ -9,65 +9,15 @@
 #include <mpi.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <memory>
 #include <random>
-#include <string>
 #include <vector>
 
+#include "mpi_messages.h"
+
 namespace {
-
-constexpr int kBytes = 3 << 20;
-int rank, ranks;
-long wrong;
-
-// What a rank sends in a round.
-unsigned char expected(int from, int round, std::size_t i) {
-    return static_cast<unsigned char>((i * 2654435761u >> 11) + static_cast<unsigned>(from * 17 + round * 31));
-}
-
-std::vector<unsigned char> content(int from, int round, std::size_t bytes = kBytes) {
-    std::vector<unsigned char> all(bytes);
-    for (std::size_t i = 0; i < bytes; ++i) all[i] = expected(from, round, i);
-    return all;
-}
-
-class Memory {
-public:
-    explicit Memory(std::size_t bytes = kBytes, bool pool = false) : bytes_(bytes), pool_(pool) {
-        const auto made = pool ? cudaMallocAsync(&at_, bytes, cudaStreamLegacy) : cudaMalloc(&at_, bytes);
-        if (made != cudaSuccess) MPI_Abort(MPI_COMM_WORLD, 1);
-    }
-    ~Memory() { pool_ ? cudaFreeAsync(at_, cudaStreamLegacy) : cudaFree(at_); }
-    Memory(const Memory&) = delete;
-    Memory& operator=(const Memory&) = delete;
-    unsigned char* at(std::size_t offset = 0) const { return at_ + offset; }
-    // On the device alone.
-    void put(const std::vector<unsigned char>& all, std::size_t offset = 0) const {
-        cudaMemcpy(at_ + offset, all.data(), all.size(), cudaMemcpyHostToDevice);
-    }
-    void clear() const { cudaMemset(at_, 0xEE, bytes_); }
-    // As the device has it.
-    void check(const std::vector<unsigned char>& all, std::size_t offset = 0) const {
-        std::vector<unsigned char> got(bytes_);
-        cudaMemcpy(got.data(), at_, bytes_, cudaMemcpyDeviceToHost);
-        for (std::size_t i = 0; i < bytes_; ++i) {
-            const bool inside = i >= offset && i - offset < all.size();
-            wrong += got[i] != (inside ? all[i - offset] : 0xEE);
-        }
-    }
-
-private:
-    unsigned char* at_ = nullptr;
-    const std::size_t bytes_;
-    const bool pool_;
-};
-
-int behind() { return (rank + 1) % ranks; }
-int before() { return (rank + ranks - 1) % ranks; }
 
 // Sends what was put there to the next rank, and receives from the one before.
 using Way = std::function<void(const Memory& send, const Memory& receive, int round)>;
@@ -118,38 +68,6 @@ void later() {
         MPI_Issend(send.at(), kHalf, MPI_BYTE, behind(), 1, MPI_COMM_WORLD, &all[3]);
         MPI_Waitall(4, all, MPI_STATUSES_IGNORE);
     });
-}
-
-// Many at a time from every other rank to the next, whose device is idle, while the one before changes what it has
-// sent.
-void window() {
-    constexpr int kMessages = 6, kPart = kBytes / kMessages;
-    const int partner = rank ^ 1;
-    const Memory memory;
-    for (int round = 0; round < 5 && partner < ranks; ++round) {
-        const bool sends = rank % 2 == 0;
-        if (sends) {
-            memory.put(content(rank, round));
-        } else {
-            memory.clear();
-        }
-        cudaDeviceSynchronize();
-        MPI_Request all[kMessages];
-        for (int i = 0; i < kMessages; ++i) {
-            auto* const part = memory.at(static_cast<std::size_t>(i) * kPart);
-            if (sends) {
-                MPI_Isend(part, kPart, MPI_BYTE, partner, 1, MPI_COMM_WORLD, &all[i]);
-            } else {
-                MPI_Irecv(part, kPart, MPI_BYTE, partner, 1, MPI_COMM_WORLD, &all[i]);
-            }
-        }
-        for (auto& one : all) MPI_Wait(&one, MPI_STATUS_IGNORE);
-        if (sends) {
-            memory.clear();
-        } else {
-            memory.check(content(partner, round));
-        }
-    }
 }
 
 // Every other piece of 24 bytes, in the order in which they lie; half of them in the second message. The gaps stay.
@@ -643,27 +561,8 @@ const std::map<std::string, void (*)()> kCases = {{"vectors", vectors},     {"ve
                                                   {"to_all", to_all},       {"gone", gone},
                                                   {"pools", pools},         {"reset", reset},
                                                   {"nobody", nobody},       {"chain", chain},
-                                                  {"devices", devices},     {"busy", busy},
-                                                  {"window", window}};
+                                                  {"devices", devices},     {"busy", busy}};
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    if (argc < 2) {
-        for (const auto& [name, run] : kCases) std::printf("%s\n", name.c_str());
-        return 0;
-    }
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    std::string bad;
-    for (int i = 1; i < argc; ++i) {
-        const long so_far = wrong;
-        kCases.at(argv[i])();
-        if (wrong != so_far) bad += std::string(" ") + argv[i];
-        MPI_Barrier(MPI_COMM_WORLD);
-    }
-    std::printf("rank %d:%s %ld wrong\n", rank, bad.c_str(), wrong);
-    MPI_Finalize();
-    return 0;
-}
+int main(int argc, char** argv) { return run_cases(argc, argv, kCases); }

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// Many messages of device memory under way at a time, from every other rank to the next, whose device is idle but for
+// what comes. Every byte is checked. usage: mpi_under_way CASE...; without a case prints all.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include "mpi_messages.h"
+
+namespace {
+
+bool sends() { return rank % 2 == 0; }
+int partner() { return rank ^ 1; }
+
+void begin(unsigned char* part, int bytes, MPI_Request* request) {
+    if (sends()) {
+        MPI_Isend(part, bytes, MPI_BYTE, partner(), 1, MPI_COMM_WORLD, request);
+    } else {
+        MPI_Irecv(part, bytes, MPI_BYTE, partner(), 1, MPI_COMM_WORLD, request);
+    }
+}
+
+// Parts of one object at once; the sender changes them as soon as they are sent.
+void window() {
+    constexpr int kMessages = 6, kPart = kBytes / kMessages;
+    const Memory memory;
+    for (int round = 0; round < 5 && partner() < ranks; ++round) {
+        if (sends()) {
+            memory.put(content(rank, round));
+        } else {
+            memory.clear();
+        }
+        cudaDeviceSynchronize();
+        MPI_Request all[kMessages];
+        for (int i = 0; i < kMessages; ++i) begin(memory.at(static_cast<std::size_t>(i) * kPart), kPart, &all[i]);
+        for (auto& one : all) MPI_Wait(&one, MPI_STATUS_IGNORE);
+        if (sends()) {
+            memory.clear();
+        } else {
+            memory.check(content(partner(), round));
+        }
+    }
+}
+
+// The next but one is begun when one has ended, while that between them is still on its way.
+void ring() {
+    constexpr int kMessages = 8, kPart = kBytes / kMessages;
+    const Memory memory;
+    if (partner() >= ranks) return;
+    if (sends()) {
+        memory.put(content(rank, 0));
+    } else {
+        memory.clear();
+    }
+    cudaDeviceSynchronize();
+    MPI_Request two[2];
+    for (int i = 0; i < kMessages + 2; ++i) {
+        if (i >= 2) MPI_Wait(&two[i % 2], MPI_STATUS_IGNORE);
+        if (i < kMessages) begin(memory.at(static_cast<std::size_t>(i) * kPart), kPart, &two[i % 2]);
+    }
+    if (!sends()) memory.check(content(partner(), 0));
+}
+
+const std::map<std::string, void (*)()> kCases = {{"window", window}, {"ring", ring}};
+
+}  // namespace
+
+int main(int argc, char** argv) { return run_cases(argc, argv, kCases); }
