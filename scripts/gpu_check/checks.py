@@ -179,13 +179,14 @@ def check_libc():
 
 def check_mpi():
     """Programs whose ranks send device memory: runs without a wrong byte; and what was wrong."""
-    direct, types, reductions = (str(BUILD / MPI_PROGRAMS[n]) for n in (0, 1, 4))
+    direct, under_way, types, reductions = (str(BUILD / MPI_PROGRAMS[name])
+                                            for name in ("direct", "under_way", "types", "reductions"))
     sums = [reductions, "every", "places", "mixed", "written", "communicators", "threads", "others", "renewed"]
     cases = run([direct], environment(**SHARED_RUNTIME)).split()
     problems = []
     ways = PROTOCOLS + [{"HPE_MPI_IPC": "off"}, {"HPE_MPI_IPC": "none"}]
     for count, program, variables in ([(2, [direct, *cases], v) for v in ways]
-                                      + [(3, [direct, *cases], {}), (2, [types, "3", "30"], {}), (2, sums, {}), (4, sums, {})]):
+                                      + [(3, [direct, *cases], {}), (2, [under_way, "window", "ring"], {}), (2, [types, "3", "30"], {}), (2, sums, {}), (4, sums, {})]):
         try:
             said = run(*ranks(count, program, LIBRARY, **variables))
             right = said.count(" 0 wrong") == count

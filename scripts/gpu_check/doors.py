@@ -104,7 +104,7 @@ def bench_memory(target):
 
 def bench_gaps(target, gpus):
     """Figures: messages of pieces of 8 bytes with gaps, and contiguous ones of the same way there and back."""
-    program, figures = str(BUILD / MPI_PROGRAMS[5]), {}
+    program, figures = str(BUILD / MPI_PROGRAMS["pack"]), {}
     for mib in (1, 16, 64):
         def way(layout, how, library=None):
             return ranks(2, [program, layout, how, str(mib << 20), "8", "5"], library)
@@ -127,7 +127,7 @@ def bench_gaps(target, gpus):
 
 def bench_mpi(target, gpus):
     """Figures: contiguous messages between two ranks, sums of what they have, and a program that exchanges halos."""
-    messages, fdtd = str(BUILD / MPI_PROGRAMS[3]), str(BUILD / MPI_PROGRAMS[2])
+    messages, fdtd = str(BUILD / MPI_PROGRAMS["messages"]), str(BUILD / MPI_PROGRAMS["fdtd"])
     figures = {}
     ways = {"device pointers, libhpe": ("direct", LIBRARY, {}),
             "the same, HPE_MPI_IPC=off": ("direct", LIBRARY, {"HPE_MPI_IPC": "off"}),

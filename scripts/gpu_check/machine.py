@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The machine with a GPU: what is there, what is built there, and how programs are started there."""
+import ctypes
 import datetime
 import os
 import pathlib
@@ -22,8 +23,19 @@ MPIRUN = shutil.which("mpirun.openmpi")
 MPI_SETTINGS = {"OMPI_MCA_btl_vader_single_copy_mechanism": "cma", "OMPI_MCA_rmaps_base_oversubscribe": "1",
                 "OMPI_MCA_hwloc_base_binding_policy": "none",
                 "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-MPI_PROGRAMS = ["tests/doors/openmpi_direct", "tests/doors/openmpi_types", "tests/doors/openmpi_fdtd",
-                "bench/messages_openmpi", "tests/doors/openmpi_reductions", "bench/pack_openmpi"]
+MPI_PROGRAMS = {name: f"tests/doors/openmpi_{name}" for name in ("direct", "under_way", "types", "reductions", "fdtd")}
+MPI_PROGRAMS |= {name: f"bench/{name}_openmpi" for name in ("messages", "pack")}
+
+
+def _loads(library):
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+HAS_CALL_STACKS = _loads("libunwind-x86_64.so.8")
 
 PROTOCOLS = [{"HPE_PROTOCOL": p} for p in ("rolling", "lazy", "batch")]
 SIZES = [{"HPE_PROTOCOL": "rolling", "HPE_BLOCK_SIZE": b, "HPE_ROLLING_SIZE": r}
@@ -42,7 +54,7 @@ def build():
                "tests/doors/door_files", "tests/doors/door_memory", "tests/doors/door_sockets", "tests/doors/door_streams",
                "tests/stress/stress_io", "tests/stress/libio_faults.so", "tests/doors/door_waits", "tests/doors/door_kinds",
                "tests/doors/door_crowds", "tests/doors/door_unread", "soft-programs"]
-    targets += MPI_PROGRAMS if MPIRUN is not None else []
+    targets += MPI_PROGRAMS.values() if MPIRUN is not None else []
     targets += [f"tests/apps/{name}{form}" for name in names for form in ("", "_copy")]
     done = subprocess.run(["ninja", "-C", str(BUILD), *targets], capture_output=True, text=True)
     if done.returncode != 0:
