@@ -147,6 +147,16 @@ const link_map* map_of(const void* address) noexcept {
     void* place = &map;
     return dladdr1(address, &info, static_cast<void**>(place), RTLD_DL_LINKMAP) != 0 ? map : nullptr;
 }
+// UCX follows what is allocated by jumps that it writes over the functions it finds, as far as it knows their code: the
+// driver's. Where it cannot, it asks the driver about every address, and keeps nothing that it has registered.
+bool writes_over_functions(const void* caller) noexcept {
+    Dl_info info{};
+    if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) return false;
+    const std::string_view path = info.dli_fname;
+    const auto name = path.substr(path.rfind('/') + 1);
+    return name.substr(0, 6) == "libucm";
+}
+
 // In the order of loading, which is the order of the global search.
 bool comes_before(const link_map* first, const link_map* second) noexcept {
     for (const auto* map = first != nullptr ? first->l_next : nullptr; map != nullptr; map = map->l_next) {
@@ -199,6 +209,11 @@ extern "C" __attribute__((visibility("hidden"))) void* hpe_dlsym_answer(void* ha
     const DoorEntry* door = wanted_door(name);
     // What a program asks for may lie in a library that it has just opened.
     if (door == nullptr) return name != nullptr ? mpi_imports::answer(handle, name, caller) : nullptr;
+    if (writes_over_functions(caller)) {
+        void* const real = real_dlsym(handle, name);
+        void* const driver_handle = real == door->wrapper ? libcuda() : nullptr;
+        return driver_handle != nullptr ? real_dlsym(driver_handle, name) : nullptr;
+    }
     if (handle == RTLD_DEFAULT || handle == RTLD_NEXT) {
         void* answer = global_answer(handle, *door, caller);
         if (answer != nullptr && answer != kNothing) dlerror();  // our own searches are not the program's

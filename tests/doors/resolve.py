@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: resolve.py RESOLVE FAKE_LIBRARY VERSIONED_DRIVER
+"""usage: resolve.py RESOLVE FAKE_LIBRARY VERSIONED_DRIVER HOOKS
 
-Whatever a program asks dlsym, dlvsym and cuGetProcAddress, it is answered as without libhpe, and what it finds are doors.
+Whatever a program asks dlsym, dlvsym and cuGetProcAddress, it is answered as without libhpe, and what it finds are doors. A library
+that writes over the driver's functions finds the driver's.
 """
 import sys
 
 import compare
 import soft
 
-resolve, fake, versioned = sys.argv[1:]
+resolve, fake, versioned, hooks = sys.argv[1:]
 
 for case in soft.run([resolve], preload=False)[1].decode().split():
     for log in ("warn", "debug"):  # with debug every function is answered with a wrapper
-        wanted = compare.check([resolve, case, fake, versioned], said_ok=log == "debug", HPE_LOG=log)
+        wanted = compare.check([resolve, case, fake, versioned, hooks], said_ok=log == "debug", HPE_LOG=log)
         if wanted[0] != 0 or not wanted[1].endswith(b"end\n"):
             compare.problem(f"{case} does not work without libhpe: {wanted}")
-compare.finish(32)
+compare.finish(36)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Every way to find the driver's functions: dlsym on a handle, RTLD_DEFAULT, RTLD_NEXT, dlvsym, cuGetProcAddress.
-// Linked with no CUDA library. Run as `resolve FORM CASE FAKE VERSIONED`: a library that has a cuInit of its own,
-// and a driver whose functions have the version VERSIONED.
+// Linked with no CUDA library. Run as `resolve FORM CASE FAKE VERSIONED HOOKS`: a library that has a cuInit of its own,
+// a driver whose functions have the version VERSIONED, and a library that writes over the driver's functions.
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -14,6 +14,7 @@ namespace {
 bool plain = false;
 const char* fake = nullptr;
 const char* versioned_driver = nullptr;
+const char* hooks = nullptr;
 
 void look(const char* title, void* handle, const char* name) {
     dlerror();
@@ -222,6 +223,23 @@ void versioned_next() {
     use("dlvsym next", by_version_next);
 }
 
+void hooked() {
+    driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+    void* const library = dlopen(hooks, RTLD_NOW | RTLD_LOCAL);
+    auto* const owner = reinterpret_cast<const char* (*)(void*, const char*)>(dlsym(library, "hooks_owner"));
+    auto* const behind = reinterpret_cast<const char* (*)(const char*)>(dlsym(library, "hooks_owner_behind"));
+    const auto say = [](const char* title, const char* name, const char* file) {
+        const char* const base = file != nullptr ? std::strrchr(file, '/') : nullptr;
+        std::printf("%s %s: %s\n", title, name, base != nullptr ? base + 1 : "nothing");
+    };
+    for (const char* name : {"cuMemAlloc_v2", "cuMemAlloc", "cuMemFree_v2", "cuMemAllocAsync", "malloc"}) {
+        say("default", name, owner(RTLD_DEFAULT, name));
+        say("driver", name, owner(driver, name));
+        say("next", name, behind(name));
+    }
+    use("default", by_default);
+}
+
 void odd_questions() {
     driver = dlopen("libcuda.so.1", RTLD_NOW);
     auto* get = reinterpret_cast<CUresult (*)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*)>(
@@ -248,16 +266,17 @@ void odd_questions() {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 5) {
+    if (argc < 6) {
         std::puts(
             "without_driver with_fake local_driver global_driver versioned versioned_default versioned_next "
-            "odd_questions");
+            "hooked odd_questions");
         return 0;
     }
     std::setvbuf(stdout, nullptr, _IONBF, 0);
     plain = std::strcmp(argv[1], "plain") == 0;
     fake = argv[3];
     versioned_driver = argv[4];
+    hooks = argv[5];
     if (std::strcmp(argv[2], "without_driver") == 0) without_driver();
     if (std::strcmp(argv[2], "with_fake") == 0) with_fake();
     if (std::strcmp(argv[2], "local_driver") == 0) local_driver();
@@ -265,6 +284,7 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[2], "versioned") == 0) versioned();
     if (std::strcmp(argv[2], "versioned_default") == 0) versioned_default();
     if (std::strcmp(argv[2], "versioned_next") == 0) versioned_next();
+    if (std::strcmp(argv[2], "hooked") == 0) hooked();
     if (std::strcmp(argv[2], "odd_questions") == 0) odd_questions();
     std::puts("end");
     return 0;
