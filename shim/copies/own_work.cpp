@@ -93,6 +93,15 @@ void OwnWork::end_what_interrupted() noexcept {
     coherence().end_loans();
 }
 
+bool OwnWork::begins_at_once(void* context) noexcept {
+    CUstream stream = nullptr;
+    if (auto* const own = owns.known(static_cast<CUcontext>(context)); own != nullptr) {
+        const Locked lock(own->lock);
+        stream = own->stream;
+    }
+    return in_flight.idle(stream != nullptr ? in_flight.mark(stream, Flavour::Legacy).record : nullptr);
+}
+
 void OwnWork::forget(CUcontext context) noexcept {
     auto* const own = owns.known(context);
     if (own == nullptr) return;

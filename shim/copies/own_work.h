@@ -62,6 +62,9 @@ public:
     CUresult to_host(std::byte* to, CUdeviceptr from, std::size_t bytes) noexcept;
     CUresult to_device(CUdeviceptr to, const std::byte* from, std::size_t bytes) noexcept;
 
+    // Whether work of ours in the context would wait for none of the program's: nothing else is outstanding.
+    static bool begins_at_once(void* context) noexcept;
+
     // The context's streams died with it.
     static void forget(CUcontext context) noexcept;
 

@@ -310,9 +310,9 @@ CUresult InFlight::wait_until(Clock::time_point end) noexcept {
     return first;
 }
 
-bool InFlight::idle() noexcept {
+bool InFlight::idle(const void* but_for) noexcept {
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
-        if (!r->outstanding()) continue;
+        if (r == but_for || !r->outstanding()) continue;
         // Not waited for: the lock's holder may be waiting for the device, and the device for this thread.
         if (!r->lock.try_lock()) return false;
         const Locked lock(r->lock, std::adopt_lock);

@@ -47,8 +47,9 @@ public:
     CUresult wait() noexcept { return wait_until(std::chrono::steady_clock::time_point::max()); }
     // CUDA_ERROR_NOT_READY: some work has not finished by then.
     CUresult wait_until(std::chrono::steady_clock::time_point end) noexcept;
-    // Whether nothing is outstanding, as far as events tell without waiting.
-    bool idle() noexcept;
+    // Whether nothing is outstanding, as far as events tell without waiting; but for one stream's work (Mark::record),
+    // if that is given.
+    bool idle(const void* but_for = nullptr) noexcept;
     // The same after the program has waited. Asks for some microseconds: an event takes that long to complete even in a
     // stream that has nothing else to do.
     bool idle_after_wait() noexcept;

@@ -45,6 +45,7 @@ void forget(CUcontext context) noexcept;
 // Copies of one message into this process, which its device makes in order.
 class CopiesUnderWay {
 public:
+    bool any() const noexcept { return reader_ != nullptr; }
     // A copy was enqueued in the stream: so is its number. False: the copy is to be waited for.
     bool add(const reading_devices::Place& place, CUstream stream) noexcept;
     // What the copy counts as among the device's work.

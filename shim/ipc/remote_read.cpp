@@ -86,11 +86,16 @@ Arrival::~Arrival() {
 
 void Arrival::again() noexcept {
     copies_.wait();
-    const bool idle = in_flight.idle();
+    const bool idle = OwnWork::begins_at_once(context_);
     const Locked lock(Reads::all().mutex);
     on_device_ = 0;
     unpacking_.reset();
     idle_ = idle;
+}
+
+bool Arrival::under_way() const noexcept {
+    const Locked lock(Reads::all().mutex);
+    return copies_.any();
 }
 
 void Arrival::unpack(const Layout& layout, std::uintptr_t at) noexcept {
@@ -157,7 +162,7 @@ bool Reads::begin(Arrival& to, const reading_devices::Place& place, OwnWork& wor
 // Nothing here waits for work of the program: that may be waiting for another process, which waits for this read.
 bool Reads::to_object(pid_t process, Arrival& to, std::uintptr_t host, const imports::Found& from) noexcept {
     const auto offset = host - to.host_;
-    if (offset != to.on_device_ || (!to.idle_ && !in_flight.idle())) return false;
+    if (offset != to.on_device_ || (!to.idle_ && !OwnWork::begins_at_once(to.context_))) return false;
     const auto device = to.device_ + offset;
     const Object* const object = coherence().object_of(device);
     if (object == nullptr) return false;
@@ -207,7 +212,7 @@ bool Reads::to_host(std::uintptr_t host, const imports::Found& from) noexcept {
 std::optional<int> Reads::image_to_object(pid_t process, Arrival& to, std::uintptr_t host,
                                           const imports::Found& from) noexcept {
     const auto offset = host - to.host_;
-    if (offset != to.on_device_ || (!to.idle_ && !in_flight.idle())) return std::nullopt;
+    if (offset != to.on_device_ || (!to.idle_ && !OwnWork::begins_at_once(to.context_))) return std::nullopt;
     const auto device = to.device_ + offset;
     const auto* const image = other_images::pinned(process, from, static_cast<CUcontext>(to.context_));
     if (image == nullptr || coherence().object_of(device) == nullptr) return std::nullopt;

@@ -41,6 +41,8 @@ public:
     bool unpacked() const noexcept;
     // Another message is expected there.
     void again() noexcept;
+    // Bytes are being copied to the object.
+    bool under_way() const noexcept;
     // MPI has finished: so many bytes, from the first on, were written to the object; what came besides is in host
     // memory. Waits for the device; nothing: it has failed.
     std::optional<std::size_t> on_device() noexcept;

@@ -52,7 +52,8 @@ bool add(PendingPointer pending, MPI_Request request) noexcept {
     if (!pending->persistent) {
         int done = 0;
         MPI_Status status{};
-        if (functions.MPI_Request_get_status(request, &done, &status) == MPI_SUCCESS && done != 0) {
+        if (functions.MPI_Request_get_status(request, &done, &status) == MPI_SUCCESS && done != 0 &&
+            !pending->staging.copies_under_way()) {
             return store(*pending, status);
         }
     }

@@ -42,7 +42,8 @@ extern constinit std::atomic<std::size_t> count;
 inline bool any() noexcept { return count.load(std::memory_order_relaxed) != 0; }
 
 // The request has just been made. If MPI has completed it already, everything is done at once: such requests may share
-// one handle.
+// one handle. Not so if devices still copy its bytes: those of a message that goes from device to device have a handle
+// of their own, and the next call may begin the next copy meanwhile.
 bool add(PendingPointer pending, MPI_Request request) noexcept;
 // Of a handle that is not known: nothing.
 PendingPointer take(MPI_Request request) noexcept;

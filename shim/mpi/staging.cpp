@@ -280,6 +280,12 @@ bool Staging::pends() noexcept {
     return false;
 }
 
+bool Staging::copies_under_way() const noexcept {
+    return std::any_of(begin(), end(), [](const Buffer& one) {
+        return one.message != nullptr || one.left_there || (one.arrival != nullptr && one.arrival->under_way());
+    });
+}
+
 void Staging::keep_types() noexcept {
     for (auto& buffer : *this) {
         if (is_read(buffer.use) && !lasting_) continue;

@@ -131,6 +131,8 @@ public:
     bool any() const noexcept { return count_ != 0; }
     // Memory or an action is needed when MPI has finished.
     bool pends() noexcept;
+    // MPI may have finished, but a device has not: it copies the bytes of a message.
+    bool copies_under_way() const noexcept;
     // The program may end its types before MPI has finished.
     void keep_types() noexcept;
     // A persistent request is started: what is read is brought anew. False: it is not to be started.

@@ -59,7 +59,31 @@ void ring() {
     if (!sends()) memory.check(content(partner(), 0));
 }
 
-const std::map<std::string, void (*)()> kCases = {{"window", window}, {"ring", ring}};
+// All messages are there when the receives are posted: each may begin its copy before the next is posted.
+void posted_late() {
+    constexpr int kMessages = 8, kPart = kBytes / kMessages;
+    const Memory memory;
+    if (partner() >= ranks) return;
+    if (sends()) {
+        memory.put(content(rank, 0));
+    } else {
+        memory.clear();
+    }
+    cudaDeviceSynchronize();
+    MPI_Request all[kMessages];
+    const auto begin_all = [&] {
+        for (int i = 0; i < kMessages; ++i) begin(memory.at(static_cast<std::size_t>(i) * kPart), kPart, &all[i]);
+    };
+    // Messages keep their order, so this one is behind the others.
+    char sent = 0;
+    if (sends()) begin_all();
+    MPI_Sendrecv_replace(&sent, 1, MPI_CHAR, partner(), 2, partner(), 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (!sends()) begin_all();
+    MPI_Waitall(kMessages, all, MPI_STATUSES_IGNORE);
+    if (!sends()) memory.check(content(partner(), 0));
+}
+
+const std::map<std::string, void (*)()> kCases = {{"window", window}, {"ring", ring}, {"posted_late", posted_late}};
 
 }  // namespace
 
