@@ -7,8 +7,8 @@ import tempfile
 
 import unread_bytes
 from compare import Failed, called, environment, run
-from gpu_check.machine import (APPS, BUILD, LIBRARY, MPI_PROGRAMS, PROTOCOLS, ROOT, SHARED_RUNTIME, SIZES, ranks,
-                               shown)
+from gpu_check.machine import (APPS, BUILD, LIBRARY, MPI_PROGRAMS, PROTOCOLS, ROOT, SHARED_RUNTIME, SIZES, UCX,
+                               UCX_SETTINGS, ranks, shown)
 
 
 def check_programs(names):
@@ -185,8 +185,10 @@ def check_mpi():
     cases = run([direct], environment(**SHARED_RUNTIME)).split()
     problems = []
     ways = PROTOCOLS + [{"HPE_MPI_IPC": "off"}, {"HPE_MPI_IPC": "none"}]
-    for count, program, variables in ([(2, [direct, *cases], v) for v in ways]
-                                      + [(3, [direct, *cases], {}), (2, [under_way, "window", "ring"], {}), (2, [types, "3", "30"], {}), (2, sums, {}), (4, sums, {})]):
+    cuda_aware = [(2, [direct, *cases], UCX_SETTINGS), (2, [types, "3", "30"], UCX_SETTINGS)] if UCX.is_dir() else []
+    for count, program, variables in ([(2, [direct, *cases], v) for v in ways] + cuda_aware
+                                      + [(3, [direct, *cases], {}), (2, [under_way, "window", "ring", "posted_late"], {}),
+                                         (2, [types, "3", "30"], {}), (2, sums, {}), (4, sums, {})]):
         try:
             said = run(*ranks(count, program, LIBRARY, **variables))
             right = said.count(" 0 wrong") == count

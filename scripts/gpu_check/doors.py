@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 from compare import Failed, compare, environment, printed_numbers, run, summary
-from gpu_check.machine import BUILD, LIBRARY, MPI_PROGRAMS, ROOT, SHARED_RUNTIME, ranks
+from gpu_check.machine import BUILD, LIBRARY, MPI_PROGRAMS, ROOT, SHARED_RUNTIME, UCX, UCX_SETTINGS, ranks
 
 # What bench/doors prints, and how many nanoseconds more a call may take: in a process without objects, and with some.
 FOREIGN = ([(f"{name} of {size} B", 2, 3) for size in (1, 64, 4096) for name in ("memcpy", "memset")]
@@ -125,6 +125,21 @@ def bench_gaps(target, gpus):
     return figures
 
 
+def bench_cuda_aware(target):
+    """Figures: messages on an MPI that moves device memory by itself, without libhpe and with it."""
+    if not UCX.is_dir():
+        return {}
+    messages, figures = str(BUILD / MPI_PROGRAMS["messages"]), {}
+    for work, title in (("large", "message of 256 MiB one way, GB/s"), ("window", "64 messages of 1 MiB at a time, GB/s"),
+                        ("pingpong", "message of 1 MiB there and back, GB/s")):
+        figures[f"UCX with CUDA, {title}"] = of_work = compare(
+            {name: ranks(2, [messages, work, "direct", "7"], library, **UCX_SETTINGS)
+             for name, library in (("without libhpe", None), ("libhpe", LIBRARY))}, rounds=1)
+        target(f"UCX with CUDA, {title}, libhpe / without", of_work["libhpe"]["median"] / of_work["without libhpe"]["median"], 0.5,
+               "at least")
+    return figures
+
+
 def bench_mpi(target, gpus):
     """Figures: contiguous messages between two ranks, sums of what they have, and a program that exchanges halos."""
     messages, fdtd = str(BUILD / MPI_PROGRAMS["messages"]), str(BUILD / MPI_PROGRAMS["fdtd"])
@@ -154,7 +169,7 @@ def bench_mpi(target, gpus):
         latency = {name: f["median"] for name, f in figures["8 bytes one way, us"].items()}
         target("8 bytes one way, device pointers / the fastest by hand", latency["device pointers, libhpe"]
                / min(latency["by hand, pageable"], latency["by hand, pinned"]), 0.7)
-    figures |= bench_gaps(target, gpus)
+    figures |= bench_gaps(target, gpus) | bench_cuda_aware(target)
     title = "sum of 64 Mi floats of two ranks, GB/s"
     figures[title] = compare({name: ranks(2, [messages, "allreduce", way, "5"], library, **variables)
                               for name, (way, library, variables) in ways.items() if way != "host"}, rounds=1)

@@ -80,7 +80,13 @@ def shown(variables, program):
     return " ".join([*(f"{k}={v}" for k, v in variables.items() if k.startswith("HPE_")), program.name])
 
 
+# UCX with CUDA, which scripts/setup --mpi puts there.
+UCX = ROOT / ".mpi/ucx"
+UCX_SETTINGS = {"OMPI_MCA_pml": "ucx", "UCX_MODULE_DIR": str(UCX / "ucx"),
+                "LD_LIBRARY_PATH": f"{UCX}:{SHARED_RUNTIME['LD_LIBRARY_PATH']}"}
+
+
 def ranks(count, program, library=None, **variables):
     """A command and its environment: so many ranks of an MPI program."""
     preload = [f"LD_PRELOAD={library}"] if library else []
-    return [MPIRUN, "-np", str(count), "env", *preload, *program], environment(**SHARED_RUNTIME, **MPI_SETTINGS, **variables)
+    return [MPIRUN, "-np", str(count), "env", *preload, *program], environment(**(SHARED_RUNTIME | MPI_SETTINGS | variables))

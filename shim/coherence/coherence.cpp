@@ -81,6 +81,7 @@ void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_acce
     object->birth = may_access == Peers::OfContext && in_flight.idle() ? work : 0;
     report::object_added(*object);
     object->accessed_as_context = may_access == Peers::OfContext;
+    object->own = false;
     object->open(block_bytes, words);
     if (!table_.insert(object)) {
         log::warn("allocation {:#x} of {} bytes overlaps one that was never freed: it stays on the device", base,
@@ -213,7 +214,7 @@ void Coherence::restore_context(CUcontext context, std::span<const Kept> kept) {
 
 CUresult Coherence::hand_over(std::uintptr_t address, const char* reason) {
     Object* const object = object_of(address);
-    if (object == nullptr) return CUDA_SUCCESS;
+    if (object == nullptr || object->own) return CUDA_SUCCESS;
     const LaunchInGate in_gate(launch_gate_);
     const auto result = release_object(*object);
     if (result != CUDA_SUCCESS) return result;

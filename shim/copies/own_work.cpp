@@ -125,6 +125,16 @@ void OwnTransfer::done() noexcept {
     (to_host ? traffic.to_host_transfers : traffic.to_device_transfers).fetch_add(1, std::memory_order_relaxed);
 }
 
+bool copy_within_device(std::uintptr_t to, std::uintptr_t from, std::size_t bytes) noexcept {
+    if (bytes == 0) return true;
+    const Object* const object = coherence().object_of(from);
+    if (object == nullptr) return false;
+    OwnWork work(object->context);
+    return work && work.run({from, bytes}, {to, bytes}, [&] {
+        return driver.cuMemcpyDtoDAsync_v2(to, from, bytes, work.stream());
+    }) == CUDA_SUCCESS;
+}
+
 std::size_t load_by_device(std::byte* to, const void* from, std::size_t bytes, const void* caller) noexcept {
     std::size_t done = 0;
     while (done < bytes) {

@@ -109,6 +109,9 @@ private:
     trace::Transfer traced_;
 };
 
+// Between two objects of one context, by the device. False: it was not made.
+bool copy_within_device(std::uintptr_t to, std::uintptr_t from, std::size_t bytes) noexcept;
+
 // As the CPU would, but by the device where the range lies on it alone and is long: to memory of ours, and from there.
 // Return how many bytes were copied, as lease::load() and store() do.
 std::size_t load_by_device(std::byte* to, const void* from, std::size_t bytes, const void* caller) noexcept;

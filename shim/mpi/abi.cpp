@@ -7,7 +7,8 @@ namespace hpe::mpi::HPE_MPI_ABI {
 #if defined(OPEN_MPI) || defined(MPI_ABI)
 constinit Handles handles;
 #else
-constinit Handles handles{MPI_BYTE, MPI_DATATYPE_NULL, MPI_REQUEST_NULL, MPI_COMM_SELF, MPI_COMM_WORLD, MPI_COMM_NULL};
+constinit Handles handles{MPI_BYTE,       MPI_DATATYPE_NULL, MPI_REQUEST_NULL, MPI_COMM_SELF,
+                          MPI_COMM_WORLD, MPI_COMM_NULL,     MPI_ERRORS_RETURN};
 #endif
 #if defined(OPEN_MPI) || defined(MPI_ABI)
 #define HPE_NUMBER(name, symbol, sort) {{}, reducing::Numbers::sort},
@@ -49,7 +50,8 @@ enum OperationPlace {
 std::span<const Symbol> symbols() noexcept {
 #ifdef MPI_ABI
     // Numbers cast to pointers, which are no constants for the compiler.
-    handles = {MPI_BYTE, MPI_DATATYPE_NULL, MPI_REQUEST_NULL, MPI_COMM_SELF, MPI_COMM_WORLD, MPI_COMM_NULL};
+    handles = {MPI_BYTE,       MPI_DATATYPE_NULL, MPI_REQUEST_NULL, MPI_COMM_SELF,
+               MPI_COMM_WORLD, MPI_COMM_NULL,     MPI_ERRORS_RETURN};
 #define HPE_NUMBER(name, symbol, sort) {name, reducing::Numbers::sort},
 #define HPE_OPERATION(name, symbol, which) {name, reducing::Operation::which},
     arithmetic = {{HPE_MPI_NUMBERS(HPE_NUMBER)}, {HPE_MPI_OPERATIONS(HPE_OPERATION)}};
@@ -70,6 +72,7 @@ std::span<const Symbol> symbols() noexcept {
         {"ompi_mpi_comm_self", place_of(handles.self), false},
         {"ompi_mpi_comm_world", place_of(handles.world), false},
         {"ompi_mpi_comm_null", place_of(handles.no_comm), false},
+        {"ompi_mpi_errors_return", place_of(handles.errors_return), false},
 #define HPE_NUMBER(name, symbol, sort) \
     {"ompi_mpi_" #symbol, place_of(arithmetic.numbers[number_##symbol].type), false, true},
 #define HPE_OPERATION(name, symbol, which) \

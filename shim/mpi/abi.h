@@ -129,6 +129,10 @@ struct Functions {
     F(MPI_Allgather)                  \
     F(MPI_Comm_test_inter)            \
     F(MPI_Comm_call_errhandler)       \
+    F(MPI_Comm_set_errhandler)        \
+    F(MPI_Comm_split)                 \
+    F(MPI_Comm_free)                  \
+    F(MPI_Sendrecv)                   \
     F(MPI_Topo_test)                  \
     F(MPI_Cartdim_get)                \
     F(MPI_Graph_neighbors_count)      \
@@ -151,6 +155,7 @@ struct Handles {
     MPI_Datatype byte{}, no_type{};
     MPI_Request no_request{};
     MPI_Comm self{}, world{}, no_comm{};
+    MPI_Errhandler errors_return{};
 };
 extern constinit Handles handles;
 

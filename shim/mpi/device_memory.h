@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Device memory of libhpe's own for the packed bytes of a message that stay on the device: an object as the program's
-// are, so that it is sent and received as these are, from device to device where that is possible. Kept for the next
-// messages until its context ends, since freeing waits for the device.
+// Device memory of libhpe's own for the bytes of a message that stay on the device: an object as the program's are, so
+// that it is sent and received as these are, from device to device where that is possible. Kept for the next messages
+// until its context ends, since freeing waits for the device.
 //
 // Bytes; the memory is the owner's until it is destroyed. Threads: any, outside the fault path and the gate. Errors:
 // where there is no memory, or no more of it is to be kept, at() is 0.

@@ -2,21 +2,15 @@
 // Ranks, translated by their groups.
 #include "shim/mpi/peers.h"
 
-#include <link.h>
-
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <numeric>
+
+#include "shim/mpi/device_messages.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
 
 namespace {
-
-// UCX with its CUDA module looks at every address, whatever the MPI says of itself.
-int is_cuda_module(dl_phdr_info* library, std::size_t, void*) noexcept {
-    return library->dlpi_name != nullptr && std::strstr(library->dlpi_name, "libuct_cuda") != nullptr ? 1 : 0;
-}
 
 bool translate(MPI_Group group, std::span<const int> ranks, std::span<int> found) noexcept {
     MPI_Group world{};
@@ -28,14 +22,6 @@ bool translate(MPI_Group group, std::span<const int> ranks, std::span<int> found
 }
 
 }  // namespace
-
-// Once MPI has started: it has loaded its modules then.
-bool knows_cuda() noexcept {
-    static const bool knows =
-        (functions.MPIX_Query_cuda_support != nullptr && functions.MPIX_Query_cuda_support() == 1) ||
-        dl_iterate_phdr(is_cuda_module, nullptr) != 0;
-    return knows;
-}
 
 int peer(MPI_Comm comm, int rank) noexcept {
     int initialized = 0, inter = 0;

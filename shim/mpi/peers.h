@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which process a rank of a communicator is, by its rank in MPI_COMM_WORLD; and whether this MPI is one that messages
-// may go past (ipc/exports.h).
+// Which process a rank of a communicator is, by its rank in MPI_COMM_WORLD, for messages that go past MPI
+// (ipc/exports.h).
 //
 // Threads: any that may call MPI. Errors: -1 for a rank that has none there, and where messages are MPI's own business:
 // an MPI that knows device memory would hand an object's address to CUDA itself.
@@ -17,7 +17,5 @@ int peer(MPI_Comm comm, int rank) noexcept;
 // Of all ranks of a communicator, in their order; false: there are more, or some have none.
 constexpr std::size_t kMostPeers = 64;
 bool peers(MPI_Comm comm, std::span<int> all) noexcept;
-// Whether the MPI, or UCX under it, looks for device memory by itself. MPI has started.
-bool knows_cuda() noexcept;
 
 }  // namespace hpe::mpi::HPE_MPI_ABI

@@ -21,6 +21,7 @@
 #include "shim/copies/reducing.h"
 #include "shim/ipc/exports.h"
 #include "shim/ipc/remote_read.h"
+#include "shim/mpi/device_messages.h"
 #include "shim/mpi/elements.h"
 #include "shim/mpi/job.h"
 #include "shim/mpi/peers.h"

@@ -11,6 +11,7 @@
 #include "shim/base/log.h"
 #include "shim/coherence/lease.h"
 #include "shim/copies/own_work.h"
+#include "shim/mpi/device_messages.h"
 #include "shim/mpi/host_memory.h"
 #include "shim/mpi/peers.h"
 #include "shim/mpi/type_layout.h"
@@ -192,6 +193,7 @@ void Staging::share(Buffer& buffer, int to) noexcept {
 std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
     const auto span = elements.span();
     const auto bytes = elements.count * elements.shape.bytes();
+    if (elements.shape.dense(elements.count)) return copy_on_device(elements, use);
     if (!may_be_packed_by_device(elements)) return nullptr;
     const bool now = is_read(use) && !lasting_;
     if (now && !mostly_on_device(span.begin, span.bytes())) return nullptr;
@@ -217,10 +219,11 @@ std::byte* Staging::pack_on_device(const Elements& elements, const Layout& layou
     const Object* const object = coherence().object_of(elements.span().begin);
     if (!ipc::on() || lasting_ || (use != Use::Send && use != Use::Receive) || object == nullptr ||
         static_cast<std::size_t>(bytes) < ipc::kSmallest ||
-        !mostly_on_device(elements.span().begin, elements.span().bytes()) ||
-        (use == Use::Send && peer(receiver_.comm, receiver_.rank) < 0)) {
+        !mostly_on_device(elements.span().begin, elements.span().bytes())) {
         return nullptr;
     }
+    const bool moved_by_mpi = moves_device_memory(object->context);
+    if (!moved_by_mpi && use == Use::Send && peer(receiver_.comm, receiver_.rank) < 0) return nullptr;
     std::unique_ptr<Buffer::Packed> packed(
         new (std::nothrow) Buffer::Packed{{object->context, static_cast<std::size_t>(bytes)}, elements, layout});
     if (packed == nullptr || packed->memory.at() == 0) return nullptr;
@@ -228,10 +231,13 @@ std::byte* Staging::pack_on_device(const Elements& elements, const Layout& layou
     if (use == Use::Send && !load_packed_by_device(elements, layout, static_cast<std::byte*>(pointer(at)))) {
         return nullptr;
     }
-    Parts parts;
-    parts.add(at, bytes, handles.byte, Shape(handles.byte));
     const auto before = count_;
-    const auto shift = replace(std::move(parts), use, true);
+    std::uintptr_t shift = 0;
+    if (!moved_by_mpi) {
+        Parts parts;
+        parts.add(at, bytes, handles.byte, Shape(handles.byte));
+        shift = replace(std::move(parts), use, true);
+    }
     if (count_ == before) new (begin() + count_++) Buffer{use, {}, nullptr, 0, false, {}, {}, {}, {}};
     auto& buffer = *(end() - 1);
     if (buffer.arrival != nullptr) {
@@ -240,6 +246,30 @@ std::byte* Staging::pack_on_device(const Elements& elements, const Layout& layou
     }
     buffer.packed = std::move(packed);
     return static_cast<std::byte*>(pointer(at + shift));
+}
+
+// For an MPI that moves device memory by itself.
+std::byte* Staging::copy_on_device(const Elements& elements, Use use) noexcept {
+    const auto span = elements.span();
+    const Object* const object = coherence().object_of(span.begin);
+    if (!ipc::on() || lasting_ || (use != Use::Send && use != Use::Receive) || object == nullptr ||
+        span.bytes() < ipc::kSmallest || !mostly_on_device(span.begin, span.bytes()) ||
+        !moves_device_memory(object->context)) {
+        return nullptr;
+    }
+    const auto layout = layout_of(elements.type);
+    const auto all =
+        layout ? Layout::repeated(*layout, static_cast<std::uint64_t>(elements.count), elements.shape.extent())
+               : std::nullopt;
+    if (!all || !all->is_dense()) return nullptr;  // in another order than they lie
+    std::unique_ptr<Buffer::Packed> packed(new (std::nothrow)
+                                               Buffer::Packed{{object->context, span.bytes()}, elements, *layout});
+    if (packed == nullptr || packed->memory.at() == 0) return nullptr;
+    const auto at = packed->memory.at();
+    if (use == Use::Send && !copy_within_device(at, span.begin, span.bytes())) return nullptr;
+    auto& buffer = *new (begin() + count_++) Buffer{use, {}, nullptr, 0, false, {}, {}, {}, {}};
+    buffer.packed = std::move(packed);
+    return static_cast<std::byte*>(pointer(at));
 }
 
 bool Staging::load(const Buffer& buffer) noexcept {
@@ -318,7 +348,12 @@ bool Staging::unpack(const Buffer& buffer, MPI_Count bytes) noexcept {
     // The program may have freed it meanwhile.
     if (!concerns(elements.span())) return true;
     const auto* const from = static_cast<const std::byte*>(pointer(memory.at()));
-    if (store_packed(elements, layout, from, bytes)) return true;
+    const auto came = std::min(bytes, elements.count * elements.shape.bytes());
+    if (elements.shape.dense(elements.count)
+            ? copy_within_device(elements.span().begin, memory.at(), static_cast<std::size_t>(came))
+            : store_packed(elements, layout, from, bytes)) {
+        return true;
+    }
     log::warn("the bytes of an MPI call cannot be stored at {:#x}", elements.at);
     return false;
 }

@@ -8,7 +8,9 @@
 // the device where the elements lie there (copies/packing.h). MPI is given MPI_BYTE then. On the wire that is the same
 // message, and a status counts bytes whatever the type was.
 //
-// Packed bytes may stay on the device, in an object of libhpe's own, which is then sent or received in their place.
+// Packed bytes may stay on the device, in an object of libhpe's own, which is then sent or received in their place. So
+// may contiguous ones where the MPI moves device memory by itself (device_messages.h): not in the program's object, as
+// such an MPI gives memory to other processes for good.
 //
 // Large messages between processes of one host may go from device to device (ipc/remote_read.h): what is sent is
 // exported while it is under way, and what is received is expected. Once a receiver was seen to read an object from the
@@ -155,11 +157,11 @@ private:
         bool types_kept = false;
         // Of one element; then `memory` holds packed bytes.
         std::optional<Layout> layout{};
-        // Elements whose packed bytes lie in device memory of ours: `parts` are these bytes.
+        // Elements whose packed bytes lie in device memory of ours: `parts` are these bytes, if MPI does not get them.
         struct Packed {
             DeviceMemory memory;
             Elements elements;
-            Layout layout;
+            Layout layout;  // of one element
         };
         std::unique_ptr<Packed> packed{};
         std::unique_ptr<ipc::Export> message{};  // ends before its memory
@@ -219,6 +221,7 @@ private:
     // Returns the memory of packed bytes in their place; nullptr where they are replaced in the usual way.
     std::byte* replace_packed(const Elements& elements, Use use) noexcept;
     std::byte* pack_on_device(const Elements& elements, const Layout& layout, Use use) noexcept;
+    std::byte* copy_on_device(const Elements& elements, Use use) noexcept;
     // Returns how far the memory in its place lies from the program's. `settled`: what is sent lies on the device,
     // whose work has ended.
     std::uintptr_t replace(Parts&& parts, Use use, bool settled = false) noexcept;

@@ -10,14 +10,15 @@ for setting in [k for k in os.environ if k.startswith(("OMPI_", "UCX_", "MPICH_"
     del os.environ[setting]
 
 
-def ranks(mpi, parts, timeout=120, **variables):
-    """Runs (how many, preloaded, command) beside each other. Returns (status, lines of the ranks, what else was said)."""
+def ranks(mpi, parts, timeout=120, search=soft.SEARCH, **variables):
+    """Runs (how many, preloaded, command) beside each other, with libraries from `search`. Returns (status, lines of the ranks,
+    what else was said)."""
     command = [os.environ[f"HPE_TEST_MPIRUN_{mpi.upper()}"]]
     if mpi == "openmpi":
         command += ["--oversubscribe", "--allow-run-as-root", "--mca", "rmaps_base_oversubscribe", "1"]
     for n, (count, preload, program) in enumerate(parts):
         command += [":"] * (n != 0) + ["-np", str(count), "env", *(f"{k}={v}" for k, v in variables.items())]
-        command += [f"LD_PRELOAD={preload}", f"LD_LIBRARY_PATH={soft.SEARCH}", *program]
+        command += [f"LD_PRELOAD={preload}", f"LD_LIBRARY_PATH={search}", *program]
     status, out, said = soft.run(command, preload=False, timeout=timeout)
     lines = out.decode(errors="replace").splitlines()
     return status, sorted(line for line in lines if line.startswith("rank")), out + said

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""usage: mpi_cuda_aware.py UCX_FOLDER NVML PROGRAM...
+
+Messages of device memory on an MPI that moves them by itself, Open MPI over UCX with its CUDA module, and on MPIs that have
+this module in the process and do not: MPICH over it, which copies messages to the own process by the CPU, and ob1.
+"""
+import glob
+import json
+import os
+import sys
+import tempfile
+
+import soft
+from mpi_ranks import ranks
+
+ucx, nvml = (os.path.abspath(path) for path in sys.argv[1:3])
+programs = {os.path.basename(path): os.path.abspath(path) for path in sys.argv[3:]}
+SEARCH = f"{ucx}:{os.path.dirname(nvml)}:{soft.SEARCH}"
+SETTINGS = {"OMPI_MCA_pml": "ucx", "UCX_MODULE_DIR": f"{ucx}/ucx"}
+problems, runs = [], 0
+
+
+def check(mpi, parts, what, **variables):
+    global runs
+    runs += 1
+    status, lines, said = ranks(mpi, parts, search=SEARCH, **(SETTINGS | variables))
+    if status != 0 or len(lines) != sum(part[0] for part in parts) or not all(line.endswith(" 0 wrong") for line in lines):
+        problems.append(f"{mpi} {what} {variables}: {status}\n{said[-1500:].decode(errors='replace')}")
+
+
+def ring(mpi, preload, by_host, scratch, **variables):
+    """Whether the bytes of messages pass by the host: those of the program's one object."""
+    check(mpi, [(2, preload, [programs[f"{mpi}_under_way"], "ring"])], "ring", HPE_REPORT=f"{scratch}/%p.json", **variables)
+    paths = glob.glob(f"{scratch}/*.json")
+    used = [[one["bytes"] for one in json.load(open(path))["per_object"] if one["bytes_to_device"] or one["bytes_to_host"]]
+            for path in paths]
+    if len(used) != 2 or any((3 << 20 in of_rank) != by_host for of_rank in used):
+        problems.append(f"{mpi}, ring {variables}: {used}")
+    for path in paths:
+        os.remove(path)
+
+
+def one_mpi(mpi, protocol, scratch):
+    direct, types = [programs[f"{mpi}_direct"]], [programs[f"{mpi}_types"], "12", "40"]
+    check(mpi, [(2, soft.LIBRARY, direct + soft.run(direct, preload=False)[1].decode().split())], "all", HPE_PROTOCOL=protocol)
+    check(mpi, [(1, soft.LIBRARY, types), (1, "", ["env", "WITHOUT_DEVICE=1", *types])], "not all with libhpe")
+    ring(mpi, soft.LIBRARY, mpi == "mpich", scratch)
+
+
+def openmpi_alone(scratch):
+    under_way, random = programs["openmpi_under_way"], [programs["openmpi_random"], "11", "30"]
+    check("openmpi", [(3, soft.LIBRARY, [under_way, "window", "ring", "posted_late"])], "under way", HPE_SOFT_DEVICE_LATENCY=2000)
+    check("openmpi", [(2, soft.LIBRARY, random)], "random", HPE_PROTOCOL="batch")
+    for call in ("cuMemcpyDtoDAsync:1:2", "cuMemAlloc:6:2"):
+        check("openmpi", [(1, soft.LIBRARY, ["env", f"HPE_SOFT_FAIL={call}", under_way, "window"]),
+                          (1, soft.LIBRARY, [under_way, "window"])], "a call fails at the sender")
+    # The module is there, and another part of the MPI moves the messages.
+    ring("openmpi", f"{soft.LIBRARY}:{ucx}/ucx/libuct_cuda.so.0", True, scratch, OMPI_MCA_pml="ob1")
+
+
+if not os.path.isdir(ucx) or "openmpi_direct" not in programs:
+    print("UCX with CUDA, or Open MPI, is not here")
+    sys.exit(77)
+with tempfile.TemporaryDirectory() as scratch:
+    one_mpi("openmpi", "rolling", scratch)
+    openmpi_alone(scratch)
+    if "mpich_direct" in programs:
+        one_mpi("mpich", "lazy", scratch)
+print("\n".join(problems) or f"{runs} runs")
+sys.exit(1 if problems else 0)
