@@ -197,7 +197,7 @@ std::span<Coherence::Kept> Coherence::drop_context(CUcontext context) {
     for (Object* object : objects) {
         if (begin_free(*object) != CUDA_SUCCESS) continue;
         kept[count++] = {object->base, object->requested_size,
-                         object->accessed_as_context ? Peers::OfContext : Peers::OwnAccess};
+                         object->accessed_as_context ? Peers::OfContext : Peers::OwnAccess, object->own};
         finish_free(*object);
     }
     return {kept, count};
@@ -207,8 +207,10 @@ void Coherence::restore_context(CUcontext context, std::span<const Kept> kept) {
     ContextScope scope(context);
     for (const auto& old : kept) {
         track(old.base, old.requested, old.may_access);
-        // Unlike a new allocation the object holds data.
-        if (Object* object = object_at(old.base)) object->birth = 0;
+        Object* const object = object_at(old.base);
+        if (object == nullptr) continue;
+        object->birth = 0;  // unlike a new allocation it holds data
+        object->own = old.own;
     }
 }
 

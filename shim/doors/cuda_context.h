@@ -11,6 +11,7 @@
 #include "shim/doors/cuda_copy.h"
 #include "shim/driver/by_context.h"
 #include "shim/driver/loaded_kernels.h"
+#include "shim/driver/primary_contexts.h"
 #include "shim/ipc/exports.h"
 #include "shim/ipc/remote_read.h"
 #include "shim/memory/arena.h"
@@ -205,11 +206,26 @@ CUresult reset_primary(const C& call, CUdevice device) {
     // Its objects are found by the context: none may outlive it.
     if (found != CUDA_SUCCESS) return found;
     return end_context(
-        context, [&] { return call(device); }, [] { return true; });
+        context,
+        [&] {
+            const CUresult result = call(device);
+            if (result == CUDA_SUCCESS) primary_contexts.reset(device);
+            return result;
+        },
+        [] { return true; });
+}
+
+template <class C>
+CUresult retain_primary(const C& call, CUcontext* context, CUdevice device) {
+    const CUresult result = call(context, device);
+    if (result == CUDA_SUCCESS) primary_contexts.retained(device);
+    return result;
 }
 
 template <class C>
 CUresult release_primary(const C& call, CUdevice device) {
+    if (const auto result = primary_contexts.release_one_of_several(device, [&] { return call(device); }))
+        return *result;
     CUcontext context = nullptr;
     const CUresult found = primary_context(device, context);
     if (found != CUDA_SUCCESS) return found;

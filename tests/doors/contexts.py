@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: contexts.py CONTEXTS
+"""usage: contexts.py CONTEXTS HOOKS
 
 Contexts, devices, sizes, queries and errors: as without libhpe.
 """
+import json
+import os
 import sys
+import tempfile
 
 import compare
 import soft
 
-contexts = sys.argv[1]
+contexts, hooks = sys.argv[1], os.path.abspath(sys.argv[2])
 
 for case in soft.run([contexts], preload=False)[1].decode().split():
     for protocol in ("rolling", "lazy", "batch"):
@@ -20,5 +23,10 @@ for case in soft.run([contexts], preload=False)[1].decode().split():
             for devices in (2, 4):
                 compare.check([contexts, case], HPE_PROTOCOL=protocol, HPE_SOFT_DEVICES=devices)
         else:
-            compare.check([contexts, case], HPE_PROTOCOL=protocol)
-compare.finish(94)
+            compare.check([contexts, case, hooks], HPE_PROTOCOL=protocol)
+with tempfile.TemporaryDirectory() as scratch:
+    soft.run([contexts, "plain", "retained_around_work"], HPE_REPORT=f"{scratch}/report.json")
+    total = json.load(open(f"{scratch}/report.json"))["total"]
+    if not 0 < total["write_faults"] < 20 or total["bytes_to_device"] != 0:
+        compare.problem(f"a context that is retained around each piece of work: {total}")
+compare.finish(100)

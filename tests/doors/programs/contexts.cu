@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Contexts, devices, sizes, queries and errors. Linked with libcuda as well as with the CUDA runtime.
 #include <cuda.h>
+#include <dlfcn.h>
 #include <pthread.h>
 
 #include <atomic>
@@ -373,8 +374,41 @@ static void several_devices(int, char**) {
     }
 }
 
+// A library that takes a reference around each piece of its work: the context stays, and nothing is brought anywhere.
+static void retained_around_work(int, char**) {
+    constexpr unsigned kCount = 1 << 18, kPieces = 1000;
+    unsigned* gpu = nullptr;
+    CHECK(cudaMalloc(&gpu, kCount * sizeof(unsigned)));
+    CHECK(cudaMemset(gpu, 0, kCount * sizeof(unsigned)));
+    std::vector<unsigned> copy(kCount);
+    unsigned* const at = plain ? gpu : copy.data();
+    CUdevice device = 0;
+    CHECK_CU(cuDeviceGet(&device, 0));
+    for (unsigned i = 0; i < kPieces; ++i) {
+        CUcontext context = nullptr;
+        CHECK_CU(cuDevicePrimaryCtxRetain(&context, device));
+        at[i] += i;
+        CHECK_CU(cuDevicePrimaryCtxRelease(device));
+        at[i] += 1;
+    }
+    unsigned sum = 0;
+    for (unsigned i = 0; i < kCount; ++i) sum += at[i];
+    say("%u\n", sum);
+}
+
+// Takes a reference that libhpe does not see: to it the next release may be of the last one.
+static CUresult retain_unseen(const char* hooks, CUcontext* context, CUdevice device) {
+    static const auto retain = [&] {
+        void* const library = dlopen(hooks, RTLD_NOW | RTLD_LOCAL);
+        auto* const find = reinterpret_cast<void* (*)(void*, const char*)>(dlsym(library, "hooks_find"));
+        return reinterpret_cast<decltype(&cuDevicePrimaryCtxRetain)>(
+            find(dlopen("libcuda.so.1", RTLD_NOW), "cuDevicePrimaryCtxRetain"));
+    }();
+    return retain(context, device);
+}
+
 // Another thread retains and releases the context, which stays: the objects do, too, at every moment.
-static void retained_elsewhere(int, char**) {
+static void retained_elsewhere(int, char** arguments) {
     constexpr unsigned kObjects = 500, kReleases = 1500;
     std::vector<std::unique_ptr<Data>> data;
     for (unsigned i = 0; i < kObjects; ++i) data.push_back(std::make_unique<Data>(100));
@@ -384,7 +418,7 @@ static void retained_elsewhere(int, char**) {
     auto releasing = [&] {
         CUcontext context = nullptr;
         for (; releases < kReleases; ++releases) {
-            CHECK_CU(cuDevicePrimaryCtxRetain(&context, device));
+            CHECK_CU(retain_unseen(arguments[0], &context, device));
             CHECK_CU(cuDevicePrimaryCtxRelease(device));
             usleep(100);
         }
@@ -401,7 +435,7 @@ static void retained_elsewhere(int, char**) {
 }
 
 // The same while a host function uses an array: it may not wait until a release is over.
-static void released_beside_calls(int, char**) {
+static void released_beside_calls(int, char** arguments) {
     constexpr unsigned kCount = 1 << 20;
     struct Words {
         unsigned *at, round, wrong;
@@ -424,8 +458,9 @@ static void released_beside_calls(int, char**) {
     auto releasing = [&] {
         CUcontext context = nullptr;
         while (!done) {
-            CHECK_CU(cuDevicePrimaryCtxRetain(&context, device));
+            CHECK_CU(retain_unseen(arguments[0], &context, device));
             CHECK_CU(cuDevicePrimaryCtxRelease(device));
+            usleep(100);
         }
     };
     const auto thread = start(releasing);
@@ -493,6 +528,7 @@ int main(int argc, char** argv) {
         {"sizes", sizes},
         {"huge_size", huge_size},
         {"several_devices", several_devices},
+        {"retained_around_work", retained_around_work},
         {"retained_elsewhere", retained_elsewhere},
         {"released_beside_calls", released_beside_calls},
         {"told_of_new_memory", told_of_new_memory},

@@ -20,6 +20,9 @@ CUresult put_flag(void* data, bool value) { return put<unsigned>(data, value); }
 // May the host follow the pointer?
 bool host_reaches(const Allocation& a) { return !a.on_device(); }
 
+// As cuIpcGetMemHandle does.
+bool exports_handle(const Allocation& a) { return a.kind == Kind::Device && !a.module_variable && !a.imported; }
+
 unsigned access_of(const Allocation& a) {
     const Context* context = current_or_null();
     require(context != nullptr, CUDA_ERROR_INVALID_CONTEXT);
@@ -68,7 +71,7 @@ CUresult get_known(void* data, CUpointer_attribute attribute, CUdeviceptr ptr, c
             return put<std::size_t>(data, a.kind == Kind::Virtual ? a.reservation_size : a.size);
         case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: return put<CUdeviceptr>(data, a.address);
         case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return put<std::size_t>(data, a.size);
-        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return put_flag(data, exports_handle(a));
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: return put_flag(data, false);
         case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
