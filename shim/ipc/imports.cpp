@@ -26,6 +26,7 @@ struct Peer {
     ExportTable* table = nullptr;
     std::uint64_t ended = 0;  // of its allocations, as far as seen
     unsigned asked = 0;       // how often a table was wanted, and there was none
+    std::size_t last = 0;     // which entry was found last
 };
 
 struct Import {
@@ -62,7 +63,7 @@ Peer* peer_of(Imports& all, pid_t process, bool expected) noexcept {
     auto found = std::find_if(all.peers.begin(), all.peers.end(), [&](const Peer& p) { return p.process == process; });
     if (found == all.peers.end()) {
         if (!expected) return nullptr;
-        found = all.peers.insert(all.peers.end(), {process, nullptr, 0, 0});
+        found = all.peers.insert(all.peers.end(), {process, nullptr, 0, 0, 0});
     }
     // One without a table may send host memory only: it is asked ever more seldom.
     if (found->table == nullptr && expected && std::has_single_bit(++found->asked)) {
@@ -205,16 +206,29 @@ Found find(pid_t process, std::uintptr_t at, std::size_t bytes, CUcontext contex
     Peer* const peer = peer_of(all, process, expected);
     if (peer == nullptr) return {};
     close_ended(all, *peer);
-    Found best;
-    const auto used = std::min<std::size_t>(peer->table->used.load(std::memory_order_acquire), ExportTable::kEntries);
-    for (std::size_t i = 0; i < used; ++i) {
+    const auto find_in = [&](std::size_t i) {
+        Found found;
         auto& entry = peer->table->entries[i];
         Seen seen;
-        if (!read_entry(entry, at, seen)) continue;
-        auto found = found_in(entry, seen, at, bytes, context);
-        find_on_device(all, process, seen, at, context, found);
-        if (found.device != 0) return found;
-        if (best.entry == nullptr || (best.image == 0 && found.image != 0)) best = found;
+        if (read_entry(entry, at, seen)) {
+            found = found_in(entry, seen, at, bytes, context);
+            find_on_device(all, process, seen, at, context, found);
+        }
+        return found;
+    };
+    // Many messages may come out of one object, whose entry stands behind those of messages that have ended.
+    const auto used = std::min<std::size_t>(peer->table->used.load(std::memory_order_acquire), ExportTable::kEntries);
+    if (peer->last < used) {
+        if (const auto found = find_in(peer->last); found.device != 0) return found;
+    }
+    Found best;
+    for (std::size_t i = 0; i < used; ++i) {
+        const auto found = find_in(i);
+        if (found.device != 0) {
+            peer->last = i;
+            return found;
+        }
+        if (found.entry != nullptr && (best.entry == nullptr || (best.image == 0 && found.image != 0))) best = found;
     }
     return best;
 }
