@@ -101,8 +101,8 @@ public:
     std::uint32_t report_id = 0;
     // Which other devices may access the memory is a matter of its context's peer access, and not of its own.
     bool accessed_as_context = false;
-    // Memory of libhpe's own, of which the program knows no address: an MPI may give it to other processes.
-    bool own = false;
+    // How many messages are under way whose bytes an MPI reads or writes here by itself (the runtime's copies/lent.h).
+    std::atomic<std::uint32_t> lent{0};
     std::atomic<bool> shadowed{false};                // the shadow is mapped at `base`
     std::atomic<std::uint32_t> host_valid_blocks{0};  // an upper bound; 0: a launch can skip the object
     std::atomic<bool> in_host_valid_list{false};      // the runtime's list of objects with host-valid blocks

@@ -81,7 +81,7 @@ void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_acce
     object->birth = may_access == Peers::OfContext && in_flight.idle() ? work : 0;
     report::object_added(*object);
     object->accessed_as_context = may_access == Peers::OfContext;
-    object->own = false;
+    object->lent.store(0, std::memory_order_relaxed);
     object->open(block_bytes, words);
     if (!table_.insert(object)) {
         log::warn("allocation {:#x} of {} bytes overlaps one that was never freed: it stays on the device", base,
@@ -197,7 +197,7 @@ std::span<Coherence::Kept> Coherence::drop_context(CUcontext context) {
     for (Object* object : objects) {
         if (begin_free(*object) != CUDA_SUCCESS) continue;
         kept[count++] = {object->base, object->requested_size,
-                         object->accessed_as_context ? Peers::OfContext : Peers::OwnAccess, object->own};
+                         object->accessed_as_context ? Peers::OfContext : Peers::OwnAccess};
         finish_free(*object);
     }
     return {kept, count};
@@ -207,16 +207,15 @@ void Coherence::restore_context(CUcontext context, std::span<const Kept> kept) {
     ContextScope scope(context);
     for (const auto& old : kept) {
         track(old.base, old.requested, old.may_access);
-        Object* const object = object_at(old.base);
-        if (object == nullptr) continue;
-        object->birth = 0;  // unlike a new allocation it holds data
-        object->own = old.own;
+        // Unlike a new allocation the object holds data.
+        if (Object* object = object_at(old.base)) object->birth = 0;
     }
 }
 
 CUresult Coherence::hand_over(std::uintptr_t address, const char* reason) {
     Object* const object = object_of(address);
-    if (object == nullptr || object->own) return CUDA_SUCCESS;
+    // To the MPI that it is lent to: which will use it for messages only, of which libhpe knows.
+    if (object == nullptr || object->lent.load(std::memory_order_acquire) != 0) return CUDA_SUCCESS;
     const LaunchInGate in_gate(launch_gate_);
     const auto result = release_object(*object);
     if (result != CUDA_SUCCESS) return result;

@@ -100,7 +100,6 @@ public:
         std::uintptr_t base;
         std::size_t requested;
         Peers may_access;
-        bool own;
     };
     std::span<Kept> drop_context(CUcontext context);  // allocated with new[], owned by the caller
     void restore_context(CUcontext context, std::span<const Kept> kept);

@@ -385,6 +385,7 @@ void Coherence::acquire() {
     for (Object* object : live_objects::all()) {
         spare_mappings(nullptr);
         if (object->serial() % 2 == 0 || !object->shadowed.load(std::memory_order_acquire)) continue;
+        if (object->lent.load(std::memory_order_seq_cst) != 0) continue;  // all of it would be flushed
         for (std::uint32_t i = 0; i < object->blocks(); ++i) {
             const auto before = object->block(i).lock();
             if (!object->shadowed.load(std::memory_order_acquire)) {

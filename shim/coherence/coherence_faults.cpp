@@ -196,6 +196,7 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     // The object was freed meanwhile: the access is repeated, and then finds no object.
     if (!object.alive(serial) || !object.contains(access.address)) return true;
     if (!map_shadow(object, false)) return false;
+    if (object.lent.load(std::memory_order_seq_cst) != 0) return borrow(object, serial, access, traced);
     const auto index = object.block_at(access.address);
     Block& block = object.block(index);
     auto before = block.lock();
@@ -276,7 +277,8 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     return true;
 }
 
-// As serve(), for a thread that must not wait: it borrows the one block, until end_loan().
+// As serve(), for a thread that must not wait, or an object that others are writing to: it borrows the one block, until
+// end_loan().
 bool Coherence::borrow(Object& object, std::uint32_t serial, const Access& access, trace::Fault& traced) noexcept {
     const ObjectUse use(object, access.address);
     if (!use || use.serial() != serial) return true;
@@ -305,7 +307,9 @@ bool Coherence::borrow(Object& object, std::uint32_t serial, const Access& acces
     };
     // From here on a launch waits for the block's lock, and releases the block.
     if (!valid_on_host(before)) became_valid(object, 1);
-    if (loan != nullptr && !borrowed) loan->device_idle = device_waits_for_us();
+    if (loan != nullptr && !borrowed) {
+        loan->device_idle = object.lent.load(std::memory_order_acquire) == 0 && device_waits_for_us();
+    }
     std::size_t fetched = 0;
     const Run run{object, index, 1};
     if (const auto result = bring(run, event, next, true, fetched); result != CUDA_SUCCESS) {

@@ -143,7 +143,10 @@ void Coherence::find_neighbours(const Object& object, const ObjectSweeps::Reach&
     const Object* at = &object;
     for (std::size_t bytes = 0; bytes < reach.bytes && found.count < Neighbours::kMost;) {
         Object* const other = neighbour(*at, reach.upwards);
-        if (other == nullptr || other->blocks() != 1 || !other->touch()) break;
+        if (other == nullptr || other->blocks() != 1 || !other->touch() ||
+            other->lent.load(std::memory_order_seq_cst) != 0) {
+            break;
+        }
         found.objects[found.count++] = other;
         bytes += other->size;
         at = other;

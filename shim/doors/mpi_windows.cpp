@@ -17,9 +17,12 @@ namespace {
 
 bool is_object(const void* base, MPI_Aint bytes) noexcept {
     if (bytes <= 0 || !any_objects() || !lease::concerns(base, static_cast<std::size_t>(bytes))) return false;
-    // An MPI that knows CUDA asks the driver to whom the memory belongs, and makes CUDA calls on it.
+    // An MPI that knows CUDA asks the driver to whom the memory belongs, and makes CUDA calls on it. It may have given
+    // the memory to other processes before, for a message.
     const auto knows_cuda = own<decltype(MPIX_Query_cuda_support)>(row_MPIX_Query_cuda_support);
-    return knows_cuda == nullptr || knows_cuda() != 1;
+    if (knows_cuda == nullptr || knows_cuda() != 1) return true;
+    coherence().hand_over(reinterpret_cast<std::uintptr_t>(base), "other processes write it through an MPI window");
+    return false;
 }
 
 template <class Unit, class Real>

@@ -45,10 +45,7 @@ std::uintptr_t allocate(void* context, std::size_t bytes) {
         if (scope.result() != CUDA_SUCCESS || driver.cuMemAlloc_v2(&at, bytes) != CUDA_SUCCESS) return 0;
     }
     coherence().track(at, bytes);
-    Object* const object = coherence().object_at(at);
-    if (object == nullptr) return 0;
-    object->own = true;
-    return at;
+    return coherence().object_at(at) != nullptr ? at : 0;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "shim/coherence/coherence.h"
+#include "shim/copies/lent.h"
 #include "shim/copies/own_work.h"
 #include "shim/driver/driver.h"
 #include "shim/mpi/device_memory.h"
@@ -63,7 +64,10 @@ bool try_it(void* context) noexcept {
     const DeviceMemory from(context, content.size()), to(context, content.size());
     if (from.at() == 0 || to.at() == 0 || !fill(to, context, content)) return false;
     content.fill(std::byte{0x5A});
-    return fill(from, context, content) && moved(from.at(), to.at()) && !touched_by_cpu(from) && !touched_by_cpu(to) &&
+    if (!fill(from, context, content)) return false;
+    const Lent read(from.at(), content.size(), Lent::For::Reading),
+        written(to.at(), content.size(), Lent::For::Writing);
+    return read && written && moved(from.at(), to.at()) && !touched_by_cpu(from) && !touched_by_cpu(to) &&
            holds(to, context, content);
 }
 

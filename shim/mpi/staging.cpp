@@ -107,9 +107,11 @@ std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {
     const int to = use == Use::Send ? receiver_of(parts) : -1;
     const bool left_there = to >= 0 && !lasting_ && leave_on_device(parts, to, settled);
     auto& buffer =
-        *new (begin() + count_++) Buffer{use, std::move(parts), nullptr, 0, false, {}, {}, {}, {}, left_there};
+        *new (begin() + count_++) Buffer{use, std::move(parts), nullptr, 0, false, {}, {}, {}, {}, {}, left_there};
     if (left_there) return 0;
-    if (is_read(use) && !lasting_ && !for_device(buffer.parts)) {
+    // Parts of a view are pinned, and CUDA refuses to copy memory of which only a part is: an MPI that makes copies by
+    // CUDA gets memory of its own.
+    if (is_read(use) && !lasting_ && !for_device(buffer.parts) && !knows_cuda()) {
         if (const auto view = to_view(span)) {
             // Also brings the gaps.
             const lease::ToRead ready(pointer(span.begin), span.bytes(), caller_);
@@ -130,6 +132,13 @@ std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {
     if (!is_written(use) && partitions_ == 0 && !load(buffer)) failed_ = true;
     share(buffer, to);
     return buffer.shift;
+}
+
+std::unique_ptr<Lent> Staging::lend(std::uintptr_t at, std::size_t bytes, Use use) noexcept {
+    std::unique_ptr<Lent> lent(new (std::nothrow)
+                                   Lent(at, bytes, use == Use::Send ? Lent::For::Reading : Lent::For::Writing));
+    if (lent != nullptr && !*lent) lent.reset();
+    return lent;
 }
 
 // Of a message that may go past the MPI: who gets it; -1: it may not.
@@ -193,7 +202,7 @@ void Staging::share(Buffer& buffer, int to) noexcept {
 std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
     const auto span = elements.span();
     const auto bytes = elements.count * elements.shape.bytes();
-    if (elements.shape.dense(elements.count)) return copy_on_device(elements, use);
+    if (elements.shape.dense(elements.count)) return leave_to_mpi(elements, use);
     if (!may_be_packed_by_device(elements)) return nullptr;
     const bool now = is_read(use) && !lasting_;
     if (now && !mostly_on_device(span.begin, span.bytes())) return nullptr;
@@ -208,7 +217,7 @@ std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
     Parts parts;
     parts.add(elements.at, elements.count, elements.type, elements.shape);
     auto& buffer =
-        *new (begin() + count_++) Buffer{use, std::move(parts), std::move(memory), 0, false, layout, {}, {}, {}};
+        *new (begin() + count_++) Buffer{use, std::move(parts), std::move(memory), 0, false, layout, {}, {}, {}, {}};
     if (use == Use::Update && !lasting_ && !load(buffer)) failed_ = true;
     return packed;
 }
@@ -231,6 +240,8 @@ std::byte* Staging::pack_on_device(const Elements& elements, const Layout& layou
     if (use == Use::Send && !load_packed_by_device(elements, layout, static_cast<std::byte*>(pointer(at)))) {
         return nullptr;
     }
+    auto lent = moved_by_mpi ? lend(at, static_cast<std::size_t>(bytes), use) : nullptr;
+    if (moved_by_mpi && lent == nullptr) return nullptr;
     const auto before = count_;
     std::uintptr_t shift = 0;
     if (!moved_by_mpi) {
@@ -238,18 +249,19 @@ std::byte* Staging::pack_on_device(const Elements& elements, const Layout& layou
         parts.add(at, bytes, handles.byte, Shape(handles.byte));
         shift = replace(std::move(parts), use, true);
     }
-    if (count_ == before) new (begin() + count_++) Buffer{use, {}, nullptr, 0, false, {}, {}, {}, {}};
+    if (count_ == before) new (begin() + count_++) Buffer{use, {}, nullptr, 0, false, {}, {}, {}, {}, {}};
     auto& buffer = *(end() - 1);
     if (buffer.arrival != nullptr) {
         if (const auto all = packed_by_device(elements, layout, elements.count))
             buffer.arrival->unpack(*all, elements.at);
     }
     buffer.packed = std::move(packed);
+    buffer.lent = std::move(lent);
     return static_cast<std::byte*>(pointer(at + shift));
 }
 
-// For an MPI that moves device memory by itself.
-std::byte* Staging::copy_on_device(const Elements& elements, Use use) noexcept {
+// The MPI moves device memory by itself: contiguous bytes, in their order.
+std::byte* Staging::leave_to_mpi(const Elements& elements, Use use) noexcept {
     const auto span = elements.span();
     const Object* const object = coherence().object_of(span.begin);
     if (!ipc::on() || lasting_ || (use != Use::Send && use != Use::Receive) || object == nullptr ||
@@ -261,14 +273,21 @@ std::byte* Staging::copy_on_device(const Elements& elements, Use use) noexcept {
     const auto all =
         layout ? Layout::repeated(*layout, static_cast<std::uint64_t>(elements.count), elements.shape.extent())
                : std::nullopt;
-    if (!all || !all->is_dense()) return nullptr;  // in another order than they lie
-    std::unique_ptr<Buffer::Packed> packed(new (std::nothrow)
-                                               Buffer::Packed{{object->context, span.bytes()}, elements, *layout});
-    if (packed == nullptr || packed->memory.at() == 0) return nullptr;
-    const auto at = packed->memory.at();
-    if (use == Use::Send && !copy_within_device(at, span.begin, span.bytes())) return nullptr;
-    auto& buffer = *new (begin() + count_++) Buffer{use, {}, nullptr, 0, false, {}, {}, {}, {}};
+    if (!all || !all->is_dense()) return nullptr;
+    auto lent = lend(span.begin, span.bytes(), use);
+    std::unique_ptr<Buffer::Packed> packed;
+    auto at = span.begin;
+    if (lent == nullptr) {
+        packed.reset(new (std::nothrow) Buffer::Packed{{object->context, span.bytes()}, elements, *layout});
+        if (packed == nullptr || packed->memory.at() == 0) return nullptr;
+        at = packed->memory.at();
+        if (use == Use::Send && !copy_within_device(at, span.begin, span.bytes())) return nullptr;
+        lent = lend(at, span.bytes(), use);
+        if (lent == nullptr) return nullptr;
+    }
+    auto& buffer = *new (begin() + count_++) Buffer{use, {}, nullptr, 0, false, {}, {}, {}, {}, {}};
     buffer.packed = std::move(packed);
+    buffer.lent = std::move(lent);
     return static_cast<std::byte*>(pointer(at));
 }
 
@@ -305,7 +324,9 @@ bool Staging::load() noexcept {
 
 bool Staging::pends() noexcept {
     for (auto& buffer : *this) {
-        if (buffer.memory != nullptr || buffer.packed != nullptr || buffer.left_there) return true;
+        if (buffer.memory != nullptr || buffer.packed != nullptr || buffer.lent != nullptr || buffer.left_there) {
+            return true;
+        }
     }
     return false;
 }

@@ -8,9 +8,10 @@
 // the device where the elements lie there (copies/packing.h). MPI is given MPI_BYTE then. On the wire that is the same
 // message, and a status counts bytes whatever the type was.
 //
-// Packed bytes may stay on the device, in an object of libhpe's own, which is then sent or received in their place. So
-// may contiguous ones where the MPI moves device memory by itself (device_messages.h): not in the program's object, as
-// such an MPI gives memory to other processes for good.
+// Packed bytes may stay on the device, in an object of libhpe's own, which is then sent or received in their place.
+//
+// An MPI that moves device memory by itself (device_messages.h) is lent the program's object, or gets such a copy of it
+// if the CPU uses it, too.
 //
 // Large messages between processes of one host may go from device to device (ipc/remote_read.h): what is sent is
 // exported while it is under way, and what is received is expected. Once a receiver was seen to read an object from the
@@ -32,6 +33,7 @@
 #include "shim/base/active.h"
 #include "shim/coherence/coherence.h"
 #include "shim/copies/layout.h"
+#include "shim/copies/lent.h"
 #include "shim/ipc/exports.h"
 #include "shim/ipc/remote_read.h"
 #include "shim/mpi/device_memory.h"
@@ -164,7 +166,8 @@ private:
             Layout layout;  // of one element
         };
         std::unique_ptr<Packed> packed{};
-        std::unique_ptr<ipc::Export> message{};  // ends before its memory
+        std::unique_ptr<Lent> lent{};            // to MPI; ends before its memory
+        std::unique_ptr<ipc::Export> message{};  // so does this
         std::unique_ptr<ipc::Arrival> arrival{};
         bool left_there = false;  // on the device, where the message's receiver reads it
     };
@@ -221,7 +224,8 @@ private:
     // Returns the memory of packed bytes in their place; nullptr where they are replaced in the usual way.
     std::byte* replace_packed(const Elements& elements, Use use) noexcept;
     std::byte* pack_on_device(const Elements& elements, const Layout& layout, Use use) noexcept;
-    std::byte* copy_on_device(const Elements& elements, Use use) noexcept;
+    static std::unique_ptr<Lent> lend(std::uintptr_t at, std::size_t bytes, Use use) noexcept;
+    std::byte* leave_to_mpi(const Elements& elements, Use use) noexcept;
     // Returns how far the memory in its place lies from the program's. `settled`: what is sent lies on the device,
     // whose work has ended.
     std::uintptr_t replace(Parts&& parts, Use use, bool settled = false) noexcept;

@@ -54,9 +54,10 @@ def openmpi_alone(scratch):
     under_way, random = programs["openmpi_under_way"], [programs["openmpi_random"], "11", "30"]
     check("openmpi", [(3, soft.LIBRARY, [under_way, "window", "ring", "posted_late"])], "under way", HPE_SOFT_DEVICE_LATENCY=2000)
     check("openmpi", [(2, soft.LIBRARY, random)], "random", HPE_PROTOCOL="batch")
-    for call in ("cuMemcpyDtoDAsync:1:2", "cuMemAlloc:6:2"):
-        check("openmpi", [(1, soft.LIBRARY, ["env", f"HPE_SOFT_FAIL={call}", under_way, "window"]),
-                          (1, soft.LIBRARY, [under_way, "window"])], "a call fails at the sender")
+    # Sent from host memory, of which parts are pinned, into device memory.
+    check("openmpi", [(2, soft.LIBRARY, [programs["openmpi_direct"], "beside"])], "beside", HPE_PROTOCOL="batch")
+    direct = [programs["openmpi_direct"], "beside", "vectors"]
+    check("openmpi", [(1, soft.LIBRARY, ["env", "HPE_SOFT_FAIL=cuMemAlloc:6:2", *direct]), (1, soft.LIBRARY, direct)], "no memory")
     # The module is there, and another part of the MPI moves the messages.
     ring("openmpi", f"{soft.LIBRARY}:{ucx}/ucx/libuct_cuda.so.0", True, scratch, OMPI_MCA_pml="ob1")
 

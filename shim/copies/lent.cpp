@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// A count in the object, and what is to be done where the CPU came.
+#include "shim/copies/lent.h"
+
+#include <atomic>
+
+#include "shim/coherence/coherence.h"
+#include "shim/copies/own_work.h"
+
+namespace hpe {
+
+Lent::Lent(std::uintptr_t begin, std::size_t bytes, For use) noexcept : begin_(begin), bytes_(bytes), use_(use) {
+    Object* const object = coherence().object_of(begin);
+    if (object == nullptr || object->touched()) return;
+    const ObjectUse in_use(*object, begin);
+    if (!in_use || bytes > object->base + object->size - begin) return;
+    const bulk::InOrder in_order(object->context);
+    if (!in_order) return;
+    // Either the CPU's first use is seen here, or it sees this.
+    object->lent.fetch_add(1, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (object->touched()) {
+        object->lent.fetch_sub(1, std::memory_order_release);
+        return;
+    }
+    if (use == For::Writing) object->birth = 0;  // it will hold data
+    serial_ = in_use.serial();
+}
+
+Lent::~Lent() {
+    if (serial_ == 0) return;
+    Object* const object = coherence().object_of(begin_);
+    if (object == nullptr) return;
+    const ObjectUse in_use(*object, begin_);
+    if (!in_use || in_use.serial() != serial_) return;
+    if (use_ == For::Writing && object->touched()) {
+        OwnWork work(object->context);
+        if (work) work.run({}, {begin_, bytes_}, [] { return CUDA_SUCCESS; });
+    }
+    object->lent.fetch_sub(1, std::memory_order_release);
+}
+
+}  // namespace hpe
