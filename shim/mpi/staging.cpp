@@ -269,7 +269,7 @@ std::byte* Staging::leave_to_mpi(const Elements& elements, Use use) noexcept {
         !moves_device_memory(object->context)) {
         return nullptr;
     }
-    const auto layout = layout_of(elements.type);
+    const auto layout = elements.type == handles.byte ? Layout::of_bytes(1) : layout_of(elements.type);
     const auto all =
         layout ? Layout::repeated(*layout, static_cast<std::uint64_t>(elements.count), elements.shape.extent())
                : std::nullopt;
