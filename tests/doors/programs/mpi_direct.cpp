@@ -153,6 +153,10 @@ void beside() {
         wrong += receive.at()[kAt + kBytes] != 0xEE;
         std::memset(receive.at(kAt + kBytes), 0xEE, 64);
         MPI_Waitall(2, all, MPI_STATUSES_IGNORE);
+        // In blocks that the CPU used before the message came.
+        const auto came = content(before(), round);
+        wrong += receive.at()[kAt] != came.front();
+        wrong += receive.at()[kAt + kBytes - 1] != came.back();
         receive.check(content(before(), round), kAt);
         send.check(content(rank, round), kAt);
     }
