@@ -185,7 +185,8 @@ def check_mpi():
     cases = run([direct], environment(**SHARED_RUNTIME)).split()
     problems = []
     ways = PROTOCOLS + [{"HPE_MPI_IPC": "off"}, {"HPE_MPI_IPC": "none"}]
-    cuda_aware = [(2, [direct, *(c for c in cases if c != "reset")], UCX_SETTINGS), (2, [types, "3", "30"], UCX_SETTINGS)] if UCX.is_dir() else []
+    without_reset = [case for case in cases if case != "reset"]
+    cuda_aware = [(2, [direct, *without_reset], UCX_SETTINGS), (2, [types, "3", "30"], UCX_SETTINGS)] if UCX.is_dir() else []
     for count, program, variables in ([(2, [direct, *cases], v) for v in ways] + cuda_aware
                                       + [(3, [direct, *cases], {}), (2, [under_way, "window", "ring", "posted_late"], {}),
                                          (2, [types, "3", "30"], {}), (2, sums, {}), (4, sums, {})]):

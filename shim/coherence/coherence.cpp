@@ -214,7 +214,7 @@ void Coherence::restore_context(CUcontext context, std::span<const Kept> kept) {
 
 CUresult Coherence::hand_over(std::uintptr_t address, const char* reason) {
     Object* const object = object_of(address);
-    // To the MPI that it is lent to: which will use it for messages only, of which libhpe knows.
+    // The MPI that an object is lent to exports it, and uses it for messages only, of which libhpe knows.
     if (object == nullptr || object->lent.load(std::memory_order_acquire) != 0) return CUDA_SUCCESS;
     const LaunchInGate in_gate(launch_gate_);
     const auto result = release_object(*object);

@@ -10,6 +10,15 @@ namespace {
 bool sends() { return rank % 2 == 0; }
 int partner() { return rank ^ 1; }
 
+void fill(const Memory& memory, int round) {
+    if (sends()) {
+        memory.put(content(rank, round));
+    } else {
+        memory.clear();
+    }
+    cudaDeviceSynchronize();
+}
+
 void begin(unsigned char* part, int bytes, MPI_Request* request) {
     if (sends()) {
         MPI_Isend(part, bytes, MPI_BYTE, partner(), 1, MPI_COMM_WORLD, request);
@@ -23,12 +32,7 @@ void window() {
     constexpr int kMessages = 6, kPart = kBytes / kMessages;
     const Memory memory;
     for (int round = 0; round < 5 && partner() < ranks; ++round) {
-        if (sends()) {
-            memory.put(content(rank, round));
-        } else {
-            memory.clear();
-        }
-        cudaDeviceSynchronize();
+        fill(memory, round);
         MPI_Request all[kMessages];
         for (int i = 0; i < kMessages; ++i) begin(memory.at(static_cast<std::size_t>(i) * kPart), kPart, &all[i]);
         for (auto& one : all) MPI_Wait(&one, MPI_STATUS_IGNORE);
@@ -45,12 +49,7 @@ void ring() {
     constexpr int kMessages = 8, kPart = kBytes / kMessages;
     const Memory memory;
     if (partner() >= ranks) return;
-    if (sends()) {
-        memory.put(content(rank, 0));
-    } else {
-        memory.clear();
-    }
-    cudaDeviceSynchronize();
+    fill(memory, 0);
     MPI_Request two[2];
     for (int i = 0; i < kMessages + 2; ++i) {
         if (i >= 2) MPI_Wait(&two[i % 2], MPI_STATUS_IGNORE);
@@ -64,12 +63,7 @@ void posted_late() {
     constexpr int kMessages = 8, kPart = kBytes / kMessages;
     const Memory memory;
     if (partner() >= ranks) return;
-    if (sends()) {
-        memory.put(content(rank, 0));
-    } else {
-        memory.clear();
-    }
-    cudaDeviceSynchronize();
+    fill(memory, 0);
     MPI_Request all[kMessages];
     const auto begin_all = [&] {
         for (int i = 0; i < kMessages; ++i) begin(memory.at(static_cast<std::size_t>(i) * kPart), kPart, &all[i]);
