@@ -40,6 +40,8 @@ def one_mpi(mpi, scratch, first):
     cases = [case for case in every if case not in ALONE]
     some = ["places", "mixed", "written", "beside", "others", "renewed", "communicators"]
     check(mpi, [(2, hpe, program + cases)], "all")
+    if mpi == "standard":
+        return  # MPICH behind another binary interface
     check(mpi, [(4, hpe, [*program, "places", "communicators"])], "four ranks", HPE_PROTOCOL="lazy", HPE_SOFT_DEVICES=2)
     if first:
         check(mpi, [(3, hpe, [*program, "every", *some])], "three ranks", HPE_BLOCK_SIZE="4K", HPE_PROTOCOL="batch")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: many_objects.py PROGRAM PROTOCOL
+"""usage: many_objects.py PROGRAM PROTOCOL OBJECTS
 
-200,000 small objects in a process that has a third of its mappings (vm.max_map_count) left. Wanted: right numbers, no
+Small objects in a process that has a third of its mappings (vm.max_map_count) left. Wanted: right numbers, no
 call that fails, and one line. Skipped where the limit is too high to be reached soon.
 """
 import pathlib
@@ -11,12 +11,12 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "doors"))
 import soft  # noqa: E402
 
-program, protocol = sys.argv[1:]
+program, protocol, objects = sys.argv[1:]
 limit = int(open("/proc/sys/vm/max_map_count").read())
 if limit > 100000:
     print(f"vm.max_map_count is {limit}")
     sys.exit(77)
-status, out, err = soft.run([program, "200000", str(limit * 2 // 3)], timeout=280, HPE_PROTOCOL=protocol,
+status, out, err = soft.run([program, objects, str(limit * 2 // 3)], timeout=280, HPE_PROTOCOL=protocol,
                             HPE_SOFT_MEMORY="4G")
 if status != 0 or out.count(b" 0 words wrong\n") != 2 or err.count(b"hpe: ") != 1 or b"mapped anew" not in err:
     print(status, out.decode(), err.decode()[-2000:], sep="\n")
