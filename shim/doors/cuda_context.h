@@ -11,6 +11,7 @@
 #include "shim/doors/cuda_copy.h"
 #include "shim/driver/by_context.h"
 #include "shim/driver/loaded_kernels.h"
+#include "shim/driver/message_library.h"
 #include "shim/driver/primary_contexts.h"
 #include "shim/ipc/exports.h"
 #include "shim/ipc/remote_read.h"
@@ -114,6 +115,15 @@ CUresult end_capture(const C& call, CUstream stream, CUgraph* graph) {
 }
 
 // --- life cycle ------------------------------------------------------------------------------------------------------
+
+// Inlined into the door, whose caller it looks at.
+template <class C, class... A>
+HPE_HOT CUresult create_stream(const C& call, CUstream* stream, A... how) {
+    const bool for_messages = message_library::holds(__builtin_return_address(0));
+    const CUresult result = call(stream, how...);
+    if (for_messages && result == CUDA_SUCCESS) in_flight.carries_messages(*stream);
+    return result;
+}
 
 template <class C>
 CUresult destroy_stream(const C& call, CUstream stream) {

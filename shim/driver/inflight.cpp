@@ -27,6 +27,7 @@ struct Record {
     std::atomic<CUstream> stream{nullptr};  // kGone once destroyed; kOwn
     std::atomic<std::uint64_t> owner{0};    // of kOwn: the thread's number
     std::atomic<bool> blocking{true};       // ordered with the legacy stream
+    std::atomic<bool> messages{false};      // a communication library's
     LaunchCount enqueued;
     std::atomic<std::uint64_t> finished{0};
     Record* next = nullptr;
@@ -102,6 +103,7 @@ Record* new_record(CUcontext context, CUstream stream, bool blocking, std::uint6
     const auto become = [&](Record& r) {
         r.owner.store(owner, std::memory_order_relaxed);
         r.blocking.store(blocking, std::memory_order_relaxed);
+        r.messages.store(false, std::memory_order_relaxed);
         r.stream.store(stream, std::memory_order_release);
     };
     for (auto* r = records.load(std::memory_order_relaxed); r != nullptr; r = r->next) {
@@ -298,10 +300,18 @@ std::uint64_t InFlight::work() const noexcept {
     return sum;
 }
 
-CUresult InFlight::wait_until(Clock::time_point end) noexcept {
+CUresult InFlight::wait_until(Clock::time_point end) noexcept { return wait_for_records(end, true); }
+
+void InFlight::carries_messages(CUstream stream) noexcept {
+    if (Record* const r = record_for(stream)) r->messages.store(true, std::memory_order_relaxed);
+}
+
+CUresult InFlight::wait_but_for_messages() noexcept { return wait_for_records(Clock::time_point::max(), false); }
+
+CUresult InFlight::wait_for_records(Clock::time_point end, bool of_messages) noexcept {
     auto first = CUDA_SUCCESS;
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
-        if (!r->outstanding()) continue;
+        if (!r->outstanding() || (!of_messages && r->messages.load(std::memory_order_relaxed))) continue;
         const auto result = wait_for(*r, end);
         // NOT_READY comes before all errors: the work is still under way.
         if (first == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) first = result;

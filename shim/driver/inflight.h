@@ -47,6 +47,12 @@ public:
     CUresult wait() noexcept { return wait_until(std::chrono::steady_clock::time_point::max()); }
     // CUDA_ERROR_NOT_READY: some work has not finished by then.
     CUresult wait_until(std::chrono::steady_clock::time_point end) noexcept;
+
+    // The stream is a communication library's own, and has just been made. Its work touches only the bytes of messages
+    // under way, which nobody else may use, and the library says when a message is over.
+    void carries_messages(CUstream stream) noexcept;
+    // wait(), but for such streams: for who uses exactly the bytes that the program names.
+    CUresult wait_but_for_messages() noexcept;
     // Whether nothing is outstanding, as far as events tell without waiting; but for one stream's work (Mark::record),
     // if that is given.
     bool idle(const void* but_for = nullptr) noexcept;
@@ -90,6 +96,7 @@ public:
     }
 
 private:
+    static CUresult wait_for_records(std::chrono::steady_clock::time_point end, bool of_messages) noexcept;
     bool captured(CUstream stream, Flavour flavour) const noexcept;
 
     LaunchCount unrecorded_;  // work in streams that could not be told apart

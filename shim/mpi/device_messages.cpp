@@ -8,11 +8,13 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <span>
 
 #include "shim/coherence/coherence.h"
 #include "shim/copies/lent.h"
 #include "shim/copies/own_work.h"
 #include "shim/driver/driver.h"
+#include "shim/driver/message_library.h"
 #include "shim/mpi/device_memory.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
@@ -20,8 +22,14 @@ namespace hpe::mpi::HPE_MPI_ABI {
 namespace {
 
 // UCX with its CUDA module looks at every address, whatever the MPI says of itself.
-int is_cuda_module(dl_phdr_info* library, std::size_t, void*) noexcept {
-    return library->dlpi_name != nullptr && std::strstr(library->dlpi_name, "libuct_cuda") != nullptr ? 1 : 0;
+int find_cuda_module(dl_phdr_info* library, std::size_t, void*) noexcept {
+    if (library->dlpi_name == nullptr || std::strstr(library->dlpi_name, "libuct_cuda") == nullptr) return 0;
+    for (const auto& part : std::span(library->dlpi_phdr, library->dlpi_phnum)) {
+        if (part.p_type != PT_LOAD || (part.p_flags & PF_X) == 0) continue;
+        const auto begin = library->dlpi_addr + part.p_vaddr;
+        message_library::lies_at(begin, begin + part.p_memsz);
+    }
+    return 1;
 }
 
 // Large enough for the way that large messages go, and too small for libhpe's memcpy to leave it to the device.
@@ -76,8 +84,8 @@ bool try_it(void* context) noexcept {
 // Once MPI has started: it has loaded its modules then.
 bool knows_cuda() noexcept {
     static const bool knows =
-        (functions.MPIX_Query_cuda_support != nullptr && functions.MPIX_Query_cuda_support() == 1) ||
-        dl_iterate_phdr(is_cuda_module, nullptr) != 0;
+        dl_iterate_phdr(find_cuda_module, nullptr) != 0 ||
+        (functions.MPIX_Query_cuda_support != nullptr && functions.MPIX_Query_cuda_support() == 1);
     return knows;
 }
 

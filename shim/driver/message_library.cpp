@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+// Where its code lies.
+#include "shim/driver/message_library.h"
+
+#include <atomic>
+
+namespace hpe::message_library {
+
+namespace {
+
+constinit std::atomic<std::uintptr_t> first{0}, last{0};
+
+}  // namespace
+
+void lies_at(std::uintptr_t begin, std::uintptr_t end) noexcept {
+    first.store(begin, std::memory_order_relaxed);
+    last.store(end, std::memory_order_relaxed);
+}
+
+bool holds(const void* code) noexcept {
+    const auto at = reinterpret_cast<std::uintptr_t>(code);
+    return at >= first.load(std::memory_order_relaxed) && at < last.load(std::memory_order_relaxed);
+}
+
+}  // namespace hpe::message_library
