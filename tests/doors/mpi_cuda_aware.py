@@ -53,6 +53,13 @@ def one_mpi(mpi, protocol, scratch):
 def openmpi_alone(scratch):
     under_way, random = programs["openmpi_under_way"], [programs["openmpi_random"], "11", "30"]
     check("openmpi", [(3, soft.LIBRARY, [under_way, "window", "ring", "posted_late"])], "under way", HPE_SOFT_DEVICE_LATENCY=2000)
+    # No message waits for UCX's copies of those before it.
+    counts = [f"{scratch}/calls-{rank}" for rank in range(2)]
+    check("openmpi", [(1, soft.LIBRARY, ["env", f"HPE_SOFT_COUNT={path}", under_way, "window"]) for path in counts], "window",
+          HPE_SOFT_DEVICE_LATENCY=2000)
+    calls = [line.split()[0] for path in counts for line in open(path)]
+    if "cuMemcpyDtoDAsync" not in calls or "cuEventSynchronize" in calls:
+        problems.append(f"messages wait: {sorted(calls)}")
     check("openmpi", [(2, soft.LIBRARY, random)], "random", HPE_PROTOCOL="batch")
     # Sent from host memory, of which parts are pinned, into device memory.
     check("openmpi", [(2, soft.LIBRARY, [programs["openmpi_direct"], "beside"])], "beside", HPE_PROTOCOL="batch")
