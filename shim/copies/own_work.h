@@ -37,7 +37,7 @@ public:
     // Calls work() inside the gate, as a launch, with the objects' blocks ready; it returns the driver's answer.
     template <class Work>
     CUresult run(DeviceRange reads, DeviceRange writes, Work&& work) noexcept {
-        return in_gate(reads, writes, [&] {
+        return in_gate(reads, writes, &stream_, [&] {
             const auto result = work();
             // What was prefetched before is old now, and a new object has data.
             if (writes.bytes != 0) in_flight.enqueued(stream_, Flavour::Legacy, this_thread.slot);
@@ -49,13 +49,18 @@ public:
     }
     // The same for what need not have ended on return: it counts as in flight until the mark is finished.
     template <class Work>
-    CUresult begin(DeviceRange writes, Work&& work, InFlight::Mark& mark) noexcept {
-        return in_gate({}, writes, [&] {
+    CUresult begin(DeviceRange reads, DeviceRange writes, Work&& work, InFlight::Mark& mark) noexcept {
+        return in_gate(reads, writes, &stream_, [&] {
             const auto result = work();
             in_flight.enqueued(stream_, Flavour::Legacy, this_thread.slot);
             mark = in_flight.mark(stream_, Flavour::Legacy);
             return result;
         });
+    }
+
+    // What was written there last is on the device on return.
+    CUresult settle(DeviceRange range) noexcept {
+        return in_gate(range, {}, nullptr, [] { return CUDA_SUCCESS; });
     }
 
     // Within work(): between the device and memory of ours, done on return.
@@ -69,16 +74,17 @@ public:
     static void forget(CUcontext context) noexcept;
 
 private:
+    // `waits`: for what is still on its way to the device; nullptr: the CPU does.
     template <class Work>
-    CUresult in_gate(DeviceRange reads, DeviceRange writes, Work&& work) noexcept {
+    CUresult in_gate(DeviceRange reads, DeviceRange writes, const CUstream* waits, Work&& work) noexcept {
         auto result = CUDA_SUCCESS;
         {
             auto& state = coherence();
             const Touched touched{writes, reads};
             const LaunchInGate in_gate(state.launch_gate(), stream_);
             if (state.launch_gate().reserved()) reservations::give_way(stream_, &touched);
-            result = state.before_device_reads(reads, &stream_);
-            if (result == CUDA_SUCCESS) result = state.before_device_writes(writes, &stream_);
+            result = state.before_device_reads(reads, waits);
+            if (result == CUDA_SUCCESS) result = state.before_device_writes(writes, waits);
             if (result == CUDA_SUCCESS) {
                 const Inside inside;
                 result = work();

@@ -154,10 +154,10 @@ constinit Mutex Pieces::mutex;
 unsigned clamped(std::uint64_t n) noexcept { return static_cast<unsigned>(std::min<std::uint64_t>(n, UINT_MAX)); }
 
 bool move(Direction direction, const Layout& layout, std::uintptr_t at, std::byte* packed, std::size_t bytes) noexcept {
-    const auto begin = at + static_cast<std::uintptr_t>(layout.begin());
-    const auto span = static_cast<std::size_t>(layout.end() - layout.begin());
-    const Object* const object = coherence().object_of(begin);
-    if (object == nullptr || span > object->base + object->size - begin || bytes == 0 || bytes > INT_MAX) return false;
+    const Object* const object = coherence().object_of(at + static_cast<std::uintptr_t>(layout.begin()));
+    if (object == nullptr || bytes == 0 || bytes > INT_MAX) return false;
+    const auto span = span_of(layout, at, object->context);
+    if (!span) return false;
     const auto packed_at = reinterpret_cast<std::uintptr_t>(packed);
     const Object* const there = coherence().object_of(packed_at);
     if (there == nullptr && lease::concerns(packed, bytes)) return false;
@@ -170,7 +170,7 @@ bool move(Direction direction, const Layout& layout, std::uintptr_t at, std::byt
     auto launch = prepare(direction, layout, at, there != nullptr ? bytes | packed_at : bytes, work, context);
     if (!launch) return false;
     const bool packs = direction == Direction::Pack;
-    const DeviceRange unpacked{begin, span};
+    const DeviceRange& unpacked = *span;
     if (there != nullptr) {
         const DeviceRange all{packed_at, bytes};
         return work.run(packs ? unpacked : all, packs ? all : unpacked,
@@ -180,8 +180,8 @@ bool move(Direction direction, const Layout& layout, std::uintptr_t at, std::byt
     if (part.at() == 0) return false;
     for (std::size_t done = 0; done < bytes;) {
         const auto end = std::min(bytes, done + part.bytes());
-        OwnTransfer transfer(packs ? OwnTransfer::To::Host : OwnTransfer::To::Device, packs ? "pack" : "unpack", begin,
-                             end - done);
+        OwnTransfer transfer(packs ? OwnTransfer::To::Host : OwnTransfer::To::Device, packs ? "pack" : "unpack",
+                             unpacked.begin, end - done);
         const auto result = work.run(packs ? unpacked : DeviceRange{}, packs ? DeviceRange{} : unpacked, [&] {
             if (packs) {
                 const auto launched = (*launch)(part.at(), done, end);
@@ -239,6 +239,16 @@ std::optional<Launch> prepare(Direction direction, const Layout& layout, std::ui
     launch.list_ = pieces.block();
     launch.direction_ = static_cast<unsigned>(direction);
     return launch;
+}
+
+std::optional<DeviceRange> span_of(const Layout& layout, std::uintptr_t at, const void* context) noexcept {
+    const auto begin = at + static_cast<std::uintptr_t>(layout.begin());
+    const auto span = static_cast<std::size_t>(layout.end() - layout.begin());
+    const Object* const object = coherence().object_of(begin);
+    if (object == nullptr || object->context != context || span > object->base + object->size - begin) {
+        return std::nullopt;
+    }
+    return DeviceRange{begin, span};
 }
 
 bool worth_it(const Layout& layout, std::uintptr_t at) noexcept {

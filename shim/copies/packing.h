@@ -30,6 +30,9 @@ constexpr std::size_t kSmallestSpan = std::size_t{256} << 10;
 // lies there is not valid on the host.
 bool worth_it(const Layout& layout, std::uintptr_t at) noexcept;
 
+// What the layout spans at `at`; nothing where that does not lie in one object of the context.
+std::optional<DeviceRange> span_of(const Layout& layout, std::uintptr_t at, const void* context) noexcept;
+
 // The first `bytes` packed bytes. `packed` lies in ordinary memory or, where the bytes stay on the device, in an
 // object.
 bool pack(const Layout& layout, std::uintptr_t at, std::byte* packed, std::size_t bytes) noexcept;
