@@ -49,8 +49,8 @@ public:
     }
     // The same for what need not have ended on return: it counts as in flight until the mark is finished.
     template <class Work>
-    CUresult begin(DeviceRange reads, DeviceRange writes, Work&& work, InFlight::Mark& mark) noexcept {
-        return in_gate(reads, writes, &stream_, [&] {
+    CUresult begin(DeviceRange writes, Work&& work, InFlight::Mark& mark) noexcept {
+        return in_gate({}, writes, &stream_, [&] {
             const auto result = work();
             in_flight.enqueued(stream_, Flavour::Legacy, this_thread.slot);
             mark = in_flight.mark(stream_, Flavour::Legacy);

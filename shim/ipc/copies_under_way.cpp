@@ -8,12 +8,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
-#include <optional>
 #include <vector>
 
 #include "shim/base/errno_kept.h"
-#include "shim/base/mutex.h"
 #include "shim/base/thread.h"
 #include "shim/driver/driver.h"
 #include "shim/memory/pinned.h"
@@ -21,8 +18,6 @@
 namespace hpe::ipc {
 
 namespace {
-
-constinit Mutex mutex;  // of the places, and of who counts in them
 
 // The counters wrap around.
 bool is_behind(std::uint32_t ended, std::uint32_t begun) noexcept {
@@ -38,10 +33,6 @@ void end_all(ReadingDevice& reader) noexcept {
     reader.ended.store(reader.begun.load(std::memory_order_acquire), std::memory_order_release);
 }
 
-bool is_behind(const ReadingDevice& reader) noexcept {
-    return is_behind(reader.ended.load(std::memory_order_acquire), reader.begun.load(std::memory_order_acquire));
-}
-
 // Without limit: its device may have to end a kernel first, and would else read what comes next. The reader itself sees
 // that its device has failed.
 void wait_for(ReadingDevice& reader) noexcept {
@@ -55,45 +46,19 @@ void wait_for(ReadingDevice& reader) noexcept {
     }
 }
 
-// What its device began by now. It packs what nothing else has to wait for: a kernel of microseconds.
-bool wait_for_number(const ReadingDevice& device) noexcept {
-    using Clock = std::chrono::steady_clock;
-    constexpr std::chrono::seconds kLong{20};
-    constexpr int kRoundsOfALook = 1 << 14;
-    const auto begun = device.begun.load(std::memory_order_acquire);
-    std::optional<Clock::time_point> end;
-    for (int round = 1; is_behind(device.ended.load(std::memory_order_acquire), begun); ++round) {
-        if (round % kRoundsOfALook != 0) continue;
-        if (!end) end = Clock::now() + kLong;
-        if (is_gone(device.process.load(std::memory_order_relaxed)) || Clock::now() > *end) return false;
-        sched_yield();
-    }
-    return true;
-}
-
 }  // namespace
 
 void wait_for_readers(ExportTable& table) noexcept {
     for (auto& reader : table.readers) {
         // Places are taken from the first on, and never given back.
-        const auto process = reader.process.load(std::memory_order_acquire);
-        if (process == 0) break;
-        // What this process packs itself has ended when it is read.
-        if (is_behind(reader) && process != getpid()) wait_for(reader);
+        if (reader.process.load(std::memory_order_acquire) == 0) break;
+        if (is_behind(reader.ended.load(std::memory_order_acquire), reader.begun.load(std::memory_order_acquire))) {
+            wait_for(reader);
+        }
     }
-}
-
-bool wait_for_packing(ExportTable& table, pid_t owner) noexcept {
-    for (auto& device : table.readers) {
-        const auto process = device.process.load(std::memory_order_acquire);
-        if (process == 0) break;
-        if (process == owner && is_behind(device) && !wait_for_number(device)) return false;
-    }
-    return true;
 }
 
 bool CopiesUnderWay::add(const reading_devices::Place& place, CUstream stream) noexcept {
-    const Locked lock(mutex);
     const auto number = place.reader->begun.load(std::memory_order_relaxed) + 1;
     // Comes after the copy for whoever sees it (no flag: with a barrier of the whole system).
     if (driver.cuStreamWriteValue32_v2(stream, place.ended, number, CU_STREAM_WRITE_VALUE_DEFAULT) != CUDA_SUCCESS) {
@@ -144,18 +109,19 @@ struct Places {
     };
     std::vector<Pinned> pinned;
 };
-Places& places() noexcept HPE_REQUIRES(mutex) {
+Places& places() noexcept {
     static auto& all = *new Places;
     return all;
 }
 
-ReadingDevice* claim(ExportTable& table) noexcept HPE_REQUIRES(mutex) {
+ReadingDevice* claim(ExportTable& table) noexcept {
     const auto self = static_cast<std::int64_t>(getpid());
     for (auto& reader : table.readers) {
         auto process = reader.process.load(std::memory_order_acquire);
-        const auto& all = places().all;
-        const auto here = [&](const Place& one) { return one.reader == &reader; };
-        if (process == self && std::any_of(all.begin(), all.end(), here)) continue;
+        if (process == self && std::any_of(places().all.begin(), places().all.end(),
+                                           [&](const Place& one) { return one.reader == &reader; })) {
+            continue;
+        }
         if (process != 0 && process != self && !is_gone(process)) continue;
         if (reader.process.compare_exchange_strong(process, self)) {
             end_all(reader);
@@ -166,7 +132,7 @@ ReadingDevice* claim(ExportTable& table) noexcept HPE_REQUIRES(mutex) {
 }
 
 // Portable: for every context of the process.
-bool pin(ExportTable& table, CUcontext context) noexcept HPE_REQUIRES(mutex) {
+bool pin(ExportTable& table, CUcontext context) noexcept {
     auto& all = places().pinned;
     if (std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.table == &table; })) return true;
     if (!pinned::take(sizeof table.readers)) return false;
@@ -181,14 +147,12 @@ bool pin(ExportTable& table, CUcontext context) noexcept HPE_REQUIRES(mutex) {
 
 }  // namespace
 
-std::optional<Place> place(ExportTable& table, CUcontext context) noexcept {
-    const Locked lock(mutex);
+const Place* place(ExportTable& table, CUcontext context) noexcept {
     auto& all = places().all;
     const auto known = std::find_if(all.begin(), all.end(),
                                     [&](const Place& one) { return one.table == &table && one.context == context; });
-    const auto usable = [](const Place& one) { return one.reader != nullptr ? std::optional(one) : std::nullopt; };
-    if (known != all.end()) return usable(*known);
-    if (!in_flight.idle()) return std::nullopt;
+    if (known != all.end()) return known->reader != nullptr ? &*known : nullptr;
+    if (!in_flight.idle()) return nullptr;
     Place made{&table, context, nullptr, 0};
     const Inside inside;
     const ContextScope scope(context);
@@ -202,11 +166,10 @@ std::optional<Place> place(ExportTable& table, CUcontext context) noexcept {
         }
     }
     all.push_back(made);
-    return usable(made);
+    return made.reader != nullptr ? &all.back() : nullptr;
 }
 
 void forget(CUcontext context) noexcept {
-    const Locked lock(mutex);
     auto& all = places().all;
     std::erase_if(all, [&](const Place& one) {
         if (one.context == context && one.reader != nullptr) end_all(*one.reader);

@@ -4,7 +4,7 @@
 // other processes of the same user find by its name in /proc, and that ends with the process.
 //
 // Only the owner writes entries; a reader counts what it has copied, and which of its copies its device has ended
-// (copies_under_way.h). The owner's devices count there what they have packed. Bytes; addresses are the owner's. Threads and processes: any; an entry that was read counts
+// (copies_under_way.h). Bytes; addresses are the owner's. Threads and processes: any; an entry that was read counts
 // only if its version did not change meanwhile. Errors: none.
 #pragma once
 
@@ -41,7 +41,7 @@ struct ExportEntry {
     std::atomic<std::uint64_t> taken;  // bytes that the reader took from the image
 };
 
-// A device that copies out of the owner's memory, or one of the owner's that packs into it.
+// A device that copies out of the owner's memory.
 struct alignas(64) ReadingDevice {
     std::atomic<std::int64_t> process;  // of which it is; 0: of none
     std::atomic<std::uint32_t> begun;   // copies, before MPI hears of them
@@ -49,7 +49,7 @@ struct alignas(64) ReadingDevice {
 };
 
 struct ExportTable {
-    static constexpr char kName[] = "libhpe-exports-4";  // with the version of this layout
+    static constexpr char kName[] = "libhpe-exports-3";  // with the version of this layout
     static constexpr std::size_t kEntries = 128, kEnded = 64, kPage = 4096;
 
     // On pages of their own, which readers pin.

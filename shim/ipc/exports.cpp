@@ -15,6 +15,7 @@
 #include "shim/coherence/coherence.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
+#include "shim/ipc/copies_under_way.h"
 
 namespace hpe::ipc {
 
@@ -259,11 +260,6 @@ void Export::arrived() noexcept {
 
 void wait_for_readers() noexcept {
     if (auto* const table = own_table.load(std::memory_order_acquire)) wait_for_readers(*table);
-}
-
-std::optional<reading_devices::Place> own_place(CUcontext context) noexcept {
-    auto* const table = own_table.load(std::memory_order_acquire);
-    return table != nullptr ? reading_devices::place(*table, context) : std::nullopt;
 }
 
 bool reads_from_device(const Object& object, int peer) noexcept { return is_known(object, peer, &Exported::peers); }

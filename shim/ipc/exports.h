@@ -17,7 +17,6 @@
 #include <optional>
 
 #include "protocols/object.h"
-#include "shim/ipc/copies_under_way.h"
 #include "shim/ipc/export_table.h"
 #include "shim/ipc/host_images.h"
 
@@ -63,10 +62,6 @@ private:
 
 // MPI says that a message has been received: waits until its receiver's device has it.
 void wait_for_readers() noexcept;
-
-// Where a device of this process counts what it packs for others to read (copies_under_way.h). Nothing: it is to be
-// waited for.
-std::optional<reading_devices::Place> own_place(CUcontext context) noexcept;
 
 // Whether a message from the object's own address will be read by its receiver from the device.
 bool reads_from_device(const Object& object, int peer) noexcept;

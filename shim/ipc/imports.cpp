@@ -246,14 +246,9 @@ CUdeviceptr open(pid_t process, const SharedMemory& memory, CUcontext context) n
     return import.base != 0 ? import.base + memory.offset : 0;
 }
 
-std::optional<reading_devices::Place> place(pid_t process, CUcontext context) noexcept {
+const reading_devices::Place* place(pid_t process, CUcontext context) noexcept {
     Peer* const peer = peer_of(imports(), process, false);
-    return peer != nullptr ? reading_devices::place(*peer->table, context) : std::nullopt;
-}
-
-bool wait_for_packing(pid_t process) noexcept {
-    Peer* const peer = peer_of(imports(), process, false);
-    return peer != nullptr && ipc::wait_for_packing(*peer->table, process);
+    return peer != nullptr ? reading_devices::place(*peer->table, context) : nullptr;
 }
 
 void forget(CUcontext context) noexcept {

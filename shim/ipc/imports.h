@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 #include "shim/ipc/copies_under_way.h"
 #include "shim/ipc/export_table.h"
@@ -42,10 +41,8 @@ Found find(pid_t process, std::uintptr_t at, std::size_t bytes, CUcontext contex
 // Memory that its owner has passed on (exports.h), in the context; 0: cannot be opened.
 CUdeviceptr open(pid_t process, const SharedMemory& memory, CUcontext context) noexcept;
 
-// Where the context's device is counted in the process's table, which is open; nothing: it is not.
-std::optional<reading_devices::Place> place(pid_t process, CUcontext context) noexcept;
-// wait_for_packing() of the process's table, which is open.
-bool wait_for_packing(pid_t process) noexcept;
+// Where the context's device is counted in the process's table, which is open; nullptr: it is not.
+const reading_devices::Place* place(pid_t process, CUcontext context) noexcept;
 
 // What was opened in the context went with it.
 void forget(CUcontext context) noexcept;

@@ -48,6 +48,9 @@ struct Reads {
         }
         return nullptr;
     }
+    template <class Enqueue>
+    static bool begin(Arrival& to, const reading_devices::Place& place, OwnWork& work, DeviceRange writes,
+                      Enqueue&& enqueue) noexcept;
     static bool to_object(pid_t process, Arrival& to, std::uintptr_t host, const imports::Found& from) noexcept;
     void forget(CUcontext context) noexcept HPE_REQUIRES(mutex) {
         for (Arrival* one : expected) one->copies_.forget(context);
@@ -130,6 +133,28 @@ std::optional<packing::Launch> Arrival::unpacking_to(std::uintptr_t from, OwnWor
     return launch;
 }
 
+// Begins what enqueue() enqueues; where its end cannot be counted, waits for it.
+template <class Enqueue>
+bool Reads::begin(Arrival& to, const reading_devices::Place& place, OwnWork& work, DeviceRange writes,
+                  Enqueue&& enqueue) noexcept {
+    InFlight::Mark mark{};
+    bool under_way = false;
+    const auto result = work.begin(
+        writes,
+        [&] {
+            const auto made = enqueue();
+            under_way = made == CUDA_SUCCESS && to.copies_.add(place, work.stream());
+            return made == CUDA_SUCCESS && !under_way ? driver.cuStreamSynchronize(work.stream()) : made;
+        },
+        mark);
+    if (under_way) {
+        to.copies_.counts_as(mark);
+    } else {
+        in_flight.finished(mark);
+    }
+    return result == CUDA_SUCCESS;
+}
+
 // Nothing here waits for work of the program: that may be waiting for another process, which waits for this read.
 bool Reads::to_object(pid_t process, Arrival& to, std::uintptr_t host, const imports::Found& from) noexcept {
     const auto offset = host - to.host_;
@@ -137,21 +162,21 @@ bool Reads::to_object(pid_t process, Arrival& to, std::uintptr_t host, const imp
     const auto device = to.device_ + offset;
     const Object* const object = coherence().object_of(device);
     if (object == nullptr) return false;
-    const auto place = imports::place(process, static_cast<CUcontext>(to.context_));
+    const auto* const place = imports::place(process, static_cast<CUcontext>(to.context_));
     trace::Transfer traced(trace::Kind::Staging, "message from a device", from.bytes, object->report_id);
     OwnWork work(to.context_, bulk::Order::AtOnce);
     if (!work) return false;
     DeviceRange writes{device, from.bytes};
     std::optional<packing::Launch> unpacking;
-    if (place && offset == 0 && from.bytes == to.bytes_ && from.context == to.context_) {
+    if (place != nullptr && offset == 0 && from.bytes == to.bytes_ && from.context == to.context_) {
         unpacking = to.unpacking_to(from.device, work, writes);
     }
     const auto enqueue = [&] {
         return unpacking ? (*unpacking)(from.device, 0, from.bytes)
                          : driver.cuMemcpyDtoDAsync_v2(device, from.device, from.bytes, work.stream());
     };
-    const bool done = place ? to.copies_.begin(*place, work, {}, writes, enqueue)
-                            : work.run({}, writes, enqueue) == CUDA_SUCCESS;
+    const bool done =
+        place != nullptr ? begin(to, *place, work, writes, enqueue) : work.run({}, writes, enqueue) == CUDA_SUCCESS;
     if (!done) return false;
     traced.done();
     to.unpacking_ = std::move(unpacking);
@@ -251,10 +276,6 @@ std::size_t Reads::copy(pid_t process, std::uintptr_t to, std::uintptr_t from, s
         auto* const context = arrival != nullptr ? static_cast<CUcontext>(arrival->context_) : nullptr;
         const auto found = imports::find(process, from + done, bytes - done, context, !expected.empty());
         auto now = found.entry != nullptr ? found.bytes : bytes - done;
-        if (found.device != 0 && !imports::wait_for_packing(process)) {
-            error = EFAULT;
-            break;
-        }
         if (found.device != 0 &&
             ((arrival != nullptr && to_object(process, *arrival, to + done, found)) || to_host(to + done, found))) {
             found.entry->fetched.fetch_add(now, std::memory_order_release);

@@ -222,21 +222,6 @@ std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
     return packed;
 }
 
-// The receiver, which takes the packed bytes from the device, waits for them. False: not begun.
-bool Staging::begin_packing(Buffer::Packed& packed, const Object& object) noexcept {
-    auto* const context = static_cast<CUcontext>(object.context);
-    const auto all = packed_by_device(packed.elements, packed.layout, packed.elements.count);
-    const auto place = ipc::own_place(context);
-    const auto span = all && place ? packing::span_of(*all, packed.elements.at, context) : std::nullopt;
-    OwnWork work(context);
-    if (!span || !work) return false;
-    const auto at = packed.memory.at();
-    const auto bytes = static_cast<std::size_t>(all->bytes());
-    packed.launch = packing::prepare(packing::Direction::Pack, *all, packed.elements.at, bytes | at, work, context);
-    return packed.launch &&
-           packed.packing.begin(*place, work, *span, {at, bytes}, [&] { return (*packed.launch)(at, 0, bytes); });
-}
-
 // What is received is unpacked from there when it has come.
 std::byte* Staging::pack_on_device(const Elements& elements, const Layout& layout, Use use) noexcept {
     const auto bytes = elements.count * elements.shape.bytes();
@@ -247,17 +232,12 @@ std::byte* Staging::pack_on_device(const Elements& elements, const Layout& layou
         return nullptr;
     }
     const bool moved_by_mpi = moves_device_memory(object->context);
-    const int to = !moved_by_mpi && use == Use::Send ? peer(receiver_.comm, receiver_.rank) : 0;
-    if (to < 0) return nullptr;
+    if (!moved_by_mpi && use == Use::Send && peer(receiver_.comm, receiver_.rank) < 0) return nullptr;
     std::unique_ptr<Buffer::Packed> packed(
         new (std::nothrow) Buffer::Packed{{object->context, static_cast<std::size_t>(bytes)}, elements, layout});
     if (packed == nullptr || packed->memory.at() == 0) return nullptr;
     const auto at = packed->memory.at();
-    const Object* const there = coherence().object_of(at);
-    const bool receiver_waits = !moved_by_mpi && use == Use::Send && there != nullptr &&
-                                ipc::reads_from_device(*there, to) && begin_packing(*packed, *object);
-    if (use == Use::Send && !receiver_waits &&
-        !load_packed_by_device(elements, layout, static_cast<std::byte*>(pointer(at)))) {
+    if (use == Use::Send && !load_packed_by_device(elements, layout, static_cast<std::byte*>(pointer(at)))) {
         return nullptr;
     }
     auto lent = moved_by_mpi ? lend(at, static_cast<std::size_t>(bytes), use) : nullptr;
@@ -385,15 +365,14 @@ bool Staging::store(const Buffer& buffer, MPI_Count bytes) noexcept {
 
 bool Staging::unpack(const Buffer& buffer, MPI_Count bytes) noexcept {
     if (buffer.packed == nullptr || (buffer.arrival != nullptr && buffer.arrival->unpacked())) return true;
-    const auto& memory = buffer.packed->memory;
-    const auto& elements = buffer.packed->elements;
+    const auto& [memory, elements, layout] = *buffer.packed;
     // The program may have freed it meanwhile.
     if (!concerns(elements.span())) return true;
     const auto* const from = static_cast<const std::byte*>(pointer(memory.at()));
     const auto came = std::min(bytes, elements.count * elements.shape.bytes());
     if (elements.shape.dense(elements.count)
             ? copy_within_device(elements.span().begin, memory.at(), static_cast<std::size_t>(came))
-            : store_packed(elements, buffer.packed->layout, from, bytes)) {
+            : store_packed(elements, layout, from, bytes)) {
         return true;
     }
     log::warn("the bytes of an MPI call cannot be stored at {:#x}", elements.at);
@@ -437,12 +416,7 @@ bool Staging::store(MPI_Count bytes) noexcept {
     wait_for_readers();
     bool all_stored = true;
     for (auto& buffer : *this) {
-        if (!is_read(buffer.use)) {
-            all_stored = store(buffer, bytes) && unpack(buffer, bytes) && all_stored;
-        } else if (buffer.packed != nullptr && !buffer.packed->packing.wait()) {
-            log::warn("the bytes of an MPI call could not be packed: the device has failed");
-            all_stored = false;
-        }
+        if (!is_read(buffer.use)) all_stored = store(buffer, bytes) && unpack(buffer, bytes) && all_stored;
     }
     return all_stored;
 }

@@ -34,8 +34,6 @@
 #include "shim/coherence/coherence.h"
 #include "shim/copies/layout.h"
 #include "shim/copies/lent.h"
-#include "shim/copies/packing.h"
-#include "shim/ipc/copies_under_way.h"
 #include "shim/ipc/exports.h"
 #include "shim/ipc/remote_read.h"
 #include "shim/mpi/device_memory.h"
@@ -166,10 +164,6 @@ private:
             DeviceMemory memory;
             Elements elements;
             Layout layout;  // of one element
-            // Where the receiver waits for the packing.
-            ipc::CopiesUnderWay packing{};
-            std::optional<packing::Launch> launch{};
-            ~Packed() { packing.wait(); }
         };
         std::unique_ptr<Packed> packed{};
         std::unique_ptr<Lent> lent{};            // to MPI; ends before its memory
@@ -230,7 +224,6 @@ private:
     // Returns the memory of packed bytes in their place; nullptr where they are replaced in the usual way.
     std::byte* replace_packed(const Elements& elements, Use use) noexcept;
     std::byte* pack_on_device(const Elements& elements, const Layout& layout, Use use) noexcept;
-    static bool begin_packing(Buffer::Packed& packed, const Object& object) noexcept;
     static std::unique_ptr<Lent> lend(std::uintptr_t at, std::size_t bytes, Use use) noexcept;
     std::byte* leave_to_mpi(const Elements& elements, Use use) noexcept;
     // Returns how far the memory in its place lies from the program's. `settled`: what is sent lies on the device,
