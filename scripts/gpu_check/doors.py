@@ -135,7 +135,7 @@ def bench_cuda_aware(target):
         figures[f"UCX with CUDA, {title}"] = of_work = compare(
             {name: ranks(2, [messages, work, "direct", "7"], library, **UCX_SETTINGS)
              for name, library in (("without libhpe", None), ("libhpe", LIBRARY))}, rounds=1)
-        target(f"UCX with CUDA, {title}, libhpe / without", of_work["libhpe"]["median"] / of_work["without libhpe"]["median"], 0.5,
+        target(f"UCX with CUDA, {title}, libhpe / without", of_work["libhpe"]["median"] / of_work["without libhpe"]["median"], 0.8,
                "at least")
     return figures
 
