@@ -94,7 +94,8 @@ InOrder::InOrder(void* context, Order order) noexcept {
     const Inside inside;
     current_.emplace(context);
     relaxed_.emplace();
-    ready_ = current_->result() == CUDA_SUCCESS && (order == Order::AtOnce || in_flight.wait_but_for_messages() == CUDA_SUCCESS);
+    ready_ = current_->result() == CUDA_SUCCESS &&
+             (order == Order::AtOnce || in_flight.wait_but_for_messages() == CUDA_SUCCESS);
 }
 
 InOrder::~InOrder() {

@@ -41,9 +41,11 @@ Function* own(std::size_t row) noexcept {
 }
 
 enum class Kind {
-    Whole,     // all of what it writes is there when it returns
-    Receives,  // as much as the status says, which is the last argument
-    Begins,    // the same when the request completes, which is the last argument
+    Whole,       // all of what it writes is there when it returns
+    Broadcast,   // so is what these two write: a collective call that copies nothing within a rank, and others that
+    Collective,  // move data
+    Receives,    // as much as the status says, which is the last argument
+    Begins,      // the same when the request completes, which is the last argument
     BeginsReceive,
     BeginsRead,  // from a file
     Prepares,    // the same, each time the request is started
@@ -124,13 +126,15 @@ int holds(const Real& real, Staging&& staging, Held& held, std::uintptr_t handle
 template <Kind kind, class Treatment, class Real, class... A>
 [[gnu::noinline]] int staged(const Real& real, const void* caller, A... arguments) {
     constexpr bool kPersistent = kind == Kind::Prepares || kind == Kind::PreparesReceive;
+    constexpr auto kCopies = kind == Kind::Collective ? Copies::WithinRanks : Copies::BetweenRanks;
     Staging staging(caller, kPersistent);
+    if constexpr (kind == Kind::Broadcast || kind == Kind::Collective) staging.is_collective(kCopies);
     Treatment{}(staging, arguments...);
     if (staging.failed()) return cannot();
     int result = MPI_SUCCESS;
     if (!staging.any()) {
         result = real(arguments...);
-    } else if constexpr (kind == Kind::Whole) {
+    } else if constexpr (kind == Kind::Whole || kind == Kind::Broadcast || kind == Kind::Collective) {
         result = whole(real, staging, arguments...);
     } else if constexpr (kind == Kind::Receives) {
         result = receives(real, staging, arguments...);

@@ -81,11 +81,13 @@ bool try_it(void* context) noexcept {
 
 }  // namespace
 
+bool built_for_cuda() noexcept {
+    return functions.MPIX_Query_cuda_support != nullptr && functions.MPIX_Query_cuda_support() == 1;
+}
+
 // Once MPI has started: it has loaded its modules then.
 bool knows_cuda() noexcept {
-    static const bool knows =
-        dl_iterate_phdr(find_cuda_module, nullptr) != 0 ||
-        (functions.MPIX_Query_cuda_support != nullptr && functions.MPIX_Query_cuda_support() == 1);
+    static const bool knows = dl_iterate_phdr(find_cuda_module, nullptr) != 0 || built_for_cuda();
     return knows;
 }
 

@@ -10,6 +10,9 @@
 
 namespace hpe::mpi::HPE_MPI_ABI {
 
+// Whether the MPI says that it takes device memory.
+bool built_for_cuda() noexcept;
+
 // Whether the MPI, or UCX under it, looks for device memory by itself. MPI has started.
 bool knows_cuda() noexcept;
 

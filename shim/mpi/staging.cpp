@@ -103,6 +103,7 @@ bool Staging::concerns(Span span) const noexcept {
 }
 
 std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {
+    if (leave_to_collective(parts, use)) return 0;
     const auto span = parts.span();
     const int to = use == Use::Send ? receiver_of(parts) : -1;
     const bool left_there = to >= 0 && !lasting_ && leave_on_device(parts, to, settled);
@@ -136,7 +137,7 @@ std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {
 
 std::unique_ptr<Lent> Staging::lend(std::uintptr_t at, std::size_t bytes, Use use) noexcept {
     std::unique_ptr<Lent> lent(new (std::nothrow)
-                                   Lent(at, bytes, use == Use::Send ? Lent::For::Reading : Lent::For::Writing));
+                                   Lent(at, bytes, is_read(use) ? Lent::For::Reading : Lent::For::Writing));
     if (lent != nullptr && !*lent) lent.reset();
     return lent;
 }
@@ -289,6 +290,21 @@ std::byte* Staging::leave_to_mpi(const Elements& elements, Use use) noexcept {
     buffer.packed = std::move(packed);
     buffer.lent = std::move(lent);
     return static_cast<std::byte*>(pointer(at));
+}
+
+// Some MPIs are slow with gaps. One that was not built for CUDA copies within a rank by the CPU, whatever is under it.
+bool Staging::leave_to_collective(const Parts& parts, Use use) noexcept {
+    const auto span = parts.span();
+    const Object* const object = coherence().object_of(span.begin);
+    if (!collective_ || !ipc::on() || object == nullptr || span.bytes() < ipc::kSmallest || !dense(parts) ||
+        (*collective_ == Copies::WithinRanks && !built_for_cuda()) || !moves_device_memory(object->context)) {
+        return false;
+    }
+    auto lent = lend(span.begin, span.bytes(), use);
+    if (lent == nullptr) return false;
+    auto& buffer = *new (begin() + count_++) Buffer{use, {}, nullptr, 0, false, {}, {}, {}, {}, {}};
+    buffer.lent = std::move(lent);
+    return true;
 }
 
 bool Staging::load(const Buffer& buffer) noexcept {

@@ -74,6 +74,9 @@ private:
     bool ok_ = true;
 };
 
+// In a blocking collective call: whether a rank also copies from one of its buffers to the other.
+enum class Copies : std::uint8_t { BetweenRanks, WithinRanks };
+
 class Staging {
 public:
     // `lasting`: for a persistent request, whose buffers are read each time it is started.
@@ -81,6 +84,9 @@ public:
     Staging(Staging&& other) noexcept;
     ~Staging();
     Staging& operator=(const Staging&) = delete;
+
+    // Its buffers may be left to an MPI that moves device memory by itself.
+    void is_collective(Copies copies) noexcept { collective_ = copies; }
 
     // Each takes the argument of the call, and changes it if it lies in an object. An updated buffer is read and
     // written; so are those of which MPI may leave parts as they were.
@@ -226,6 +232,7 @@ private:
     std::byte* pack_on_device(const Elements& elements, const Layout& layout, Use use) noexcept;
     static std::unique_ptr<Lent> lend(std::uintptr_t at, std::size_t bytes, Use use) noexcept;
     std::byte* leave_to_mpi(const Elements& elements, Use use) noexcept;
+    bool leave_to_collective(const Parts& parts, Use use) noexcept;
     // Returns how far the memory in its place lies from the program's. `settled`: what is sent lies on the device,
     // whose work has ended.
     std::uintptr_t replace(Parts&& parts, Use use, bool settled = false) noexcept;
@@ -251,6 +258,7 @@ private:
     bool failed_ = false;
     int other_rank_ = 0;
     Receiver receiver_{};
+    std::optional<Copies> collective_;
     int partitions_ = 0;  // of the one buffer
     std::size_t count_ = 0;
     // Most calls have no buffer in an object, and do not pay for any.

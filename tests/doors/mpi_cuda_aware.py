@@ -29,14 +29,14 @@ def check(mpi, parts, what, **variables):
         problems.append(f"{mpi} {what} {variables}: {status}\n{said[-1500:].decode(errors='replace')}")
 
 
-def ring(mpi, preload, by_host, scratch, **variables):
+def passes(mpi, case, preload, by_host, scratch, **variables):
     """Whether the bytes of messages pass by the host: those of the program's one object."""
-    check(mpi, [(2, preload, [programs[f"{mpi}_under_way"], "ring"])], "ring", HPE_REPORT=f"{scratch}/%p.json", **variables)
+    check(mpi, [(2, preload, [programs[f"{mpi}_under_way"], case])], case, HPE_REPORT=f"{scratch}/%p.json", **variables)
     paths = glob.glob(f"{scratch}/*.json")
     used = [[one["bytes"] for one in json.load(open(path))["per_object"] if one["bytes_to_device"] or one["bytes_to_host"]]
             for path in paths]
     if len(used) != 2 or any((3 << 20 in of_rank) != by_host for of_rank in used):
-        problems.append(f"{mpi}, ring {variables}: {used}")
+        problems.append(f"{mpi}, {case} {variables}: {used}")
     for path in paths:
         os.remove(path)
 
@@ -47,12 +47,13 @@ def one_mpi(mpi, protocol, scratch):
     cases.remove("reset")  # UCX keeps addresses of other processes' memory that went with the context
     check(mpi, [(2, soft.LIBRARY, direct + cases)], "all", HPE_PROTOCOL=protocol)
     check(mpi, [(1, soft.LIBRARY, types), (1, "", ["env", "WITHOUT_DEVICE=1", *types])], "not all with libhpe")
-    ring(mpi, soft.LIBRARY, mpi == "mpich", scratch)
+    for case in ("ring", "broadcast"):
+        passes(mpi, case, soft.LIBRARY, mpi == "mpich", scratch)
 
 
 def openmpi_alone(scratch):
     under_way, random = programs["openmpi_under_way"], [programs["openmpi_random"], "11", "30"]
-    check("openmpi", [(3, soft.LIBRARY, [under_way, "window", "ring", "posted_late"])], "under way", HPE_SOFT_DEVICE_LATENCY=2000)
+    check("openmpi", [(3, soft.LIBRARY, [under_way, "window", "ring", "posted_late", "broadcast"])], "under way", HPE_SOFT_DEVICE_LATENCY=2000)
     # No message waits for UCX's copies of those before it.
     counts = [f"{scratch}/calls-{rank}" for rank in range(2)]
     check("openmpi", [(1, soft.LIBRARY, ["env", f"HPE_SOFT_COUNT={path}", under_way, "window"]) for path in counts], "window",
@@ -66,7 +67,7 @@ def openmpi_alone(scratch):
     direct = [programs["openmpi_direct"], "beside", "vectors"]
     check("openmpi", [(1, soft.LIBRARY, ["env", "HPE_SOFT_FAIL=cuMemAlloc:6:2", *direct]), (1, soft.LIBRARY, direct)], "no memory")
     # The module is there, and another part of the MPI moves the messages.
-    ring("openmpi", f"{soft.LIBRARY}:{ucx}/ucx/libuct_cuda.so.0", True, scratch, OMPI_MCA_pml="ob1")
+    passes("openmpi", "ring", f"{soft.LIBRARY}:{ucx}/ucx/libuct_cuda.so.0", True, scratch, OMPI_MCA_pml="ob1")
 
 
 if not os.path.isdir(ucx) or "openmpi_direct" not in programs:

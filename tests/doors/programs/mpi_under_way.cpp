@@ -77,7 +77,23 @@ void posted_late() {
     if (!sends()) memory.check(content(partner(), 0));
 }
 
-const std::map<std::string, void (*)()> kCases = {{"window", window}, {"ring", ring}, {"posted_late", posted_late}};
+// From each rank in turn, to all others.
+void broadcast() {
+    const Memory memory;
+    for (int root = 0; root < ranks; ++root) {
+        if (rank == root) {
+            memory.put(content(root, 0));
+        } else {
+            memory.clear();
+        }
+        cudaDeviceSynchronize();
+        MPI_Bcast(memory.at(), kBytes, MPI_BYTE, root, MPI_COMM_WORLD);
+        memory.check(content(root, 0));
+    }
+}
+
+const std::map<std::string, void (*)()> kCases = {
+    {"window", window}, {"ring", ring}, {"posted_late", posted_late}, {"broadcast", broadcast}};
 
 }  // namespace
 
