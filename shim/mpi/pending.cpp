@@ -49,7 +49,8 @@ constinit std::atomic<std::size_t> count{0}, freed{0};
 
 bool add(PendingPointer pending, MPI_Request request) noexcept {
     pending->request = request;
-    if (!pending->persistent) {
+    // To ask drives the MPI on, which may be slow while its own copies are under way.
+    if (!pending->persistent && !pending->staging.left_to_mpi()) {
         int done = 0;
         MPI_Status status{};
         if (functions.MPI_Request_get_status(request, &done, &status) == MPI_SUCCESS && done != 0 &&

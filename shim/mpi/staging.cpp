@@ -353,6 +353,10 @@ bool Staging::copies_under_way() const noexcept {
     });
 }
 
+bool Staging::left_to_mpi() const noexcept {
+    return std::any_of(begin(), end(), [](const Buffer& one) { return one.lent != nullptr; });
+}
+
 void Staging::keep_types() noexcept {
     for (auto& buffer : *this) {
         if (is_read(buffer.use) && !lasting_) continue;

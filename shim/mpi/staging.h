@@ -143,6 +143,8 @@ public:
     bool pends() noexcept;
     // MPI may have finished, but a device has not: it copies the bytes of a message.
     bool copies_under_way() const noexcept;
+    // A buffer is lent to the MPI.
+    bool left_to_mpi() const noexcept;
     // The program may end its types before MPI has finished.
     void keep_types() noexcept;
     // A persistent request is started: what is read is brought anew. False: it is not to be started.
