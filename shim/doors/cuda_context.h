@@ -156,6 +156,7 @@ CUresult end_context_in_gate(CUcontext context, True&& true_call, Gone&& gone, b
         staging::forget(context);
         in_flight.forget(context);
         loaded_kernels::forget();
+        device_owned::forget_variables();
         peers.forget(context);
         packing::forget(context);
         reducing::forget(context);

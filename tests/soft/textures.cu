@@ -361,7 +361,7 @@ void errors() {
     // Handles that are none, and twice.
     cudaTextureObject_t texture;
     CUDA(cudaCreateTextureObject(&texture, &linear, &reading, nullptr));
-    cudaResourceViewDesc view;
+    cudaResourceViewDesc view{};  // not every driver writes all of it
     CUDA(cudaGetTextureObjectResourceViewDesc(&view, texture));
     EXPECT(view.format == cudaResViewFormatNone && view.width == 0);
     CUDA(cudaDestroyTextureObject(texture));

@@ -160,6 +160,21 @@ static void pinned(int, char**) {
     CHECK(cudaFreeHost(array));
 }
 
+__device__ unsigned numbers[count];
+static void variable(int, char**) {
+    unsigned* array = nullptr;
+    CHECK(cudaGetSymbolAddress(reinterpret_cast<void**>(&array), numbers));
+    use(array, nullptr);
+    finish(array);
+}
+// The memory of one that went with its context is the program's own, which ends as it wants to.
+static void variable_gone(int, char**) {
+    unsigned* array = nullptr;
+    CHECK(cudaGetSymbolAddress(reinterpret_cast<void**>(&array), numbers));
+    CHECK(cudaDeviceReset());
+    finish(array);
+}
+
 // Ordinary memory, of which there may be too little for whole pages.
 static void short_of(int, char**) {
     unsigned* array = nullptr;
@@ -197,7 +212,9 @@ int main(int argc, char** argv) {
                                  {"mapped_twice", mapped_twice},
                                  {"captured", captured},
                                  {"managed", managed},
-                                 {"pinned", pinned}};
+                                 {"pinned", pinned},
+                                 {"variable", variable},
+                                 {"variable_gone", variable_gone}};
     touches = argc > 3 && std::strcmp(argv[3], "touch") == 0;
     return run_case(cases, argc, argv);
 }
