@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The radix tree behind ObjectTable.
+// The radix tree behind BlocksTable.
 #include "protocols/object_table.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ constexpr std::uintptr_t kChunk = std::uintptr_t{1} << 21;
 constexpr std::uintptr_t kLeafTag = 1;
 }  // namespace
 
-const std::atomic<std::uintptr_t>* ObjectTable::chunk_entry(std::uintptr_t address) const noexcept {
+const std::atomic<std::uintptr_t>* BlocksTable::chunk_entry(std::uintptr_t address) const noexcept {
     const auto top = address >> (kChunkBits + kMiddleBits);
     if (top >= top_.size()) return nullptr;
     const Middle* middle = top_[top].load(std::memory_order_acquire);
@@ -20,7 +20,7 @@ const std::atomic<std::uintptr_t>* ObjectTable::chunk_entry(std::uintptr_t addre
     return &(*middle)[(address >> kChunkBits) & ((1u << kMiddleBits) - 1)];
 }
 
-std::atomic<std::uintptr_t>* ObjectTable::chunk_entry(std::uintptr_t address, bool create) {
+std::atomic<std::uintptr_t>* BlocksTable::chunk_entry(std::uintptr_t address, bool create) {
     const auto top = address >> (kChunkBits + kMiddleBits);
     if (top >= top_.size()) return nullptr;
     Middle* middle = top_[top].load(std::memory_order_acquire);
@@ -33,29 +33,29 @@ std::atomic<std::uintptr_t>* ObjectTable::chunk_entry(std::uintptr_t address, bo
     return &(*middle)[(address >> kChunkBits) & ((1u << kMiddleBits) - 1)];
 }
 
-Object* ObjectTable::find(std::uintptr_t address) const noexcept {
+Blocks* BlocksTable::find(std::uintptr_t address) const noexcept {
     const auto* entry = chunk_entry(address);
     if (entry == nullptr) return nullptr;
     const auto word = entry->load(std::memory_order_acquire);
     if (word == 0) return nullptr;
-    Object* object = nullptr;
+    Blocks* object = nullptr;
     if ((word & kLeafTag) != 0) {
         const auto* leaf = reinterpret_cast<const Leaf*>(word & ~kLeafTag);
         object = (*leaf)[(address / kPage) & ((1u << kLeafBits) - 1)].load(std::memory_order_acquire);
     } else {
-        object = reinterpret_cast<Object*>(word);
+        object = reinterpret_cast<Blocks*>(word);
     }
     return object != nullptr && object->contains(address) ? object : nullptr;
 }
 
-std::uintptr_t ObjectTable::next_boundary(std::uintptr_t address) const noexcept {
+std::uintptr_t BlocksTable::next_boundary(std::uintptr_t address) const noexcept {
     const auto* entry = chunk_entry(address);
     const bool shared = entry != nullptr && entry->load(std::memory_order_acquire) != 0;
     const auto step = shared ? std::uintptr_t{kPage} : kChunk;
     return (address / step + 1) * step;
 }
 
-bool ObjectTable::insert(Object* object) {
+bool BlocksTable::insert(Blocks* object) {
     std::scoped_lock lock(mutex_);
     const auto begin = object->base, end = object->base + object->size;
     // First make room and look for a neighbour in the way, then write: nothing is half done.
@@ -65,7 +65,7 @@ bool ObjectTable::insert(Object* object) {
         auto word = entry->load(std::memory_order_relaxed);
         if (word == 0) continue;
         if ((word & kLeafTag) == 0) {
-            auto* resident = reinterpret_cast<Object*>(word);
+            auto* resident = reinterpret_cast<Blocks*>(word);
             auto* leaf = new (std::nothrow) Leaf{};
             if (leaf == nullptr) return false;
             const auto chunk = at / kChunk * kChunk;
@@ -98,7 +98,7 @@ bool ObjectTable::insert(Object* object) {
     return true;
 }
 
-void ObjectTable::erase(Object* object) {
+void BlocksTable::erase(Blocks* object) {
     std::scoped_lock lock(mutex_);
     const auto begin = object->base, end = object->base + object->size;
     for (auto at = begin; at < end; at = (at / kChunk + 1) * kChunk) {

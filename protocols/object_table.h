@@ -5,7 +5,7 @@
 // (no two objects share a page). find() takes no lock and may run in a signal handler; insert() and erase() serialise
 // among themselves and allocate. Tree nodes are never freed.
 //
-// Addresses are device addresses, sizes bytes. Objects are borrowed, and stay valid memory for ever (ObjectPool).
+// Addresses are device addresses, sizes bytes. Objects are borrowed, and stay valid memory for ever.
 // Errors: insert() returns false, and has changed nothing that find() sees, when the range is taken or there is no
 // memory.
 #pragma once
@@ -17,18 +17,18 @@
 #include <functional>
 #include <mutex>
 
-#include "protocols/object.h"
+#include "protocols/blocks.h"
 
 namespace hpe {
 
-class ObjectTable {
+class BlocksTable {
 public:
-    // The object that contains the address, or nullptr. Another thread may free it at any time: see Object.
-    Object* find(std::uintptr_t address) const noexcept;
+    // The object that contains the address, or nullptr. Another thread may free it at any time: see Blocks.
+    Blocks* find(std::uintptr_t address) const noexcept;
 
     // False when a page of it belongs to another object, or memory for the tree runs out; nothing is changed then.
-    bool insert(Object* object);
-    void erase(Object* object);
+    bool insert(Blocks* object);
+    void erase(Blocks* object);
 
     // Calls `visit` for every object that overlaps [begin, begin + bytes), in address order. No lock is held.
     template <class Visit>
@@ -36,7 +36,7 @@ public:
         if (bytes == 0 || empty()) return;
         const std::uintptr_t end = begin + bytes;
         for (std::uintptr_t at = begin; at < end;) {
-            Object* object = find(at);
+            Blocks* object = find(at);
             if (object == nullptr) {
                 at = next_boundary(at);
             } else {
@@ -51,8 +51,8 @@ public:
 
 private:
     static constexpr unsigned kChunkBits = 21, kLeafBits = 9, kMiddleBits = 13, kTopBits = 14;
-    using Leaf = std::array<std::atomic<Object*>, 1u << kLeafBits>;
-    // A chunk's entry is an Object*, or a Leaf* with bit 0 set, or 0.
+    using Leaf = std::array<std::atomic<Blocks*>, 1u << kLeafBits>;
+    // A chunk's entry is an Blocks*, or a Leaf* with bit 0 set, or 0.
     using Middle = std::array<std::atomic<std::uintptr_t>, 1u << kMiddleBits>;
 
     std::uintptr_t next_boundary(std::uintptr_t address) const noexcept;
@@ -62,6 +62,21 @@ private:
     std::array<std::atomic<Middle*>, 1u << kTopBits> top_{};
     std::atomic<std::size_t> count_{0};
     std::mutex mutex_;
+};
+
+// The same for objects that are more than their blocks.
+template <class Object>
+class ObjectTable : private BlocksTable {
+public:
+    Object* find(std::uintptr_t address) const noexcept { return static_cast<Object*>(BlocksTable::find(address)); }
+    bool insert(Object* object) { return BlocksTable::insert(object); }
+    void erase(Object* object) { BlocksTable::erase(object); }
+    template <class Visit>
+    void overlapping(std::uintptr_t begin, std::size_t bytes, Visit&& visit) const {
+        BlocksTable::overlapping(begin, bytes, [&](Blocks& blocks) { visit(static_cast<Object&>(blocks)); });
+    }
+    using BlocksTable::count;
+    using BlocksTable::empty;
 };
 
 }  // namespace hpe

@@ -11,12 +11,12 @@
 
 namespace hpe {
 
-class Object;
+class Blocks;
 
 // Neighbouring blocks that one fault opened. Not owned: the object may have been freed when the plan is carried out,
 // which `serial` tells. Members have no initial values, so that a large queue touches its pages only when it is used.
 struct RunRef {
-    Object* object;
+    Blocks* object;
     std::uint32_t serial;
     std::uint32_t first;
     std::uint32_t count;

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "protocols/object.h"
+#include "protocols/blocks.h"
 #include "protocols/plan.h"
 #include "protocols/state.h"
 

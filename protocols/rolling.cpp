@@ -34,7 +34,7 @@ std::size_t Rolling::reach_bytes(std::size_t object_bytes, std::size_t configure
     const auto block = block_bytes(object_bytes, configured);
     if (configured != 0) return block;
     const auto part = std::clamp(object_bytes / kParts, kSmall, kLargest);
-    return std::max(std::min(part / block, Object::block_count(object_bytes, block)), std::size_t{1}) * block;
+    return std::max(std::min(part / block, Blocks::block_count(object_bytes, block)), std::size_t{1}) * block;
 }
 
 std::size_t Rolling::limit() const noexcept {

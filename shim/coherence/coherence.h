@@ -22,6 +22,7 @@
 #include "protocols/sweeps.h"
 #include "shim/base/launch_gate.h"
 #include "shim/base/spin_lock.h"
+#include "shim/memory/object.h"
 
 namespace hpe {
 
@@ -183,7 +184,7 @@ public:
     // CUDA's, every release and wait then fails with it, and no block is fetched, until the context ends.
     CUresult sticky_error() const noexcept { return sticky_error_.load(std::memory_order_acquire); }
 
-    const ObjectTable& table() const noexcept { return table_; }
+    const ObjectTable<Object>& table() const noexcept { return table_; }
     const Protocol& protocol() const noexcept { return *protocol_; }
 
 private:
@@ -244,7 +245,7 @@ private:
 
     Protocol* protocol_ = nullptr;
     std::size_t block_size_ = 0;
-    ObjectTable table_;
+    ObjectTable<Object> table_;
     ObjectPool pool_;
     // What every launch reads, in one cache line.
     alignas(64) std::atomic<std::uint32_t> host_valid_objects_{0};  // one more while a stream waits for flushes

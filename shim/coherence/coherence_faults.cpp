@@ -481,7 +481,7 @@ void Coherence::fetch_ahead(Object& object, const Stretch& stretch) noexcept {
 // Flushes a run that the protocol chose. Blocks that cannot be flushed stay Dirty: the next launch flushes them, and
 // reports the error.
 void Coherence::evict(const RunRef& ref) noexcept {
-    Object& object = *ref.object;
+    auto& object = static_cast<Object&>(*ref.object);
     if (!object.alive(ref.serial) || ref.first + ref.count > object.blocks()) return;
     // In ascending order, as every thread that waits for several blocks of an object.
     for (auto i = ref.first; i < ref.first + ref.count; ++i) object.block(i).lock();

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <csignal>
 
-#include "protocols/object.h"
 #include "shim/base/kernel.h"
 #include "shim/memory/arena.h"
+#include "shim/memory/object.h"
 
 namespace hpe {
 

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "protocols/object.h"
+#include "shim/memory/object.h"
 
 namespace hpe::live_objects {
 

@@ -17,7 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "protocols/object.h"
+#include "shim/memory/object.h"
 
 namespace hpe {
 

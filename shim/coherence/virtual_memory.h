@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "protocols/object.h"
+#include "shim/memory/object.h"
 
 namespace hpe::virtual_memory {
 

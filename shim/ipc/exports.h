@@ -16,9 +16,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "protocols/object.h"
 #include "shim/ipc/export_table.h"
 #include "shim/ipc/host_images.h"
+#include "shim/memory/object.h"
 
 namespace hpe::ipc {
 

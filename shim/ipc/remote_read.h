@@ -19,11 +19,11 @@
 #include <optional>
 #include <span>
 
-#include "protocols/object.h"
 #include "shim/copies/layout.h"
 #include "shim/copies/packing.h"
 #include "shim/ipc/copies_under_way.h"
 #include "shim/ipc/export_table.h"
+#include "shim/memory/object.h"
 
 namespace hpe::ipc {
 

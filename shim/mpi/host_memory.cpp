@@ -11,7 +11,6 @@
 #include <bit>
 #include <cstdint>
 
-#include "protocols/object.h"
 #include "shim/base/kernel.h"
 #include "shim/base/mutex.h"
 #include "shim/base/thread.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "protocols/object.h"
+#include "shim/memory/object.h"
 
 namespace hpe::report {
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <limits>
 
-#include "protocols/object.h"
+#include "protocols/blocks.h"
 #include "shim/transfer/staging.h"
 
 namespace hpe {

@@ -14,7 +14,7 @@
 #include <cstddef>
 #include <span>
 
-#include "protocols/object.h"
+#include "shim/memory/object.h"
 
 namespace hpe {
 

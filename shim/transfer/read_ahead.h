@@ -17,8 +17,8 @@
 
 #include <cstdint>
 
-#include "protocols/object.h"
 #include "protocols/sweeps.h"
+#include "shim/memory/object.h"
 
 namespace hpe::read_ahead {
 

@@ -7,7 +7,7 @@ import re
 
 # Every folder with what it may include of the project besides itself, from below.
 BELOW_SHIM = ["protocols", "shim/base"]
-SHIM_FOLDERS = ["shim/driver", "shim/observe", "shim/memory", "shim/transfer", "shim/coherence", "shim/copies",
+SHIM_FOLDERS = ["shim/driver", "shim/memory", "shim/observe", "shim/transfer", "shim/coherence", "shim/copies",
                 "shim/ipc", "shim/mpi", "shim/process", "shim/doors"]
 BELOW_DRIVER = ["toolchain/softgpu/exec", "toolchain/ptx", "toolchain/fatbin"]
 DRIVER_FOLDERS = ["toolchain/softgpu/driver/" + folder for folder in

@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "protocols/object.h"
+#include "protocols/blocks.h"
 #include "tests/unit/catch.h"
 
 using namespace hpe;
@@ -31,10 +31,10 @@ TEST_CASE("a block's lock excludes, and carries the state across") {
 }
 
 TEST_CASE("the last block of an object is as short as the object") {
-    Object object;
+    Blocks object;
     object.base = 0x100000;
     object.size = 10 * kPage;
-    std::vector<Block> words(Object::block_count(object.size, 4 * kPage));
+    std::vector<Block> words(Blocks::block_count(object.size, 4 * kPage));
     REQUIRE(words.size() == 3);
     object.open(4 * kPage, words.data());
     CHECK(object.blocks() == 3);
@@ -53,7 +53,7 @@ TEST_CASE("the last block of an object is as short as the object") {
 }
 
 TEST_CASE("an object of one block has it itself, a new one in each life") {
-    Object object;
+    Blocks object;
     object.base = 0x100000;
     object.size = kPage;
     object.open(kPage, nullptr);
@@ -86,7 +86,7 @@ TEST_CASE("an object of one block has it itself, a new one in each life") {
 }
 
 TEST_CASE("an object that is used when it is closed is known to be, and cannot be used from then on") {
-    Object object;
+    Blocks object;
     object.base = 0x100000;
     object.size = 2 * kPage;
     std::vector<Block> words(2);
@@ -137,7 +137,7 @@ TEST_CASE("a prefetch request is taken once") {
 }
 
 TEST_CASE("an object that nobody touched is closed once, one that was touched is not") {
-    Object object;
+    Blocks object;
     Block word;
     object.size = kPage;
     object.open(kPage, &word);
@@ -154,7 +154,7 @@ TEST_CASE("an object that nobody touched is closed once, one that was touched is
 }
 
 TEST_CASE("of threads that touch and close an object one comes first") {
-    Object object;
+    Blocks object;
     Block word;
     object.size = kPage;
     for (int round = 0; round < 300; ++round) {

@@ -22,12 +22,12 @@ struct Shared {
     explicit Shared(std::size_t block_bytes) {
         object.base = kBytes;
         object.size = kBytes;
-        words = std::make_unique<Block[]>(Object::block_count(kBytes, block_bytes));
+        words = std::make_unique<Block[]>(Blocks::block_count(kBytes, block_bytes));
         object.open(block_bytes, words.get());
     }
     State state(std::uint32_t block) { return object.block(block).peek().state; }
 
-    Object object;
+    Blocks object;
     std::unique_ptr<Block[]> words;
     std::vector<int> host = std::vector<int>(kBytes, -1), device = std::vector<int>(kBytes, 0);
 };

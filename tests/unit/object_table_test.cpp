@@ -15,10 +15,10 @@ using namespace hpe;
 
 namespace {
 
-std::unique_ptr<ObjectTable> new_table() { return std::make_unique<ObjectTable>(); }
+std::unique_ptr<ObjectTable<Blocks>> new_table() { return std::make_unique<ObjectTable<Blocks>>(); }
 
-Object* make(std::uintptr_t base, std::size_t size) {
-    auto* object = new Object;
+Blocks* make(std::uintptr_t base, std::size_t size) {
+    auto* object = new Blocks;
     object->base = base;
     object->size = size;
     return object;
@@ -31,7 +31,7 @@ constexpr std::uintptr_t kBase = 0x7f0000000000;
 TEST_CASE("an object is found at its first and last byte and not beside them") {
     auto table = new_table();
     for (const std::size_t size : {kPage, 3 * kPage, std::size_t{2} << 20, (std::size_t{5} << 30) + kPage}) {
-        Object* object = make(kBase + kPage, size);
+        Blocks* object = make(kBase + kPage, size);
         REQUIRE(table->insert(object));
         CHECK(table->find(object->base) == object);
         CHECK(table->find(object->base + size - 1) == object);
@@ -52,16 +52,16 @@ TEST_CASE("addresses outside the table's reach are nobody's") {
 
 TEST_CASE("two objects may share a chunk but never a page") {
     auto table = new_table();
-    Object* first = make(kBase, kPage);
-    Object* second = make(kBase + kPage, 600 * kPage);
-    Object* third = make(kBase + 601 * kPage, kPage);
+    Blocks* first = make(kBase, kPage);
+    Blocks* second = make(kBase + kPage, 600 * kPage);
+    Blocks* third = make(kBase + 601 * kPage, kPage);
     REQUIRE(table->insert(first));
     REQUIRE(table->insert(second));
     REQUIRE(table->insert(third));
     CHECK(table->find(kBase + kPage - 1) == first);
     CHECK(table->find(kBase + kPage) == second);
     CHECK(table->find(kBase + 601 * kPage) == third);
-    Object* overlapping = make(kBase + 300 * kPage, 1000 * kPage);
+    Blocks* overlapping = make(kBase + 300 * kPage, 1000 * kPage);
     CHECK_FALSE(table->insert(overlapping));
     CHECK(table->find(kBase + 1000 * kPage) == nullptr);
     table->erase(second);
@@ -72,27 +72,27 @@ TEST_CASE("two objects may share a chunk but never a page") {
 
 TEST_CASE("overlapping() visits what a range touches, in order") {
     auto table = new_table();
-    std::vector<Object*> objects;
+    std::vector<Blocks*> objects;
     for (int i = 0; i < 5; ++i) {
         objects.push_back(
             make(kBase + static_cast<std::uintptr_t>(i) * (std::uintptr_t{3} << 20), std::size_t{1} << 20));
         REQUIRE(table->insert(objects.back()));
     }
     const auto visited = [&](std::uintptr_t begin, std::size_t bytes) {
-        std::vector<Object*> seen;
-        table->overlapping(begin, bytes, [&](Object& o) { seen.push_back(&o); });
+        std::vector<Blocks*> seen;
+        table->overlapping(begin, bytes, [&](Blocks& o) { seen.push_back(&o); });
         return seen;
     };
     CHECK(visited(kBase, std::size_t{15} << 20) == objects);
     CHECK(visited(kBase + (1 << 20), 1).empty());
-    CHECK(visited(kBase + (1 << 20) - 1, 1) == std::vector<Object*>{objects[0]});
-    CHECK(visited(kBase + (1 << 20), (std::size_t{2} << 20) + 1) == std::vector<Object*>{objects[1]});
+    CHECK(visited(kBase + (1 << 20) - 1, 1) == std::vector<Blocks*>{objects[0]});
+    CHECK(visited(kBase + (1 << 20), (std::size_t{2} << 20) + 1) == std::vector<Blocks*>{objects[1]});
     CHECK(visited(kBase, 0).empty());
 }
 
 TEST_CASE("random inserts and erases agree with a map") {
     auto table = new_table();
-    std::map<std::uintptr_t, Object*> model;
+    std::map<std::uintptr_t, Blocks*> model;
     std::mt19937_64 random(7);
     for (int step = 0; step < 50000; ++step) {
         if (model.size() < 50 || random() % 2 == 0) {
@@ -102,7 +102,7 @@ TEST_CASE("random inserts and erases agree with a map") {
             const bool clash =
                 (after != model.end() && after->first < base + size) ||
                 (after != model.begin() && std::prev(after)->first + std::prev(after)->second->size > base);
-            Object* object = make(base, size);
+            Blocks* object = make(base, size);
             REQUIRE(table->insert(object) == !clash);
             if (clash) {
                 delete object;
@@ -118,7 +118,7 @@ TEST_CASE("random inserts and erases agree with a map") {
         }
         const auto probe = kBase + random() % (std::uintptr_t{6000} * kPage);
         const auto after = model.upper_bound(probe);
-        Object* expected = nullptr;
+        Blocks* expected = nullptr;
         if (after != model.begin() && std::prev(after)->second->contains(probe)) expected = std::prev(after)->second;
         REQUIRE(table->find(probe) == expected);
     }
@@ -126,9 +126,9 @@ TEST_CASE("random inserts and erases agree with a map") {
 
 TEST_CASE("readers without a lock see an object or nothing, never half of one") {
     auto table = new_table();
-    Object* fixed = make(kBase + 512 * kPage, kPage);
+    Blocks* fixed = make(kBase + 512 * kPage, kPage);
     REQUIRE(table->insert(fixed));
-    Object* moving = make(kBase + 513 * kPage, 700 * kPage);
+    Blocks* moving = make(kBase + 513 * kPage, 700 * kPage);
     std::atomic<bool> stop{false};
     std::atomic<int> wrong{0};
     std::vector<std::thread> readers;
@@ -136,7 +136,7 @@ TEST_CASE("readers without a lock see an object or nothing, never half of one") 
         readers.emplace_back([&] {
             while (!stop) {
                 if (table->find(fixed->base) != fixed) ++wrong;
-                Object* seen = table->find(moving->base + 5 * kPage);
+                Blocks* seen = table->find(moving->base + 5 * kPage);
                 if (seen != nullptr && seen != moving) ++wrong;
             }
         });

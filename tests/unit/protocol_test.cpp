@@ -122,7 +122,7 @@ TEST_CASE("the table's invariants catch a table that loses data") {
 
 TEST_CASE("rolling update evicts the oldest block beyond its size") {
     Rolling rolling(2);
-    Object object;
+    Blocks object;
     const auto dirtied = [&](std::uint32_t block) {
         Plan plan;
         rolling.dirtied({&object, 1, block, 1}, false, plan);
@@ -140,8 +140,8 @@ TEST_CASE("rolling update evicts the oldest block beyond its size") {
 
 TEST_CASE("a store that straddles two blocks finds both writable, whatever the rolling size") {
     Rolling rolling(1);
-    Object object, other;
-    const auto dirtied = [&](Object& in, std::uint32_t block) {
+    Blocks object, other;
+    const auto dirtied = [&](Blocks& in, std::uint32_t block) {
         Plan plan;
         rolling.dirtied({&in, 1, block, 1}, false, plan);
         std::vector<std::uint32_t> evicted;
@@ -157,7 +157,7 @@ TEST_CASE("a store that straddles two blocks finds both writable, whatever the r
 
 TEST_CASE("what a large call has overwritten is flushed at once, what a small one has in its turn") {
     Rolling rolling(2);
-    Object object;
+    Blocks object;
     std::vector<Block> words(128);
     object.size = words.size() * 65536;
     object.open(65536, words.data());
@@ -174,7 +174,7 @@ TEST_CASE("what a large call has overwritten is flushed at once, what a small on
 TEST_CASE("a block that becomes Dirty anew is not evicted for its own older entry") {
     // A copy to the device or a wait flushed it meanwhile: its entry is still queued.
     Rolling rolling(1);
-    Object object;
+    Blocks object;
     for (int again = 0; again < 3; ++again) {
         Plan plan;
         rolling.dirtied({&object, 1, 8, 1}, false, plan);
@@ -198,7 +198,7 @@ TEST_CASE("adaptive rolling size is two blocks per live object") {
 }
 
 TEST_CASE("what went too early makes the adaptive size grow, and releases make it shrink") {
-    Object object;
+    Blocks object;
     const auto write = [&](Rolling& rolling, std::uint32_t block, bool again) {
         Plan plan;
         rolling.dirtied({&object, 1, block, 1}, again, plan);
@@ -225,7 +225,7 @@ TEST_CASE("what went too early makes the adaptive size grow, and releases make i
 
 TEST_CASE("a queue that is full still evicts instead of forgetting") {
     Rolling rolling(65535);
-    Object object;
+    Blocks object;
     std::size_t evicted = 0;
     for (std::uint32_t block = 0; block < 70000; ++block) {
         Plan plan;
@@ -237,7 +237,7 @@ TEST_CASE("a queue that is full still evicts instead of forgetting") {
 
 TEST_CASE("what one fault opened counts as one, and goes as one") {
     Rolling rolling(2);
-    Object object;
+    Blocks object;
     const auto dirtied = [&](std::uint32_t first, std::uint32_t count) {
         Plan plan;
         rolling.dirtied({&object, 1, first, count}, false, plan);

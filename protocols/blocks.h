@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// An object: one device allocation that the library manages, cut into blocks, each with a state and a lock of its own.
+// The blocks of an object, each with a state and a lock of its own: all of an object that a protocol knows. What the
+// runtime keeps with them is the runtime's.
 //
 // Threads: every member function may be called from any thread and inside the fault path; none allocates. Objects are
-// recycled but their memory is never given back (ObjectPool): a thread that found an object in the table while another
-// thread frees it reads stale memory, not freed memory. So lock a block first, then ask alive(serial). The blocks are
-// given back: who looks at them where a free may come in between (outside the launch gate) does it in an ObjectUse.
+// recycled but their memory is never given back: a thread that found an object in the table while another thread frees
+// it reads stale memory, not freed memory. So lock a block first, then ask alive(serial). The blocks are given back:
+// who looks at them where a free may come in between (outside the launch gate) does it in an ObjectUse.
 //
-// Errors: none; memory is given by the caller, only ObjectPool::take() allocates and may throw std::bad_alloc.
+// Errors: none; memory is given by the caller.
 #pragma once
 
 #include <atomic>
@@ -76,41 +77,11 @@ private:
 };
 static_assert(sizeof(Block) == 8);  // an object may have thousands
 
-// What happened to an object, for the report. Counts and bytes; relaxed.
-struct Traffic {
-    std::atomic<std::uint64_t> to_host_bytes{0}, to_host_transfers{0}, to_device_bytes{0}, to_device_transfers{0};
-    std::atomic<std::uint64_t> read_faults{0}, write_faults{0}, evictions{0};
-    // Of to_host_bytes, what was prefetched: and was used, or wasted.
-    std::atomic<std::uint64_t> ahead_used_bytes{0}, ahead_wasted_bytes{0};
-    void clear() noexcept;
-};
-// Of objects that nobody asked a report of.
-inline constinit Traffic nobodys_traffic;
-
-class Object {
+class Blocks {
 public:
-    // Device addresses; size is padded to whole pages, requested_size is what the program asked for. Bytes.
+    // Device addresses; size in whole pages. Bytes.
     std::uintptr_t base = 0;
     std::size_t size = 0;
-    std::size_t requested_size = 0;
-    std::byte* view = nullptr;  // the always writable mapping of the shadow; owned by the runtime's arena
-    void* context = nullptr;    // the CUcontext that owns the device memory
-    // InFlight::work() at the allocation, if the device was idle; 0 otherwise. Until the counter moves, the device copy
-    // holds no data.
-    std::uint64_t birth = 0;
-    std::uint32_t report_id = 0;
-    // Which other devices may access the memory is a matter of its context's peer access, and not of its own.
-    bool accessed_as_context = false;
-    // How many messages are under way whose bytes an MPI reads or writes here by itself (the runtime's copies/lent.h).
-    std::atomic<std::uint32_t> lent{0};
-    std::atomic<bool> shadowed{false};                // the shadow is mapped at `base`
-    std::atomic<std::uint32_t> host_valid_blocks{0};  // an upper bound; 0: a launch can skip the object
-    std::atomic<bool> in_host_valid_list{false};      // the runtime's list of objects with host-valid blocks
-    Object* next_host_valid = nullptr;
-    std::atomic<bool> in_ever_mapped_list{false};  // of objects that were ever mapped; never leaves it
-    Object* next_ever_mapped = nullptr;
-    Object *next_live = nullptr, *previous_live = nullptr;  // the runtime's list of all objects
-    Traffic* traffic = &nobodys_traffic;                    // the report's
     Scatter scatter;
 
     // Cuts the object into blocks, all DeviceOnly. `words` points to block_count(size, bytes) default Blocks, borrowed;
@@ -174,7 +145,7 @@ private:
 // for its end, so that a jump out of a signal handler past it costs a little memory and no more.
 class ObjectUse {
 public:
-    ObjectUse(Object& object, std::uintptr_t address) noexcept : object_(object) {
+    ObjectUse(Blocks& object, std::uintptr_t address) noexcept : object_(object) {
         // Either close() comes first and is seen here, or used() sees this.
         object.users_.fetch_add(1, std::memory_order_seq_cst);
         serial_ = object.serial_.load(std::memory_order_seq_cst);
@@ -189,16 +160,9 @@ public:
     std::uint32_t serial() const noexcept { return serial_; }
 
 private:
-    Object& object_;
+    Blocks& object_;
     std::uint32_t serial_ = 0;
     bool ours_ = false;
-};
-
-// Gives out objects and keeps their memory for ever.
-class ObjectPool {
-public:
-    Object* take();
-    void give_back(Object*) noexcept;
 };
 
 }  // namespace hpe

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Blocks' locks and the objects' life.
-#include "protocols/object.h"
-
-#include <mutex>
-#include <vector>
+// Their locks, and an object's life.
+#include "protocols/blocks.h"
 
 namespace hpe {
 
@@ -70,37 +67,28 @@ void Block::become(State next) noexcept {
     }
 }
 
-void Traffic::clear() noexcept {
-    for (auto* counter : {&to_host_bytes, &to_host_transfers, &to_device_bytes, &to_device_transfers, &read_faults,
-                          &write_faults, &evictions, &ahead_used_bytes, &ahead_wasted_bytes}) {
-        counter->store(0, std::memory_order_relaxed);
-    }
-}
-
-void Object::open(std::size_t block_bytes, Block* words) noexcept {
+void Blocks::open(std::size_t block_bytes, Block* words) noexcept {
     if (words == nullptr) only_.reset();
     words_ = words != nullptr ? words : &only_;
     block_bytes_ = block_bytes;
     static_assert(static_cast<int>(State::DeviceOnly) == 0);
     blocks_.store(static_cast<std::uint32_t>(block_count(size, block_bytes)), std::memory_order_relaxed);
     touched_.store(false, std::memory_order_relaxed);
-    shadowed.store(false, std::memory_order_relaxed);
-    host_valid_blocks.store(0, std::memory_order_relaxed);
     scatter.forget();
     serial_.fetch_add(1, std::memory_order_release);
 }
 
-void Object::close() noexcept { serial_.fetch_add(1, std::memory_order_seq_cst); }
+void Blocks::close() noexcept { serial_.fetch_add(1, std::memory_order_seq_cst); }
 
-void Object::reopen() noexcept { serial_.fetch_add(1, std::memory_order_release); }
+void Blocks::reopen() noexcept { serial_.fetch_add(1, std::memory_order_release); }
 
 // In the order of all such operations one of the two comes first, and the other sees it.
-bool Object::touch() noexcept {
+bool Blocks::touch() noexcept {
     if (!touched_.load(std::memory_order_relaxed)) touched_.store(true, std::memory_order_seq_cst);
     return serial_.load(std::memory_order_seq_cst) % 2 == 1;
 }
 
-bool Object::close_untouched() noexcept {
+bool Blocks::close_untouched() noexcept {
     auto open = serial_.load(std::memory_order_acquire);
     if (touched() || open % 2 == 0 || !serial_.compare_exchange_strong(open, open + 1, std::memory_order_seq_cst)) {
         return false;
@@ -110,32 +98,10 @@ bool Object::close_untouched() noexcept {
     return false;
 }
 
-Block* Object::take_words() noexcept {
+Block* Blocks::take_words() noexcept {
     Block* words = words_;
     words_ = nullptr;
     return words != &only_ ? words : nullptr;
-}
-
-namespace {
-std::mutex pool_mutex;
-std::vector<Object*>& spare() {
-    static auto* list = new std::vector<Object*>;  // never destroyed: threads may still fault while the process exits
-    return *list;
-}
-}  // namespace
-
-Object* ObjectPool::take() {
-    std::scoped_lock lock(pool_mutex);
-    auto& list = spare();
-    if (list.empty()) return new Object;
-    Object* object = list.back();
-    list.pop_back();
-    return object;
-}
-
-void ObjectPool::give_back(Object* object) noexcept {
-    std::scoped_lock lock(pool_mutex);
-    spare().push_back(object);
 }
 
 }  // namespace hpe

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// Objects that are recycled.
+#include "shim/memory/object.h"
+
+#include <mutex>
+#include <vector>
+
+namespace hpe {
+
+void Traffic::clear() noexcept {
+    for (auto* counter : {&to_host_bytes, &to_host_transfers, &to_device_bytes, &to_device_transfers, &read_faults,
+                          &write_faults, &evictions, &ahead_used_bytes, &ahead_wasted_bytes}) {
+        counter->store(0, std::memory_order_relaxed);
+    }
+}
+
+void Object::open(std::size_t block_bytes, Block* words) noexcept {
+    shadowed.store(false, std::memory_order_relaxed);
+    host_valid_blocks.store(0, std::memory_order_relaxed);
+    Blocks::open(block_bytes, words);
+}
+
+namespace {
+std::mutex pool_mutex;
+std::vector<Object*>& idle_objects() {
+    static auto* list = new std::vector<Object*>;  // never destroyed: threads may still fault while the process exits
+    return *list;
+}
+}  // namespace
+
+Object* ObjectPool::take() {
+    std::scoped_lock lock(pool_mutex);
+    auto& list = idle_objects();
+    if (list.empty()) return new Object;
+    Object* object = list.back();
+    list.pop_back();
+    return object;
+}
+
+void ObjectPool::give_back(Object* object) noexcept {
+    std::scoped_lock lock(pool_mutex);
+    idle_objects().push_back(object);
+}
+
+}  // namespace hpe
