@@ -74,6 +74,16 @@ void prefetch_step(const World& world, Moves& moves) {
     }
 }
 
+// The MPI, or another process that it has given the memory to.
+void mpi_step(const Scenario& scenario, World world, Moves& moves) {
+    if (world.message == 0 || world.arrived != 0) return;
+    const auto number = world.message - 1u;
+    const auto& message = statement_of(scenario, number / 16, number % 16);
+    world.blocks[message.to_block].device[message.to_byte] = message.value;
+    world.arrived = 1;
+    emit(world, "writes what has come", message.to_block, moves);
+}
+
 // Of blocks that nobody has locked: what stands beside their state.
 bool marks_stand(const World& world) {
     return std::all_of(world.blocks.begin(), world.blocks.end(), [](const BlockModel& block) {
@@ -114,6 +124,8 @@ void Step::run() {
                     }
                     return go(At::SyncWait, "waits for the device");
                 case Do::Allocate: return allocate();
+                case Do::Lend: t_.ahead = s_.queued; return go(At::LendWait, "has a message to receive", st_.to_block);
+                case Do::Received: return received();
                 case Do::Raise: join(s_.raised, st_.flag); return finish("raises a flag");
                 case Do::Await: return (s_.raised & st_.flag) != 0 ? finish("sees a flag") : void();
                 case Do::Again:
@@ -130,6 +142,9 @@ void Step::run() {
             return fault_try();
         case At::WaitInGate: return wait_in_gate();
         case At::Lock: return lock();
+        case At::AskLent: return ask_lent();
+        case At::MapLate: map(); return lock();
+        case At::Decide: return decide("has ended a loan");
         case At::Bring: return bring();
         case At::Open: return open("opens the block");
         case At::Ahead:
@@ -169,6 +184,10 @@ void Step::run() {
         case At::FreeLock: return free_lock();
         case At::FreeLoans: return free_loans();
         case At::FreeTrue: return free_true();
+        case At::LendWait: return lend_wait();
+        case At::LendLook: return lend_look();
+        case At::ReceivedWait: return received_wait();
+        case At::ReceivedEnd: return received_end();
         case At::SyncWait: return sync_wait();
         case At::AcquireIn: return acquire_in();
         case At::AcquireBlocks: return acquire_blocks();
@@ -204,6 +223,7 @@ void Model::step(const World& world, unsigned actor, Moves& moves) const {
     if (actor < kPrograms) return Step(scenario_, table_, without_, world, actor, moves).run();
     if (actor == kFlushes) return flush_step(world, moves);
     if (actor == kPrefetcher) return prefetch_step(world, moves);
+    if (actor == kMpi) return mpi_step(scenario_, world, moves);
     stream_step(scenario_, world, actor - kFirstStream, moves);
 }
 
@@ -228,8 +248,9 @@ bool Model::waits(const World& world) const {
 }
 
 const char* Model::who(unsigned actor) {
-    constexpr const char* names[kActors] = {"thread A",      "thread B", "thread C", "thread D", "the host function",
-                                            "the other one", "stream 0", "stream 1", "flushes",  "the prefetcher"};
+    constexpr const char* names[kActors] = {"thread A",          "thread B",       "thread C", "thread D",
+                                            "the host function", "the other one",  "stream 0", "stream 1",
+                                            "flushes",           "the prefetcher", "the MPI"};
     return names[actor];
 }
 

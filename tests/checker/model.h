@@ -12,6 +12,7 @@
 // - waits: doors/cuda_copy.h, after_wait; acquire
 // - frees and ends of contexts: doors/, free_object and end_context_in_gate; coherence.cpp, begin_free, drop_context,
 //   restore_context
+// - objects that an MPI uses by itself (step_loans.cpp): copies/lent.cpp; serve(), of what is lent
 // - the device (model.cpp): the program's streams, the engine's stream of flushes, the prefetcher's stream
 // Where other threads cannot tell two steps from one they are one. Who changes one of these functions changes its step.
 // Who mends an order of steps adds a Mend, the step that asks without(), and its row in scenarios.cpp: the checker must
@@ -42,7 +43,7 @@ using Byte = std::uint8_t;
 
 constexpr unsigned kThreads = 4, kCalls = 2, kPrograms = kThreads + kCalls;  // threads, then host functions
 constexpr unsigned kStreams = 2, kBlocks = 2, kLongestQueue = 3, kMostFlushes = 3;
-enum Actor : unsigned { kFirstStream = kPrograms, kFlushes = kFirstStream + kStreams, kPrefetcher, kActors };
+enum Actor : unsigned { kFirstStream = kPrograms, kFlushes = kFirstStream + kStreams, kPrefetcher, kMpi, kActors };
 
 // A value of a byte of memory, and sets of values: bit v for value v.
 constexpr Byte kHostGarbage = 6, kDeviceGarbage = 7, kAny = 0xff;
@@ -60,6 +61,8 @@ enum class Do : Byte {
     Free,        // the object of the block
     Allocate,    // at the same address
     EndContext,  // that the object of the block belongs to, alone
+    Lend,        // the object of to_block to the MPI, which writes value to to_byte at any time
+    Received,    // the program is told that it has; where nothing was lent, the device copies it there now
     Raise,       // `flag`
     Await,       // `flag`
     Again,       // back to statement `value` until `flag` is raised
@@ -111,9 +114,15 @@ enum class Mend : Byte {
     CallbackBeginsFresh,
     CallbackSettles,
     WaitEndsLoans,
-    CallInGate
+    CallInGate,
+    BorrowLent,
+    LendSeesUse,
+    AskLentMapped,
+    ReceivedIsNewest,
+    LentIsWritten,
+    AcquireSkipsLent
 };
-constexpr std::size_t kMends = static_cast<std::size_t>(Mend::CallInGate);
+constexpr std::size_t kMends = static_cast<std::size_t>(Mend::AcquireSkipsLent);
 
 struct Scenario {
     const char* name = "";
@@ -142,6 +151,9 @@ enum class At : Byte {
     Entered,
     WaitInGate,
     Lock,
+    AskLent,
+    MapLate,
+    Decide,
     Bring,
     Open,
     Ahead,
@@ -179,6 +191,11 @@ enum class At : Byte {
     FreeLock,
     FreeLoans,
     FreeTrue,
+    // Lent objects.
+    LendWait,
+    LendLook,
+    ReceivedWait,
+    ReceivedEnd,
     // Waits of the program, and the end of a host function.
     SyncWait,
     Acquire,
@@ -198,6 +215,7 @@ struct Thread {
     Byte k = 0;                          // a block
     Byte held = 0;                       // blocks that apply() has locked
     Byte flags = 0;                      // see step.h
+    Byte borrows = 0;                    // inside the gate, since the object is lent
     std::array<Byte, kStreams> ahead{};  // of each stream's work: what is waited for
 };
 struct BlockModel {
@@ -235,6 +253,8 @@ struct World {
     Byte live = 3, owned = 3, mapped = 0, fresh = 0;
     Byte ending = 0, streams_wait = 0, raised = 0, failures = 0;
     Byte oldest = 0, oldest_gone = 0;  // of the Dirty blocks, for rolling: block + 1
+    Byte lent = 0;                     // a set of objects
+    Byte message = 0, arrived = 0;     // 1 + 16 * program + statement, of what the MPI has
 };
 
 class Model {

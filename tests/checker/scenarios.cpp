@@ -57,6 +57,18 @@ constexpr Statement again_until(Byte flag, Byte from = 0) { return {.what = Do::
 constexpr Statement release(Byte block) { return {.what = Do::Free, .block = block}; }
 constexpr Statement allocate(Byte block) { return {.what = Do::Allocate, .block = block}; }
 constexpr Statement end_context(Byte block = 0) { return {.what = Do::EndContext, .block = block}; }
+constexpr Statement lend(Where to) {
+    return {.what = Do::Lend, .value = to.value, .to_block = to.block, .to_byte = to.byte};
+}
+constexpr Statement received(Byte stream, Where to) {
+    return {.what = Do::Received,
+            .stream = stream,
+            .block = to.block,
+            .value = to.value,
+            .to_block = to.block,
+            .to_byte = to.byte,
+            .writes = true};
+}
 constexpr Statement straddle(Byte value) { return {.what = Do::Straddle, .value = value}; }
 
 }  // namespace
@@ -212,6 +224,22 @@ const std::vector<Scenario>& scenarios() {
                      Program{writes(1, {1, 1, 3}), sync(), read(1, 1, 3), write(1, 0, 4),
                              reads(1, 1, just(4), just(3))}},
          .batch_only = true},
+        {.name = "a message comes to an object that another thread uses beside it",
+         .threads = {Program{lend({0, 0, 1}), received(1, {0, 0, 1}), await(f0), read(0, 0, 1), read(0, 1, 2),
+                             reads(0, 0, just(1), just(2))},
+                     Program{write(0, 1, 3), write(0, 1, 2), raise(f0)}}},
+        {.name = "a message comes to one block, and another thread uses the next one before and after",
+         .threads = {Program{lend({0, 0, 1}), received(1, {0, 0, 1}), read(0, 0, 1), await(f0), read(1, 0, 2)},
+                     Program{write(1, 0, 2), raise(f0), and_writes(reads(0, 1, just(2), kAny), {1, 1, 3}), sync(0),
+                             read(1, 1, 3)}},
+         .one_object = true},
+        {.name = "a message comes to what a host function uses beside it",
+         .threads = {Program{lend({0, 0, 1}), received(1, {0, 0, 1}), await(f0), read(0, 0, 1), read(0, 1, 2)},
+                     Program{call(0, 0), sync(0), raise(f0)}},
+         .calls = {Program{write(0, 1, 2)}}},
+        {.name = "a message comes while others launch, wait and look",
+         .threads = {Program{lend({0, 0, 1}), received(1, {0, 0, 1}), read(0, 0, 1), write(0, 0, 4), raise(f0)},
+                     Program{read(0, 1, 0), writes(0, {0, 1, 2}), sync(0), read(0, 1, 2), await(f0), read(0, 0, 4)}}},
     };
     return all;
 }
@@ -267,6 +295,14 @@ const std::vector<Mended>& mends() {
          Wrong::Data},
         {Mend::WaitEndsLoans, "a wait of the program ends loans", "a thread waits", Wrong::Data},
         {Mend::CallInGate, "a host function is enqueued inside the gate", "a thread reads", Wrong::Deadlock},
+        {Mend::BorrowLent, "an access to a lent object borrows", "a message comes to an", Wrong::Data},
+        {Mend::LendSeesUse, "an object that the CPU uses is not lent", "a message comes to an", Wrong::Data},
+        {Mend::AskLentMapped, "whether an object is lent is asked once it is mapped", "a message comes to",
+         Wrong::Data},
+        {Mend::ReceivedIsNewest, "what was received is the device's newest", "a message comes to an", Wrong::Data},
+        {Mend::LentIsWritten, "a host function's loan of a lent object keeps a twin", "a message comes to what",
+         Wrong::Data},
+        {Mend::AcquireSkipsLent, "a wait brings nothing of a lent object", "a message comes while", Wrong::Data},
     };
     return all;
 }

@@ -102,6 +102,7 @@ private:
     // step_access.cpp
     void access();
     bool unordered() const { return a_ >= kThreads && !without(Mend::Borrow); }
+    bool borrows() const { return unordered() || t_.borrows != 0; }
     // The block of the access that trapped.
     unsigned where() const { return st_.what == Do::Straddle ? t_.held : st_.block; }
     hpe::Event event() const { return st_.what == Do::Read ? hpe::Event::CpuRead : hpe::Event::CpuWrite; }
@@ -114,6 +115,7 @@ private:
     void entered();
     void wait_in_gate();
     void serve();
+    void ask_lent();
     void lock();
     void decide(const char* words);
     void bring();
@@ -135,6 +137,12 @@ private:
     void loans();
     void settle_begin();
     void settle_drain();
+    bool is_lent(unsigned index) const { return (s_.lent & object_of(index)) != 0; }
+    void lend_wait();
+    void lend_look();
+    void received();
+    void received_wait();
+    void received_end();
     void call_begins();
     void call_returns();
     void call_settles();

@@ -113,9 +113,17 @@ void Step::serve() {
         leave_fault();
         return again("sees that the object is gone");
     }
-    map();
+    const bool early = without(Mend::AskLentMapped) && !is_lent(where());
+    if (!early) map();
     clear(kMoved | kTried);
-    go(At::Lock, "is inside as a fault", static_cast<int>(where()), Fair::Entry);
+    go(early ? At::MapLate : At::AskLent, "is inside as a fault", static_cast<int>(where()), Fair::Entry);
+}
+
+// Once the object is mapped, which a loan sees.
+void Step::ask_lent() {
+    if (!is_lent(where()) || without(Mend::BorrowLent)) return lock();
+    t_.borrows = 1;
+    borrow_lock();
 }
 
 void Step::map() {
@@ -126,32 +134,35 @@ void Step::map() {
     join(s_.mapped, object);
 }
 
-// Nobody has borrowed it: this thread has waited for all host functions.
+// No host function has borrowed it: this thread has waited for all. Somebody may have while the object was lent.
 void Step::lock() {
     if (!locks(where())) return;
-    decide("locks the block");
+    if (block(where()).loan == Loan::None) return decide("locks the block");
+    t_.k = static_cast<Byte>(where());
+    t_.back = At::Decide;
+    go(At::LoanClose, "locks the block, which was borrowed", t_.k);
 }
 
 void Step::decide(const char* words) {
     const auto index = where();
     const auto [action, next] = on(block(index).state, event());
     const bool fetches =
-        action == Action::Fetch && (unordered() || next != hpe::State::Dirty || (s_.fresh & object_of(index)) == 0);
+        action == Action::Fetch && (borrows() || next != hpe::State::Dirty || (s_.fresh & object_of(index)) == 0);
     if (fetches) return settle(At::Bring, words, static_cast<int>(index));
-    go(unordered() ? At::BorrowTwin : At::Open, words, static_cast<int>(index));
+    go(borrows() ? At::BorrowTwin : At::Open, words, static_cast<int>(index));
 }
 
 void Step::bring() {
     auto& mine = block(where());
     if (mine.prefetch == Prefetch::Asked) return;
     // Memory may have to be pinned, for which the driver waits for the device (Engine::Order).
-    if (!unordered() && s_.queued != decltype(s_.queued){}) return;
+    if (!borrows() && s_.queued != decltype(s_.queued){}) return;
     const bool arrived =
-        mine.prefetch == Prefetch::Arrived && !unordered() && (mine.prefetch_old == 0 || without(Mend::PrefetchIsOld));
+        mine.prefetch == Prefetch::Arrived && !borrows() && (mine.prefetch_old == 0 || without(Mend::PrefetchIsOld));
     if (!arrived) mine.view = mine.device;
     mine.prefetch = Prefetch::None;
     mine.prefetch_old = 0;
-    if (!unordered()) return open(arrived ? "takes prefetched bytes, opens the block" : "fetches, opens the block");
+    if (!borrows()) return open(arrived ? "takes prefetched bytes, opens the block" : "fetches, opens the block");
     go(At::BorrowTwin, "fetches", static_cast<int>(where()));
 }
 
@@ -165,6 +176,7 @@ void Step::open(const char* words) {
     mine.listed = 1;
     protect(index, next);
     const auto other = index ^ 1u;
+    if (t_.borrows != 0) return served(words);
     if (unordered()) return again(words, static_cast<int>(index));
     if (scenario_.rolling && next == hpe::State::Dirty && before != hpe::State::Dirty) {
         const bool evicts =
@@ -245,6 +257,7 @@ void Step::borrow_lock() {
         if (without(Mend::AskAlive)) {
             return wrong(Wrong::Memory, "uses a block of an object that is gone", static_cast<int>(index));
         }
+        if (t_.borrows != 0) leave_fault();
         return again("sees under the block's lock that the object is gone");
     }
     locks(index);
@@ -257,7 +270,7 @@ void Step::borrow_lock() {
 
 // device_waits_for_us()
 void Step::borrow_judge() {
-    bool idle = s_.taken == 0;
+    bool idle = s_.taken == 0 && (!is_lent(where()) || without(Mend::LentIsWritten));
     for (unsigned stream = 0; stream < kStreams; ++stream) idle = idle && (s_.queued[stream] == 0 || runs_in(stream));
     if (idle) block(where()).loan = Loan::Idle;
     decide(idle ? "sees that the device waits for it" : "sees that the device is at work");

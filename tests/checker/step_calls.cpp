@@ -28,13 +28,14 @@ bool Step::concerned(unsigned index) const {
     const auto& mine = s_.blocks[index];
     if (mine.listed == 0 || (s_.live & object_of(index)) == 0) return false;
     if (mine.owner == 0 && !hpe::valid_on_host(mine.state)) return false;
-    if (st_.what != Do::Copy) return true;
+    if (st_.what != Do::Copy && st_.what != Do::Received) return true;
     return index == st_.block || (st_.writes && index == st_.to_block);
 }
 
 hpe::Transition Step::transition(unsigned index) {
     auto event = Event::Release;
-    if (st_.what == Do::Copy) event = st_.writes && index == st_.to_block ? Event::DeviceWrite : Event::DeviceRead;
+    if (st_.what == Do::Copy || st_.what == Do::Received)
+        event = st_.writes && index == st_.to_block ? Event::DeviceWrite : Event::DeviceRead;
     return on(block(index).state, event);
 }
 
@@ -153,6 +154,10 @@ void Step::has_made_wait(const char* words) {
 
 void Step::push() {
     if (st_.refused) return go(At::Count, "is refused by the driver");
+    if (st_.what == Do::Received && s_.message != 0) {
+        // In a stream of libhpe's own, which waits for flushes alone.
+        return s_.queued[st_.stream] == 0 ? go(At::Count, "has made its bytes the newest") : void();
+    }
     auto& length = s_.queued[st_.stream];
     if (length == scenario_.queue) return;
     s_.queues[st_.stream][length++] = {static_cast<Byte>(16 * a_ + t_.pc), 0};
@@ -162,6 +167,8 @@ void Step::push() {
 
 // Counts the work, and leaves the gate.
 void Step::count() {
+    // OwnWork::run() waits for its stream.
+    if (st_.what == Do::Received && s_.queued[st_.stream] != 0) return;
     for (auto& each : s_.threads) {
         const bool compares = each.at == At::Wait || each.at == At::Entered || each.at == At::FaultTry ||
                               each.at == At::FaultAsleep || each.at == At::FaultSlots || each.at == At::FaultRest ||
@@ -172,6 +179,10 @@ void Step::count() {
         if (each.prefetch != Prefetch::None) each.prefetch_old = 1;
     }
     s_.fresh = 0;
+    if (st_.what == Do::Received && s_.message != 0) {
+        leave(s_.lent, object_of(st_.to_block));
+        s_.message = s_.arrived = 0;
+    }
     leave_launch();
     finish("counts the work, and leaves the gate");
 }
@@ -295,7 +306,7 @@ void Step::acquire_blocks() {
     auto& mine = block(t_.k);
     if (mine.owner != 0) return;
     const auto [action, next] = on(mine.state, Event::Acquire);
-    if (action == Action::Fetch && mapped(t_.k)) {
+    if (action == Action::Fetch && mapped(t_.k) && (!is_lent(t_.k) || without(Mend::AcquireSkipsLent))) {
         mine.view = mine.device;
         mine.state = next;
         mine.listed = 1;

@@ -6,6 +6,43 @@ namespace checker {
 
 using hpe::State;
 
+// Lent: the device work before it has ended; then the count, then whether the CPU uses the object.
+void Step::lend_wait() {
+    if (!came_that_far()) return;
+    join(s_.lent, object_of(st_.to_block));
+    leave(s_.fresh, object_of(st_.to_block));
+    go(At::LendLook, "counts a loan to the MPI", st_.to_block);
+}
+
+void Step::lend_look() {
+    if (mapped(st_.to_block) && !without(Mend::LendSeesUse)) {
+        leave(s_.lent, object_of(st_.to_block));
+        return finish("sees that the CPU uses the object", st_.to_block);
+    }
+    s_.message = static_cast<Byte>(1 + 16 * a_ + t_.pc);
+    finish("leaves the object to the MPI", st_.to_block);
+}
+
+// ~Lent. What was not lent the device copies there.
+void Step::received() {
+    if (s_.message == 0) return launch_begin();
+    if (s_.arrived == 0) return;
+    for (unsigned stream = 0; stream < kStreams; ++stream) t_.ahead[stream] = s_.queued[stream];
+    go(At::ReceivedWait, "hears that the message is there", st_.to_block);
+}
+
+void Step::received_wait() {
+    if (!came_that_far()) return;
+    if (mapped(st_.to_block) && !without(Mend::ReceivedIsNewest)) return launch_begin();
+    go(At::ReceivedEnd, "sees that the CPU has not used the object", st_.to_block);
+}
+
+void Step::received_end() {
+    leave(s_.lent, object_of(st_.to_block));
+    s_.message = s_.arrived = 0;
+    finish("ends the loan", st_.to_block);
+}
+
 // Engine::flush(), flush_changes(): the view is read when they land. False: the engine's stream takes no more.
 bool Step::flush(unsigned index, Byte bytes) {
     if (s_.flushing == kMostFlushes) return false;
