@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
 #include <span>
 
 #include "shim/coherence/coherence.h"
@@ -23,7 +22,7 @@ namespace {
 
 // UCX with its CUDA module looks at every address, whatever the MPI says of itself.
 int find_cuda_module(dl_phdr_info* library, std::size_t, void*) noexcept {
-    if (library->dlpi_name == nullptr || std::strstr(library->dlpi_name, "libuct_cuda") == nullptr) return 0;
+    if (!message_library::is_named(library->dlpi_name)) return 0;
     for (const auto& part : std::span(library->dlpi_phdr, library->dlpi_phnum)) {
         if (part.p_type != PT_LOAD || (part.p_flags & PF_X) == 0) continue;
         const auto begin = library->dlpi_addr + part.p_vaddr;

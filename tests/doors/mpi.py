@@ -165,7 +165,7 @@ def when_it_fails(mpi, program, cases):
 def many_under_way(mpi, scratch):
     """Copies that MPI takes for done: no byte comes too early or goes by way of the receiver's host memory."""
     program = programs[f"{mpi}_under_way"]
-    check(mpi, [(4, soft.LIBRARY, [program, "window", "ring", "posted_late", "broadcast"])], "under way", HPE_SOFT_DEVICE_LATENCY=2000)
+    check(mpi, [(4, soft.LIBRARY, [program, "window", "ring", "posted_late", "broadcast", "used_meanwhile"])], "under way", HPE_SOFT_DEVICE_LATENCY=2000)
     if not reads_processes():
         return
     check(mpi, [(2, soft.LIBRARY, [program, "ring"])], "ring", HPE_SOFT_DEVICE_LATENCY=2000,

@@ -8,13 +8,11 @@
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 
-#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "mpi_messages.h"
@@ -161,44 +159,6 @@ void beside() {
         wrong += receive.at()[kAt + kBytes - 1] != came.back();
         receive.check(content(before(), round), kAt);
         send.check(content(rank, round), kAt);
-    }
-}
-
-// The CPU uses blocks that a message will come to before any of it does, and a second thread those beside it all the
-// time; the receiver gives its device no work meanwhile.
-void used_meanwhile() {
-    constexpr std::size_t kAt = 4097 + 33, kBeside = 100000;
-    const int partner = rank ^ 1;
-    for (int round = 0; round < 5 && partner < ranks; ++round) {
-        char begin = 0;
-        const Memory memory(kAt + kBytes + kBeside);
-        memory.clear();
-        if (rank % 2 == 0) {
-            memory.put(content(rank, round), kAt);
-            MPI_Recv(&begin, 1, MPI_CHAR, partner, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-            MPI_Send(memory.at(kAt), kBytes, MPI_BYTE, partner, 1, MPI_COMM_WORLD);
-            continue;
-        }
-        MPI_Request request;
-        MPI_Irecv(memory.at(kAt), kBytes, MPI_BYTE, partner, 1, MPI_COMM_WORLD, &request);
-        std::atomic<bool> here{false}, over{false};
-        std::thread other([&] {
-            volatile unsigned char* const beside = memory.at(kAt + kBytes);
-            for (unsigned turn = 0; !over || turn == 0; ++turn) {
-                for (std::size_t i = 0; i < kBeside; i += 1024) beside[i] = 0xEE;
-                here = true;
-            }
-        });
-        std::memset(memory.at(), 0xEE, kAt);
-        while (!here) std::this_thread::yield();
-        MPI_Send(&begin, 1, MPI_CHAR, partner, 2, MPI_COMM_WORLD);
-        MPI_Wait(&request, MPI_STATUS_IGNORE);
-        over = true;
-        other.join();
-        const auto came = content(partner, round);
-        const unsigned char* const bytes = memory.at(kAt);
-        for (std::size_t i = 0; i < came.size(); ++i) wrong += bytes[i] != came[i];
-        memory.check(came, kAt);
     }
 }
 
@@ -594,31 +554,18 @@ void random() {
     for (std::size_t object = 0; object < kObjects; ++object) own[object]->check(of(rank, object));
 }
 
-const std::map<std::string, void (*)()> kCases = {{"vectors", vectors},
-                                                  {"vectors_later", vectors_later},
-                                                  {"blocking", blocking},
-                                                  {"exchanged", exchanged},
-                                                  {"later", later},
-                                                  {"persistent", persistent},
-                                                  {"random", random},
-                                                  {"written", written},
-                                                  {"beside", beside},
-                                                  {"shorter", shorter},
-                                                  {"one_sided", one_sided},
-                                                  {"renewed", renewed},
-                                                  {"spread", spread},
-                                                  {"communicators", communicators},
-                                                  {"copied", copied},
-                                                  {"large", large},
-                                                  {"to_all", to_all},
-                                                  {"gone", gone},
-                                                  {"pools", pools},
-                                                  {"reset", reset},
-                                                  {"nobody", nobody},
-                                                  {"chain", chain},
-                                                  {"devices", devices},
-                                                  {"busy", busy},
-                                                  {"used_meanwhile", used_meanwhile}};
+const std::map<std::string, void (*)()> kCases = {{"vectors", vectors},     {"vectors_later", vectors_later},
+                                                  {"blocking", blocking},   {"exchanged", exchanged},
+                                                  {"later", later},         {"persistent", persistent},
+                                                  {"random", random},       {"written", written},
+                                                  {"beside", beside},       {"shorter", shorter},
+                                                  {"one_sided", one_sided}, {"renewed", renewed},
+                                                  {"spread", spread},       {"communicators", communicators},
+                                                  {"copied", copied},       {"large", large},
+                                                  {"to_all", to_all},       {"gone", gone},
+                                                  {"pools", pools},         {"reset", reset},
+                                                  {"nobody", nobody},       {"chain", chain},
+                                                  {"devices", devices},     {"busy", busy}};
 
 }  // namespace
 

@@ -3,6 +3,10 @@
 // what comes. Every byte is checked. usage: mpi_under_way CASE...; without a case prints all.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
+#include <atomic>
+#include <cstring>
+#include <thread>
+
 #include "mpi_messages.h"
 
 namespace {
@@ -77,6 +81,43 @@ void posted_late() {
     if (!sends()) memory.check(content(partner(), 0));
 }
 
+// The CPU uses blocks that a message will come to before any of it does, and a second thread those beside it all the
+// time; the receiver gives its device no work meanwhile.
+void used_meanwhile() {
+    constexpr std::size_t kAt = 4097 + 33, kBeside = 100000;
+    for (int round = 0; round < 5 && partner() < ranks; ++round) {
+        char go = 0;
+        const Memory memory(kAt + kBytes + kBeside);
+        memory.clear();
+        if (sends()) {
+            memory.put(content(rank, round), kAt);
+            MPI_Recv(&go, 1, MPI_CHAR, partner(), 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Send(memory.at(kAt), kBytes, MPI_BYTE, partner(), 1, MPI_COMM_WORLD);
+            continue;
+        }
+        MPI_Request request;
+        MPI_Irecv(memory.at(kAt), kBytes, MPI_BYTE, partner(), 1, MPI_COMM_WORLD, &request);
+        std::atomic<bool> here{false}, over{false};
+        std::thread other([&] {
+            volatile unsigned char* const beside = memory.at(kAt + kBytes);
+            for (unsigned turn = 0; !over || turn == 0; ++turn) {
+                for (std::size_t i = 0; i < kBeside; i += 1024) beside[i] = 0xEE;
+                here = true;
+            }
+        });
+        std::memset(memory.at(), 0xEE, kAt);
+        while (!here) std::this_thread::yield();
+        MPI_Send(&go, 1, MPI_CHAR, partner(), 2, MPI_COMM_WORLD);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        over = true;
+        other.join();
+        const auto came = content(partner(), round);
+        const unsigned char* const bytes = memory.at(kAt);
+        for (std::size_t i = 0; i < came.size(); ++i) wrong += bytes[i] != came[i];
+        memory.check(came, kAt);
+    }
+}
+
 // From each rank in turn, to all others.
 void broadcast() {
     const Memory memory;
@@ -92,8 +133,11 @@ void broadcast() {
     }
 }
 
-const std::map<std::string, void (*)()> kCases = {
-    {"window", window}, {"ring", ring}, {"posted_late", posted_late}, {"broadcast", broadcast}};
+const std::map<std::string, void (*)()> kCases = {{"window", window},
+                                                  {"ring", ring},
+                                                  {"posted_late", posted_late},
+                                                  {"broadcast", broadcast},
+                                                  {"used_meanwhile", used_meanwhile}};
 
 }  // namespace
 

@@ -167,12 +167,27 @@ static void variable(int, char**) {
     use(array, nullptr);
     finish(array);
 }
-// The memory of one that went with its context is the program's own, which ends as it wants to.
+// The memory of one that went with its context, or its module, is the program's own, which ends as it wants to. libhpe
+// looks at faults since there was an object.
 static void variable_gone(int, char**) {
-    unsigned* array = nullptr;
+    unsigned *array = nullptr, *object = nullptr;
+    CHECK(cudaMalloc(&object, bytes));
     CHECK(cudaGetSymbolAddress(reinterpret_cast<void**>(&array), numbers));
     CHECK(cudaDeviceReset());
     finish(array);
+}
+
+static void variable_unloaded(int, char**) {
+    static const char ptx[] =
+        ".version 7.0\n.target sm_50\n.address_size 64\n.visible .global .align 4 .u32 unloaded[400];\n";
+    CUmodule module;
+    CUdeviceptr array = 0;
+    unsigned* object = nullptr;
+    CHECK(cudaMalloc(&object, bytes));
+    CHECK_CU(cuModuleLoadData(&module, ptx));
+    CHECK_CU(cuModuleGetGlobal(&array, nullptr, module, "unloaded"));
+    CHECK_CU(cuModuleUnload(module));
+    finish(reinterpret_cast<unsigned*>(array));
 }
 
 // Ordinary memory, of which there may be too little for whole pages.
@@ -214,7 +229,8 @@ int main(int argc, char** argv) {
                                  {"managed", managed},
                                  {"pinned", pinned},
                                  {"variable", variable},
-                                 {"variable_gone", variable_gone}};
+                                 {"variable_gone", variable_gone},
+                                 {"variable_unloaded", variable_unloaded}};
     touches = argc > 3 && std::strcmp(argv[3], "touch") == 0;
     return run_case(cases, argc, argv);
 }
