@@ -52,7 +52,7 @@ public:
 private:
     static constexpr unsigned kChunkBits = 21, kLeafBits = 9, kMiddleBits = 13, kTopBits = 14;
     using Leaf = std::array<std::atomic<Blocks*>, 1u << kLeafBits>;
-    // A chunk's entry is an Blocks*, or a Leaf* with bit 0 set, or 0.
+    // A chunk's entry is a Blocks*, or a Leaf* with bit 0 set, or 0.
     using Middle = std::array<std::atomic<std::uintptr_t>, 1u << kMiddleBits>;
 
     std::uintptr_t next_boundary(std::uintptr_t address) const noexcept;

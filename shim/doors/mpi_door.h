@@ -42,8 +42,8 @@ Function* own(std::size_t row) noexcept {
 
 enum class Kind {
     Whole,       // all of what it writes is there when it returns
-    Broadcast,   // so is what these two write: a collective call that copies nothing within a rank, and others that
-    Collective,  // move data
+    Broadcast,   // the same, of a collective call in which no rank copies from one of its buffers to another
+    Collective,  // the same, of one in which ranks may
     Receives,    // as much as the status says, which is the last argument
     Begins,      // the same when the request completes, which is the last argument
     BeginsReceive,
