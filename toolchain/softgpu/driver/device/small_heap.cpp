@@ -39,27 +39,29 @@ std::uint64_t SmallHeap::allocate(std::uint64_t bytes, std::uint64_t& offset, st
     return 0;
 }
 
-void SmallHeap::release(std::uint64_t address, std::uint64_t bytes) {
+std::optional<SmallHeap::Slab> SmallHeap::release(std::uint64_t address, std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     bytes = round_up(bytes, 512);
-    auto slab = std::prev(slabs_.upper_bound(address));
+    const auto slab = std::prev(slabs_.upper_bound(address));
     auto& free = slab->second.free;
     constexpr std::size_t remembered = 64;
     if (recent_.size() >= remembered) recent_.erase(recent_.begin());
     recent_.push_back(address);
-    auto next = free.lower_bound(address);
+    const auto next = free.lower_bound(address);
     if (next != free.end() && next->first == address + bytes) {
         bytes += next->second;
-        next = free.erase(next);
+        free.erase(next);
     }
-    if (next != free.begin()) {
-        const auto before = std::prev(next);
-        if (before->first + before->second == address) {
-            before->second += bytes;
-            return;
-        }
+    const auto after = free.lower_bound(address);
+    if (after != free.begin() && std::prev(after)->first + std::prev(after)->second == address) {
+        std::prev(after)->second += bytes;
+    } else {
+        free.emplace(address, bytes);
     }
-    free.emplace(address, bytes);
+    if (free.begin()->second != page_2m) return std::nullopt;
+    Slab empty = std::move(slab->second);
+    slabs_.erase(slab);
+    return empty;
 }
 
 void SmallHeap::add_slab(std::uint64_t address, std::uint64_t offset) {

@@ -8,14 +8,15 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace hpe::soft {
 
 // From this size on an allocation owns its reservation, as on hardware.
-constexpr std::uint64_t large_allocation = 1ull << 20;
+constexpr std::uint64_t large_allocation = 2ull << 20;
 
-// 512-byte aligned pieces of 2 MiB reservations that stay until they are taken back.
+// 512-byte aligned pieces of 2 MiB reservations.
 class SmallHeap {
 public:
     struct Slab {
@@ -24,7 +25,8 @@ public:
     };
     // 0: every slab is full; add one.
     std::uint64_t allocate(std::uint64_t bytes, std::uint64_t& offset, std::uint64_t& slab);
-    void release(std::uint64_t address, std::uint64_t bytes);
+    // Returns the slab if nothing of it is used any more: it is the caller's again.
+    std::optional<Slab> release(std::uint64_t address, std::uint64_t bytes);
     void add_slab(std::uint64_t address, std::uint64_t offset);
     std::vector<Slab> take_slabs();
 

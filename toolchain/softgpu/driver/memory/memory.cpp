@@ -18,6 +18,11 @@ SmallHeap& heap_of(Context& context, const Allocation& a) {
     return a.module_variable ? context.variables : context.heap;
 }
 
+void give_back(Device& device, const SmallHeap::Slab& slab) {
+    driver().addresses.unreserve(slab.address, page_2m);
+    device.memory.release(slab.offset, page_2m);
+}
+
 bool allocate_small(Context& context, Allocation& a) {
     std::uint64_t slab = 0;
     a.address = heap_of(context, a).allocate(a.size, a.offset, slab);
@@ -73,7 +78,8 @@ void end_allocation(Allocation& a) {
                 driver().addresses.unreserve(a.address, a.reserved);
                 a.device->memory.release(a.offset, a.reserved);
             } else {
-                heap_of(*a.context, a).release(a.address, a.size);
+                const auto empty = heap_of(*a.context, a).release(a.address, a.size);
+                if (empty) give_back(a.context->device(), *empty);
             }
             break;
         case Kind::Pinned:
@@ -93,10 +99,7 @@ void free_everything(Context& context) {
         if (auto removed = driver().addresses.remove(a->address)) end_allocation(*removed);
     context.device_heap.forget();
     for (SmallHeap* heap : {&context.heap, &context.variables})
-        for (const SmallHeap::Slab& slab : heap->take_slabs()) {
-            driver().addresses.unreserve(slab.address, page_2m);
-            context.device().memory.release(slab.offset, page_2m);
-        }
+        for (const SmallHeap::Slab& slab : heap->take_slabs()) give_back(context.device(), slab);
 }
 
 Place place_of(std::uint64_t address, std::uint64_t bytes) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What programs ask about an address.
+#include <algorithm>
 #include <cstring>
 
 #include "toolchain/softgpu/driver/context/current.h"
@@ -16,6 +17,9 @@ CUresult put(void* data, T value) {
     return CUDA_SUCCESS;
 }
 CUresult put_flag(void* data, bool value) { return put<unsigned>(data, value); }
+
+// Beside others in one reservation (small_heap.h)?
+bool in_slab(const Allocation& a) { return a.kind == Kind::Device && !a.imported && a.reserved == 0; }
 
 // May the host follow the pointer?
 bool host_reaches(const Allocation& a) { return !a.on_device(); }
@@ -69,8 +73,10 @@ CUresult get_known(void* data, CUpointer_attribute attribute, CUdeviceptr ptr, c
             return put<CUdeviceptr>(data, a.kind == Kind::Virtual ? a.reservation : a.address);
         case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
             return put<std::size_t>(data, a.kind == Kind::Virtual ? a.reservation_size : a.size);
-        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: return put<CUdeviceptr>(data, a.address);
-        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return put<std::size_t>(data, a.size);
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+            return put<CUdeviceptr>(data, in_slab(a) ? a.address / page_2m * page_2m : a.address);
+        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+            return put<std::size_t>(data, in_slab(a) ? page_2m : std::max(a.size, a.reserved));
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return put_flag(data, exports_handle(a));
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: return put_flag(data, false);

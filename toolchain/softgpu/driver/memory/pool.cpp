@@ -109,7 +109,8 @@ void MemoryPool::release(const Allocation& a) {
     if (a.reserved) {
         cached_.emplace(a.reserved, Chunk{a.address, a.offset});
     } else {
-        small_.release(a.address, a.size);
+        // What is empty stays the pool's until it is trimmed.
+        if (const auto empty = small_.release(a.address, a.size)) small_.add_slab(empty->address, empty->offset);
         small_used_ -= round_up(a.size, 512);
     }
     if (a.reserved) trim_locked(threshold);
