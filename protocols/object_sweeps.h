@@ -40,6 +40,12 @@ public:
         *sweep = {begin, end, reach.bytes, is_write};
         return reach;
     }
+    // Whether a sweep came as far as an object at [begin, end), from below if it goes upwards.
+    bool reached(std::uintptr_t begin, std::uintptr_t end, bool upwards, bool is_write) const noexcept {
+        return std::any_of(sweeps_.begin(), sweeps_.end(), [&](const Sweep& s) {
+            return s.is_write == is_write && s.end != 0 && (upwards ? s.end == begin : s.begin == end);
+        });
+    }
     // With the last fault's object all of [begin, end) was opened. Less than it was to be does not shorten the next
     // reach: it may have met a border.
     void opened(std::uintptr_t begin, std::uintptr_t end) noexcept {
@@ -63,6 +69,7 @@ private:
 struct ThreadSweeps {
     Sweeps blocks;
     ObjectSweeps objects;
+    ObjectSweeps regions;  // that were swept through
 };
 
 }  // namespace hpe

@@ -38,19 +38,18 @@ std::size_t Coherence::padded(std::size_t requested) noexcept {
     return (requested + kPage - 1) / kPage * kPage;
 }
 
-void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_access) {
-    const auto size = padded(requested);
-    if (base % kPage != 0) {
-        device_owned::add(base, size, "the driver placed it inside a page that others use");
-        return;
-    }
-    CUcontext context = nullptr;
-    if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) {
-        device_owned::add(base, size, "the driver did not say which context it belongs to");
-        return;
-    }
-    const auto block_bytes = protocol_->block_bytes(size, block_size_);
-    const auto blocks = Object::block_count(size, block_bytes);
+// Why an allocation cannot be shared is said of it (device_owned).
+struct Coherence::Made {
+    std::uintptr_t base;
+    std::size_t size, requested, block_bytes;
+    CUcontext context;
+    Peers may_access;
+    bool region;
+    const char** refusal;
+};
+
+Object* Coherence::make_object(const Made& made) {
+    const auto blocks = Object::block_count(made.size, made.block_bytes);
     Object* object = pool_.take();
     const bool kept = object->keeps_words(blocks);
     Block* words = object->take_words();
@@ -59,47 +58,103 @@ void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_acce
         // What nobody touches takes no memory.
         words = blocks > 1 ? static_cast<Block*>(std::calloc(blocks, sizeof(Block))) : nullptr;
     }
-    auto* view = words != nullptr || blocks == 1 ? Arena{}.take(base, size) : nullptr;
+    const bool ready = (words != nullptr || blocks == 1) && object->become_region(made.region);
+    auto* view = ready ? Arena{}.take(made.base, made.size) : nullptr;
     if (view == nullptr) {
         std::free(words);
         pool_.give_back(object);
         static std::once_flag said;
         std::call_once(said,
                        [] { log::warn("no address space for host copies: further allocations stay on the device"); });
-        device_owned::add(base, size, "there was no address space for its host copy");
-        return;
+        *made.refusal = "there was no address space for its host copy";
+        return nullptr;
     }
     // Atomic: a recycled object may still be on the list of a launch, which reads the address to sort (release()).
-    std::atomic_ref(object->base).store(base, std::memory_order_relaxed);
-    object->size = size;
-    object->requested_size = requested;
+    std::atomic_ref(object->base).store(made.base, std::memory_order_relaxed);
+    object->size = made.size;
+    object->requested_size = made.requested;
+    object->requested_offset = 0;
     object->view = view;
-    object->context = context;
+    object->context = made.context;
     // Unless the device is idle: the program may tell a running kernel the address, and the kernel write to it. After a
     // stream-ordered allocation it is not.
     const auto work = in_flight.work();
-    object->birth = may_access == Peers::OfContext && in_flight.idle() ? work : 0;
+    object->birth = made.may_access == Peers::OfContext && in_flight.idle() ? work : 0;
     report::object_added(*object);
-    object->accessed_as_context = may_access == Peers::OfContext;
+    object->accessed_as_context = made.may_access == Peers::OfContext;
     object->lent.store(0, std::memory_order_relaxed);
-    object->open(block_bytes, words);
+    object->open(made.block_bytes, words);
     if (!table_.insert(object)) {
-        log::warn("allocation {:#x} of {} bytes overlaps one that was never freed: it stays on the device", base,
-                  requested);
+        log::warn("allocation {:#x} of {} bytes overlaps one that was never freed: it stays on the device", made.base,
+                  made.requested);
         object->close();
-        Arena{}.give_back(view, base, size, false);
+        Arena{}.give_back(view, made.base, made.size, false);
         recycle(*object);
-        device_owned::add(base, size, "it overlaps another allocation");
-        return;
+        *made.refusal = "it overlaps another allocation";
+        return nullptr;
     }
-    for (auto low = lowest_.load(); low > base && !lowest_.compare_exchange_weak(low, base);) {
+    const auto end = made.base + made.size;
+    for (auto low = lowest_.load(); low > made.base && !lowest_.compare_exchange_weak(low, made.base);) {
     }
-    for (auto high = highest_.load(); high < base + size && !highest_.compare_exchange_weak(high, base + size);) {
+    for (auto high = highest_.load(); high < end && !highest_.compare_exchange_weak(high, end);) {
     }
     live_objects::add(object);
     protocol_->object_added();
-    if (object->accessed_as_context) peers.saw(context);
-    if (callbacks_.load(std::memory_order_relaxed)) engine.prepare(context);
+    if (object->accessed_as_context) peers.saw(made.context);
+    if (callbacks_.load(std::memory_order_relaxed)) engine.prepare(made.context);
+    return object;
+}
+
+void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_access) {
+    const auto size = padded(requested);
+    const char* refusal = nullptr;
+    CUcontext context = nullptr;
+    if (base % kPage != 0) {
+        refusal = "the driver placed it inside a page that others use";
+    } else if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) {
+        refusal = "the driver did not say which context it belongs to";
+    } else {
+        make_object(
+            {base, size, requested, protocol_->block_bytes(size, block_size_), context, may_access, false, &refusal});
+    }
+    if (refusal != nullptr) device_owned::add(base, size, refusal);
+}
+
+bool Coherence::track_in_region(std::uintptr_t base, std::size_t requested) {
+    constexpr auto kChunk = Allocations::kChunk;
+    // Whole objects are what batch and lazy update move: of so many small allocations that would be too much.
+    constexpr std::size_t kLargestBlock = std::size_t{64} << 10;
+    const auto offset = base % kChunk, chunk = base - offset;
+    CUcontext context = nullptr;
+    if (offset % Allocations::kUnit != 0 || offset + requested > kChunk ||
+        driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) {
+        return false;
+    }
+    const Locked lock(regions_);
+    Object* region = table_.find(chunk);
+    if (region != nullptr && region->serial() % 2 == 1) {
+        if (!region->is_region() || region->context != context) return false;
+        protocol_->object_added();
+        report::allocation_added();
+    } else {
+        // Again when the CPU touches the first of a region (map_shadow): to ask takes as long as to allocate.
+        if (!regions_possible_ && !reserved_as_whole(chunk, base)) {
+            no_regions_.store(true, std::memory_order_relaxed);
+            return false;
+        }
+        regions_possible_ = true;
+        const char* refusal = nullptr;
+        const auto block_bytes = protocol_->block_bytes(kLargestBlock, block_size_);
+        region = make_object({chunk, kChunk, 0, block_bytes, context, Peers::OfContext, true, &refusal});
+        if (region == nullptr) return false;
+    }
+    region->allocations->add(offset, requested);
+    const bool first = region->requested_size == 0;
+    const auto low = first ? offset : std::min(region->requested_offset, offset);
+    const auto high = first ? 0 : region->requested_offset + region->requested_size;
+    region->requested_size = std::max(high, offset + requested) - low;
+    region->requested_offset = low;
+    return true;
 }
 
 void Coherence::expect_callbacks() {
@@ -109,7 +164,17 @@ void Coherence::expect_callbacks() {
 
 Object* Coherence::object_of(std::uintptr_t address) const noexcept {
     Object* object = table_.find(address);
-    return object != nullptr && object->serial() % 2 == 1 ? object : nullptr;
+    return object != nullptr && object->serial() % 2 == 1 && object->holds(address) ? object : nullptr;
+}
+
+Allocation Coherence::allocation_of(std::uintptr_t address) const noexcept {
+    const Object* const object = object_of(address);
+    return object != nullptr ? object->allocation_of(address) : Allocation{};
+}
+
+Allocation Coherence::allocation_at(std::uintptr_t base) const noexcept {
+    const auto found = allocation_of(base);
+    return found.base == base ? found : Allocation{};
 }
 
 Object* Coherence::object_at(std::uintptr_t base) const noexcept {
@@ -124,6 +189,71 @@ void Coherence::about_to_free(const Object& object) const noexcept {
     // here.
     if (!object.shadowed.load(std::memory_order_acquire) || object_at(base) != &object) return;
     kernel::tell_unmapped(reinterpret_cast<void*>(base), size);
+}
+
+// As long as its region lives, its pages stay what they are.
+void Coherence::about_to_free(const Allocation& allocation) const noexcept {
+    const Object& object = *allocation.object;
+    if (!object.is_region() || object.allocations->count() == 1) about_to_free(object);
+}
+
+CUresult Coherence::begin_free(Allocation& allocation) {
+    Object& object = *allocation.object;
+    if (!object.is_region()) return begin_free(object);
+    const Locked lock(regions_);
+    const auto offset = allocation.base - object.base;
+    if (object.serial() % 2 == 0 || object.allocations->at(offset).bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    allocation.ends_object = object.allocations->count() == 1;
+    return allocation.ends_object ? begin_free(object) : leave_region(object, allocation);
+}
+
+// A page without an allocation stays closed, so that it is not more accessible than its block's state allows when it
+// gets one again.
+static void close_gaps(const Object& region, std::size_t offset, std::size_t bytes) noexcept {
+    if (!region.shadowed.load(std::memory_order_acquire)) return;
+    const auto end = (offset + bytes + kPage - 1) / kPage * kPage;
+    for (auto page = offset / kPage * kPage; page < end;) {
+        const auto first = page;
+        while (page < end && !region.holds(region.base + page)) page += kPage;
+        if (page != first && !pager::protect(region.base + first, page - first, State::Invalid)) {
+            pager::close_shadow(region.base, region.size, Arena::closed(region.view));
+        }
+        page += page == first ? kPage : 0;
+    }
+}
+
+// Its bytes are moved no more.
+CUresult Coherence::leave_region(Object& object, const Allocation& allocation) {
+    const auto offset = allocation.base - object.base;
+    object.allocations->remove(offset);
+    // Whoever touches the region from now on sees that.
+    if (!object.touched()) return CUDA_SUCCESS;
+    SignalsBlocked blocked;
+    const Locked lock(apply_mutex());
+    const auto first = object.block_at(allocation.base), last = object.block_at(allocation.base + allocation.bytes - 1);
+    for (auto i = first; i <= last; ++i) object.block(i).lock();
+    close_gaps(object, offset, allocation.bytes);
+    for (auto i = first; i <= last; ++i) object.block(i).unlock();
+    const auto drained = engine.drain();
+    if (drained == CUDA_SUCCESS || lost_context(drained)) return CUDA_SUCCESS;
+    object.allocations->add(offset, allocation.bytes);
+    log::warn("allocation {:#x} cannot be freed while its transfers may be under way: {}", allocation.base,
+              error_name(drained));
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void Coherence::finish_free(const Allocation& allocation) {
+    Object& object = *allocation.object;
+    if (object.is_region() && allocation.ends_object) object.allocations->remove(allocation.base - object.base);
+    if (allocation.ends_object) return finish_free(object);
+    protocol_->object_removed();
+    report::allocation_removed();
+}
+
+void Coherence::cancel_free(const Allocation& allocation) {
+    if (allocation.ends_object) return cancel_free(*allocation.object);
+    const Locked lock(regions_);
+    allocation.object->allocations->add(allocation.base - allocation.object->base, allocation.bytes);
 }
 
 CUresult Coherence::begin_free(Object& object) {
@@ -189,42 +319,77 @@ void Coherence::recycle(Object& object) {
     pool_.give_back(&object);
 }
 
-std::span<Coherence::Kept> Coherence::drop_context(CUcontext context) {
+std::vector<Coherence::Kept> Coherence::drop_context(CUcontext context) {
     if (sticky_context_.load(std::memory_order_acquire) == context) sticky_error_.store(CUDA_SUCCESS);
-    const auto objects = live_objects::of(context);
-    auto* kept = new Kept[objects.size() + 1];
-    std::size_t count = 0;
-    for (Object* object : objects) {
-        if (begin_free(*object) != CUDA_SUCCESS) continue;
-        kept[count++] = {object->base, object->requested_size,
-                         object->accessed_as_context ? Peers::OfContext : Peers::OwnAccess};
-        finish_free(*object);
+    std::vector<Kept> kept;
+    const Locked lock(regions_);
+    for (Object* object : live_objects::of(context)) {
+        if (begin_free(*object) == CUDA_SUCCESS) drop(*object, kept);
     }
-    return {kept, count};
+    return kept;
+}
+
+// It has been begun to be freed.
+void Coherence::drop(Object& object, std::vector<Kept>& kept) {
+    if (object.is_region()) {
+        auto& all = *object.allocations;
+        for (auto one = all.from(0); one.bytes != 0; one = all.from(one.offset + 1)) {
+            kept.push_back({object.base + one.offset, one.bytes, Peers::OfContext});
+            all.remove(one.offset);
+            if (all.count() == 0) break;
+            protocol_->object_removed();
+            report::allocation_removed();
+        }
+    } else {
+        kept.push_back(
+            {object.base, object.requested_size, object.accessed_as_context ? Peers::OfContext : Peers::OwnAccess});
+    }
+    finish_free(object);
 }
 
 void Coherence::restore_context(CUcontext context, std::span<const Kept> kept) {
     ContextScope scope(context);
     for (const auto& old : kept) {
-        track(old.base, old.requested, old.may_access);
+        const bool in_region = this->in_region(old.requested) && old.may_access == Peers::OfContext &&
+                               track_in_region(old.base, old.requested);
+        if (!in_region) track(old.base, old.requested, old.may_access);
         // Unlike a new allocation the object holds data.
-        if (Object* object = object_at(old.base)) object->birth = 0;
+        if (Object* object = object_of(old.base)) object->birth = 0;
     }
 }
 
 CUresult Coherence::hand_over(std::uintptr_t address, const char* reason) {
-    Object* const object = object_of(address);
+    auto allocation = allocation_of(address);
     // The MPI that an object is lent to exports it, and uses it for messages only, of which libhpe knows.
-    if (object == nullptr || object->lent.load(std::memory_order_acquire) != 0) return CUDA_SUCCESS;
+    if (!allocation || allocation.object->lent.load(std::memory_order_acquire) != 0) return CUDA_SUCCESS;
     const LaunchInGate in_gate(launch_gate_);
-    const auto result = release_object(*object);
+    const auto result = release_object(*allocation.object);
     if (result != CUDA_SUCCESS) return result;
-    const auto base = object->base;
-    const auto size = object->size;
-    const auto begun = begin_free(*object);
+    const auto size = allocation.object->is_region() ? allocation.bytes : allocation.object->size;
+    const auto begun = begin_free(allocation);
     if (begun != CUDA_SUCCESS) return begun;
-    finish_free(*object);
-    device_owned::add(base, size, reason);
+    finish_free(allocation);
+    device_owned::add(allocation.base, size, reason);
+    return CUDA_SUCCESS;
+}
+
+CUresult Coherence::hand_over(DeviceRange range, const char* reason) {
+    const Object* const region = table_.find(range.begin);
+    if (region == nullptr || region->serial() % 2 == 0 || !region->is_region()) return hand_over(range.begin, reason);
+    const auto& all = *region->allocations;
+    const auto begin = range.begin - region->base, end = std::min(begin + range.bytes, region->size);
+    const auto first_page = begin / kPage * kPage + kPage;
+    const auto before = all.holding(begin);
+    auto next = all.from(begin);
+    const bool only_a_tail = before.offset < begin && before.end() <= first_page && next.bytes != 0 &&
+                             next.offset < std::min(first_page, end);
+    if (before.bytes != 0 && before.offset < begin && !only_a_tail) {
+        if (const auto result = hand_over(region->base + before.offset, reason); result != CUDA_SUCCESS) return result;
+    }
+    for (; next.bytes != 0 && next.offset < end; next = all.from(next.offset + 1)) {
+        if (const auto result = hand_over(region->base + next.offset, reason); result != CUDA_SUCCESS) return result;
+        if (region->serial() % 2 == 0) break;  // that was its last
+    }
     return CUDA_SUCCESS;
 }
 

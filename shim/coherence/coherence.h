@@ -15,12 +15,14 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include "protocols/object_sweeps.h"
 #include "protocols/object_table.h"
 #include "protocols/protocol.h"
 #include "protocols/sweeps.h"
 #include "shim/base/launch_gate.h"
+#include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
 #include "shim/memory/object.h"
 
@@ -45,6 +47,13 @@ public:
     // --- objects -----------------------------------------------------------------------------------------------------
     // Size to ask the driver for, so that the allocation shares no page with another. 0: leave the request alone.
     static std::size_t padded(std::size_t requested) noexcept;
+    // Whether the driver places such an allocation of linear memory (cuMemAlloc) in a chunk that others share: then it
+    // is asked for as it is, and is a part of a region.
+    bool in_region(std::size_t requested) const noexcept {
+        return requested != 0 && requested < Allocations::kChunk && !no_regions_.load(std::memory_order_relaxed);
+    }
+    // After the true allocation, in the current context. False: its pages cannot be shared, and nothing has happened.
+    bool track_in_region(std::uintptr_t base, std::size_t requested);
     // Whether the CPU has accessed any object so far: this program needs its objects shared.
     bool used_by_cpu() const noexcept { return ever_mapped_list_.load(std::memory_order_acquire) != nullptr; }
     // After the true allocation of `padded(requested)` bytes, in the current context. The allocation is device-owned
@@ -64,20 +73,28 @@ public:
     }
     // Whether one begins where the other ends, on the device and in the arena, and both are of one context.
     static bool side_by_side(const Object& low, const Object& high) noexcept;
-    // The object that starts at / contains the address, or nullptr.
+    // The object that starts at / has the address in an allocation, or nullptr.
     Object* object_at(std::uintptr_t base) const noexcept;
     Object* object_of(std::uintptr_t address) const noexcept;
+    // The allocation that starts at / contains the address, or none.
+    Allocation allocation_at(std::uintptr_t base) const noexcept;
+    Allocation allocation_of(std::uintptr_t address) const noexcept;
 
     // Before begin_free(), outside the gate. Tells caches of registered memory (of UCX, libfabric, Open MPI) to drop
     // the object's range, since the next object may get the same addresses. Not called for memory that ends with its
     // context.
     void about_to_free(const Object& object) const noexcept;
+    void about_to_free(const Allocation& allocation) const noexcept;
     // Around the true free: begin_free() unmaps the shadow; if it succeeds, exactly one of the two others follows. In
     // the gate, as a launch. CUDA_ERROR_INVALID_VALUE: another thread is freeing the object; CUDA_ERROR_OUT_OF_MEMORY:
     // the object stays.
     CUresult begin_free(Object& object);
     void finish_free(Object& object);
     void cancel_free(Object& object);
+    // The same of an allocation, which may be one of several in its object.
+    CUresult begin_free(Allocation& allocation);
+    void finish_free(const Allocation& allocation);
+    void cancel_free(const Allocation& allocation);
 
     // Frees all objects of a context that is about to end. If the true call fails, restore_context() takes the returned
     // list. Inside the gate, as a launch, and in the scope of an Ending: a fault that finds no object meanwhile looks
@@ -102,12 +119,15 @@ public:
         std::size_t requested;
         Peers may_access;
     };
-    std::span<Kept> drop_context(CUcontext context);  // allocated with new[], owned by the caller
+    std::vector<Kept> drop_context(CUcontext context);
     void restore_context(CUcontext context, std::span<const Kept> kept);
 
     // Brings the device copy up to date and stops sharing the object at the address with the CPU, since another process
     // or API will access it. Outside the gate. `reason`: device_owned::add. No object is there: nothing to do.
     CUresult hand_over(std::uintptr_t address, const char* reason);
+    // The same of a range, which may be rounded to whole pages: what lies in its first page alone, and began before it,
+    // is not meant if something else begins there.
+    CUresult hand_over(DeviceRange range, const char* reason);
 
     // --- doors -------------------------------------------------------------------------------------------------------
     LaunchGate& launch_gate() noexcept { return launch_gate_; }
@@ -188,6 +208,11 @@ public:
     const Protocol& protocol() const noexcept { return *protocol_; }
 
 private:
+    struct Made;
+    Object* make_object(const Made& made);
+    static bool reserved_as_whole(std::uintptr_t chunk, std::uintptr_t allocation) noexcept;
+    CUresult leave_region(Object& object, const Allocation& allocation);
+    void drop(Object& object, std::vector<Kept>& kept);
     void recycle(Object& object);
     bool map_shadow(Object& object, bool unordered) noexcept;
     void merge_mappings() noexcept;
@@ -201,7 +226,6 @@ private:
     bool wait_for_ending() const noexcept;
     static bool keep_twin(Loan& loan) noexcept;
     struct Neighbours;
-    class Room;
     Object* neighbour(const Object& object, bool upwards) const noexcept;
     void open_neighbours(Object& object, Event event, State next, ObjectSweeps& sweeps) noexcept;
     void find_neighbours(const Object& object, const ObjectSweeps::Reach& reach, Neighbours& found) const noexcept;
@@ -258,7 +282,10 @@ private:
     std::atomic<std::uint64_t> loans_sent_{0};       // flushes of borrowed blocks, made by launches and copies
     std::atomic<unsigned> ending_{0}, ends_{0};      // Endings that are under way, and that are over
     std::atomic<Object*> host_valid_list_{nullptr};  // objects with host-valid blocks
-    SpinLock mapping_;                               // one shadow is mapped at a time
+    Mutex regions_;                                  // which allocations are in which region
+    std::atomic<bool> no_regions_{false};            // the driver does not place small allocations in whole chunks
+    bool regions_possible_ HPE_GUARDED_BY(regions_) = false;  // it does
+    SpinLock mapping_;                                        // one shadow is mapped at a time
     // A fault wants helper threads near the device of the object at this address.
     std::atomic<std::uintptr_t> helpers_wanted_{0};
     // Streams wait for flushes, and the CPU has not waited: an Invalid block may still be on its way to the device.

@@ -92,7 +92,11 @@ bool same_part(const Held& a, const Held& b) noexcept {
 bool protect_run(const Held& first, const Held& last, State state) noexcept {
     const Object& object = *first.object;
     if (!object.shadowed.load(std::memory_order_acquire)) return true;  // a free failed: the next touch maps it
-    if (pager::protect(address_of(first), span_bytes(first, last), state)) return true;
+    const auto bytes_of_run = span_bytes(first, last);
+    if (object.is_region() ? pager::protect(object, object.offset_of(first.index), bytes_of_run, state)
+                           : pager::protect(address_of(first), bytes_of_run, state)) {
+        return true;
+    }
     const auto bytes = last.object->base + last.object->size - object.base;
     return pager::close_shadow(object.base, bytes, Arena::closed(object.view));
 }
@@ -166,7 +170,6 @@ private:
 // Before a block is locked: what copies many objects at once takes a while to make, once. Objects in ascending order,
 // some of which may have been freed.
 void expect_many(std::span<Object* const> objects) noexcept {
-    if (objects.size() < across::kWorthAKernel) return;
     const auto in_use = [](const Object& object) {
         return object.serial() % 2 == 1 && object.shadowed.load(std::memory_order_acquire);
     };
@@ -174,6 +177,9 @@ void expect_many(std::span<Object* const> objects) noexcept {
     const Object* before = nullptr;
     for (Object* object : objects) {
         if (!in_use(*object)) continue;
+        if (object->is_region() && object->allocations->count() >= across::kWorthAKernel) {
+            return engine.expect_many(static_cast<CUcontext>(object->context));
+        }
         if (before != nullptr && Coherence::side_by_side(*before, *object) && ++pairs == across::kWorthAKernel) {
             return engine.expect_many(static_cast<CUcontext>(object->context));
         }
@@ -397,7 +403,7 @@ void Coherence::acquire() {
             if (action == Action::Fetch &&
                 engine.fetch(*object, object->offset_of(i), object->bytes_of(i), Engine::Order::Ordered) ==
                     CUDA_SUCCESS &&
-                pager::protect(object->base + object->offset_of(i), object->bytes_of(i), next)) {
+                pager::protect(*object, object->offset_of(i), object->bytes_of(i), next)) {
                 after = next;
                 became_valid(*object, 1);
             }

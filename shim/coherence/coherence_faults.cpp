@@ -166,7 +166,7 @@ Coherence::Served Coherence::serve_fault(const Access& access, trace::Fault& tra
         if (!ending || interrupted || !may_hold(access.address)) return Served::NotOurs;
         if (inside) return wait_for_ending() ? Served::Done : Served::NotOurs;  // done: judged anew
         const FaultInGate until_then(launch_gate_);
-        return table_.find(access.address) != nullptr ? Served::Done : Served::NotOurs;
+        return object_of(access.address) != nullptr ? Served::Done : Served::NotOurs;
     }
     bool served = false;
     if (unordered) {
@@ -227,6 +227,9 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
             reach.open.count = std::min(object.scatter.reach(object.blocks(), static_cast<std::uint32_t>(guess)),
                                         object.blocks() - index);
         }
+        if (const auto all = goes_on_into(object, index, access.is_write, sweeps); all.count > 1) {
+            reach = {{all.first, all.step, std::min(all.count, static_cast<std::uint32_t>(most))}, {}, false};
+        }
     }
     Run run{object, index, 1};
     if (reach.open.contiguous()) take_neighbours(run, reach.open, event, next);
@@ -244,7 +247,7 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
         say_not_fetched(object, index, result);
         return false;
     }
-    if (!pager::protect(object.base + object.offset_of(run.first), run.bytes(), next)) {
+    if (!pager::protect(object, object.offset_of(run.first), run.bytes(), next)) {
         run.unlock();
         return coarsen(object, serial, false);
     }
@@ -259,6 +262,10 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
         Plan plan;
         protocol_->dirtied({&object, serial, run.first, run.count}, again, plan);
         for (const auto& victim : plan) evict(victim);
+    }
+    if (object.is_region() && run.count > 1 && (run.first == 0 || run.end() == object.blocks())) {
+        sweeps.regions.fault(object.base, object.base + object.size, access.is_write, 0);
+        sweeps.blocks.opened(run.count);
     }
     if (!sweeping) {
         open_neighbours(object, event, next, sweeps.objects);
@@ -322,7 +329,7 @@ bool Coherence::borrow(Object& object, std::uint32_t serial, const Access& acces
         log::error("cannot copy a block of object {:#x} that a host function borrows", object.base);
         return false;
     }
-    if (!pager::protect(object.base + object.offset_of(index), object.bytes_of(index), next)) {
+    if (!pager::protect(object, object.offset_of(index), object.bytes_of(index), next)) {
         leave();
         return coarsen(object, serial, true);
     }
@@ -357,8 +364,8 @@ void Coherence::want_helpers(const Object& object) noexcept {
 
 void Coherence::start_helpers() noexcept {
     const FaultInGate in_gate(launch_gate_);  // neither the object nor its context ends meanwhile
-    const Object* const object = object_of(helpers_wanted_.load(std::memory_order_relaxed));
-    if (object == nullptr) return;
+    const Object* const object = table_.find(helpers_wanted_.load(std::memory_order_relaxed));
+    if (object == nullptr || object->serial() % 2 == 0) return;
     const ContextScope scope(object->context);
     staging::start_helpers();
 }
@@ -415,7 +422,7 @@ CUresult Coherence::bring(const Run& run, Event event, State next, bool unordere
             if (result != CUDA_SUCCESS) return;
             const auto bytes = span_bytes(object, first, last);
             result = engine.fetch(object, object.offset_of(first), bytes, order);
-            if (result == CUDA_SUCCESS) fetched += bytes;
+            if (result == CUDA_SUCCESS) fetched += object.allocated_bytes(object.offset_of(first), bytes);
         });
     });
     return result;
@@ -461,7 +468,8 @@ std::uint32_t Coherence::open_arrived(Object& object, const Stretch& stretch, st
 }
 
 void Coherence::fetch_ahead(Object& object, const Stretch& stretch) noexcept {
-    if (!read_ahead::on() || sticky_error() != CUDA_SUCCESS) return;
+    // A region is too small to be worth it.
+    if (!read_ahead::on() || object.is_region() || sticky_error() != CUDA_SUCCESS) return;
     const auto work = in_flight.work();
     if (object.birth == work) return;
     auto reached = stretch;
@@ -495,9 +503,9 @@ void Coherence::evict(const RunRef& ref) noexcept {
         for_stretches(ref.first, ref.count, wanted, [&](std::uint32_t first, std::uint32_t last) {
             const auto offset = object.offset_of(first);
             const auto bytes = span_bytes(object, first, last);
-            if (!pager::protect(object.base + offset, bytes, next)) return;
+            if (!pager::protect(object, offset, bytes, next)) return;
             if (engine.flush(object, offset, bytes, Engine::Order::Ordered) != CUDA_SUCCESS) {
-                pager::protect(object.base + offset, bytes, State::Dirty);
+                pager::protect(object, offset, bytes, State::Dirty);
                 return;
             }
             object.traffic->evictions.fetch_add(1, std::memory_order_relaxed);

@@ -10,6 +10,7 @@
 #include "shim/base/mutex.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/loans.h"
+#include "shim/driver/driver.h"
 #include "shim/memory/arena.h"
 #include "shim/memory/mappings.h"
 #include "shim/memory/pager.h"
@@ -77,10 +78,31 @@ void Coherence::became_mapped(Object& object) noexcept {
     ever_mapped_list_.store(&object, std::memory_order_release);
 }
 
+// Whether the driver has reserved all of the chunk around an allocation: other pages may be the program's own.
+bool Coherence::reserved_as_whole(std::uintptr_t chunk, std::uintptr_t allocation) noexcept {
+    CUdeviceptr base = 0;
+    std::size_t bytes = 0;
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, CU_POINTER_ATTRIBUTE_MAPPING_SIZE};
+    void* found[] = {&base, &bytes};
+    return driver.cuPointerGetAttributes(2, attributes, found, allocation) == CUDA_SUCCESS && base <= chunk &&
+           bytes >= Allocations::kChunk && base + bytes - chunk >= Allocations::kChunk;
+}
+
 bool Coherence::map_shadow(Object& object, bool unordered) noexcept {
     if (!object.touch()) return false;
     if (!unordered) spare_mappings(&object);
     if (object.shadowed.load(std::memory_order_acquire)) return true;
+    if (object.is_region()) {
+        bool reserved = false;
+        helper::with_driver(unordered, helper::Kind::Transfer, [&] {
+            reserved = reserved_as_whole(object.base, object.base + object.allocations->from(0).offset);
+        });
+        if (!reserved) {
+            log::error("the driver has not reserved all of the chunk {:#x} of addresses: it stays on the device",
+                       object.base);
+            return false;
+        }
+    }
     Locked lock(mapping_);
     bool mapped = object.shadowed.load(std::memory_order_relaxed);
     if (!mapped) {

@@ -8,6 +8,7 @@
 
 #include "protocols/object_sweeps.h"
 #include "shim/base/mutex.h"
+#include "shim/base/room.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/fault_path.h"
 #include "shim/driver/inflight.h"
@@ -44,35 +45,9 @@ struct Coherence::Neighbours {
     }
 };
 
-// Too large for the stack of a fault. A thread that finds none opens no neighbours this time.
-class Coherence::Room {
-public:
-    Room() noexcept {
-        for (auto& place : places_) {
-            if (place.taken.exchange(true, std::memory_order_acquire)) continue;
-            place_ = &place;
-            return;
-        }
-    }
-    ~Room() {
-        if (place_ != nullptr) place_->taken.store(false, std::memory_order_release);
-    }
-    Room(const Room&) = delete;
-    Room& operator=(const Room&) = delete;
-    Neighbours* get() const noexcept { return place_ != nullptr ? &place_->neighbours : nullptr; }
-
-private:
-    struct Place {
-        std::atomic<bool> taken;
-        Neighbours neighbours;
-    };
-    static constinit std::array<Place, 8> places_;
-    Place* place_ = nullptr;
-};
-constinit std::array<Coherence::Room::Place, 8> Coherence::Room::places_{};
-
 bool Coherence::side_by_side(const Object& low, const Object& high) noexcept {
-    return end_of(low) == high.base && low.view + low.size == high.view && low.context == high.context;
+    return end_of(low) == high.base && low.view + low.size == high.view && low.context == high.context &&
+           !low.is_region() && !high.is_region();
 }
 
 // The one that begins where the object ends, or ends where it begins, in the same chunk of the arena: a huge page is
@@ -91,8 +66,8 @@ void Coherence::open_neighbours(Object& object, Event event, State next, ObjectS
     const auto reach = sweeps.fault(object.base, end_of(object), event == Event::CpuWrite, most);
     if (reach.bytes == 0) return;
 
-    const Room room;
-    if (room.get() == nullptr) return;
+    const Room<Neighbours> room;
+    if (room.get() == nullptr) return;  // this time
     Neighbours& opened = *room.get();
     find_neighbours(object, reach, opened);
     // Before a block is locked: who unmaps objects holds that lock and waits for blocks.

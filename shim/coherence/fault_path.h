@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "protocols/object_sweeps.h"
 #include "shim/base/kernel.h"
 #include "shim/memory/arena.h"
 #include "shim/memory/object.h"
@@ -30,6 +31,19 @@ inline void use_huge_pages(const Object& object, std::size_t offset, std::size_t
     const auto begin = offset / Arena::kChunk * Arena::kChunk;
     const auto end = (offset + bytes + Arena::kChunk - 1) / Arena::kChunk * Arena::kChunk;
     Arena::use_huge_pages(object.view + begin, std::min(end, object.size) - begin);
+}
+
+// A sweep through the region beside goes on into this one, whose allocations lie side by side with those: all of it is
+// opened then. One block: it does not.
+inline Stretch goes_on_into(const Object& region, std::uint32_t index, bool is_write,
+                            const ThreadSweeps& sweeps) noexcept {
+    const auto blocks = region.blocks();
+    const bool upwards = index == 0;
+    if (!region.is_region() || (!upwards && index + 1 != blocks) ||
+        !sweeps.regions.reached(region.base, region.base + region.size, upwards, is_write)) {
+        return {index, 1, 1};
+    }
+    return {index, upwards ? 1 : -1, blocks};
 }
 
 }  // namespace hpe

@@ -61,7 +61,7 @@ bool any_object(std::uintptr_t begin, std::size_t bytes) noexcept {
 
 bool in_one_object(const void* at, std::size_t bytes) noexcept {
     const Object* const object = coherence().object_of(address(at));
-    return object != nullptr && bytes <= object->base + object->size - address(at);
+    return object != nullptr && bytes == object->accessible_from(address(at), bytes);
 }
 
 bool Bounce::take(const void* like, std::size_t bytes) noexcept {
@@ -94,7 +94,7 @@ Bounce::~Bounce() {
 
 ToRead::ToRead(const void* at, std::size_t bytes, const void* caller) noexcept : bytes_(bytes) {
     Object* const object = coherence().object_of(address(at));
-    if (object != nullptr && bytes <= object->base + object->size - address(at)) {
+    if (object != nullptr && bytes == object->accessible_from(address(at), bytes)) {
         memory_ = coherence().ready_to_read(*object, address(at), bytes, caller);
         if (memory_ == nullptr) errno = EFAULT;
         return;
@@ -133,7 +133,7 @@ std::size_t store(void* to, const std::byte* from, std::size_t bytes, const void
 
 bool open_to_write(void* at, std::size_t bytes, const void* caller) noexcept {
     Object* const object = coherence().object_of(address(at));
-    return object != nullptr && bytes <= object->base + object->size - address(at) &&
+    return object != nullptr && bytes == object->accessible_from(address(at), bytes) &&
            coherence().ready_to_write(*object, address(at), bytes, caller);
 }
 
@@ -142,8 +142,7 @@ std::size_t store_file(void* to, std::size_t bytes, const copiers::File& from) n
     if (object == nullptr) return 0;
     if (bytes >= kManyBytes) staging::start_helpers();
     FromFile source(from);
-    return coherence().overwrite(*object, address(to), std::min(bytes, object->base + object->size - address(to)),
-                                 source);
+    return coherence().overwrite(*object, address(to), object->accessible_from(address(to), bytes), source);
 }
 
 void explain_refusal(long number, std::span<const long> arguments) noexcept {

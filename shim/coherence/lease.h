@@ -58,7 +58,15 @@ std::size_t for_parts(std::uintptr_t begin, std::size_t bytes, Part&& part) noex
     coherence().table().overlapping(begin, bytes, [&](Object& object) {
         const auto first = std::max(object.base, begin + done);
         const auto end = std::min(object.base + object.size, begin + bytes);
-        whole = whole && first < end && stretch(nullptr, first) && stretch(&object, end);
+        whole = whole && first < end && stretch(nullptr, first);
+        // Pages between a region's allocations are nobody's, as without libhpe.
+        for (auto at = first; whole && at < end;) {
+            auto there = object.accessible_from(at, end - at);
+            const bool nobodys = there == 0;
+            while (nobodys && at + there < end && !object.holds(at + there)) there += kPage - (at + there) % kPage;
+            at = std::min(at + there, end);
+            whole = stretch(nobodys ? nullptr : &object, at);
+        }
     });
     if (whole) stretch(nullptr, begin + bytes);
     return done;

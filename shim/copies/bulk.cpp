@@ -24,12 +24,16 @@ public:
             use_.emplace(*object_, at);
             if (!*use_) object_ = nullptr;
         }
-        if (object_ != nullptr) {
-            bytes_ = std::min(bytes, object_->base + object_->size - at);
+        // Between a region's allocations there is nothing that the device could copy.
+        if (object_ != nullptr && object_->bytes_from(at) == 0) {
+            object_ = nullptr;
+            bytes_ = std::min(bytes, kPage - at % kPage);
+        } else if (object_ != nullptr) {
+            bytes_ = std::min(bytes, object_->bytes_from(at));
         } else {
             bool first = true;
             coherence().table().overlapping(at, bytes, [&](Object& object) {
-                if (std::exchange(first, false)) bytes_ = object.base - at;
+                if (std::exchange(first, false) && object.base > at) bytes_ = object.base - at;
             });
         }
     }

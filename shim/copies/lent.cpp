@@ -13,7 +13,7 @@ Lent::Lent(std::uintptr_t begin, std::size_t bytes, For use) noexcept : begin_(b
     Object* const object = coherence().object_of(begin);
     if (object == nullptr || object->touched()) return;
     const ObjectUse in_use(*object, begin);
-    if (!in_use || bytes > object->base + object->size - begin) return;
+    if (!in_use || bytes > object->bytes_from(begin)) return;
     const bulk::InOrder in_order(object->context);
     if (!in_order) return;
     // Either the CPU's first use is seen here, or it sees this.

@@ -46,7 +46,7 @@ bool mostly_on_device(std::uintptr_t begin, std::size_t bytes) noexcept {
     Object* const object = coherence().object_of(begin);
     if (object == nullptr || bytes == 0) return false;
     const ObjectUse use(*object, begin);
-    if (!use || bytes > object->base + object->size - begin) return false;
+    if (!use || bytes > object->bytes_from(begin)) return false;
     if (object->host_valid_blocks.load(std::memory_order_acquire) == 0) return true;
     std::size_t on_host = 0;
     const auto end = begin + bytes;

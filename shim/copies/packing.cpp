@@ -161,7 +161,7 @@ bool move(Direction direction, const Layout& layout, std::uintptr_t at, std::byt
     const auto packed_at = reinterpret_cast<std::uintptr_t>(packed);
     const Object* const there = coherence().object_of(packed_at);
     if (there == nullptr && lease::concerns(packed, bytes)) return false;
-    if (there != nullptr && (there->context != object->context || bytes > there->base + there->size - packed_at)) {
+    if (there != nullptr && (there->context != object->context || bytes > there->bytes_from(packed_at))) {
         return false;
     }
     auto* const context = static_cast<CUcontext>(object->context);
@@ -245,7 +245,7 @@ std::optional<DeviceRange> span_of(const Layout& layout, std::uintptr_t at, cons
     const auto begin = at + static_cast<std::uintptr_t>(layout.begin());
     const auto span = static_cast<std::size_t>(layout.end() - layout.begin());
     const Object* const object = coherence().object_of(begin);
-    if (object == nullptr || object->context != context || span > object->base + object->size - begin) {
+    if (object == nullptr || object->context != context || span > object->bytes_from(begin)) {
         return std::nullopt;
     }
     return DeviceRange{begin, span};

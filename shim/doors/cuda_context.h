@@ -146,7 +146,6 @@ CUresult end_context_in_gate(CUcontext context, True&& true_call, Gone&& gone, b
     peers.ending(context);
     kernel_times::ending(context);
     const auto kept = state.drop_context(context);
-    const std::unique_ptr<Coherence::Kept[]> owner(kept.data());
     const CUresult result = true_call();
     ended = result == CUDA_SUCCESS && gone();
     if (ended) {

@@ -40,10 +40,24 @@ CUresult alloc_exactly(const CUdeviceptr* pointer, std::size_t bytes, Exact&& ex
     return result;
 }
 
+// False: the allocation cannot share its pages.
+inline bool track_in_region(CUdeviceptr pointer, std::size_t bytes) {
+    objects_exist();
+    if (!coherence().track_in_region(address(pointer), bytes)) return false;
+    if (call_stacks::on()) wasted::allocated(pointer, bytes);
+    return true;
+}
+
 template <class C>
 CUresult alloc(const C& call, CUdeviceptr* pointer, std::size_t bytes) {
     const auto padded = Coherence::padded(bytes);
     if (padded == 0) return call(pointer, bytes);
+    if (coherence().in_region(bytes)) {
+        const CUresult result = call(pointer, bytes);
+        if (result != CUDA_SUCCESS || track_in_region(*pointer, bytes)) return result;
+        Inside inside;
+        driver.cuMemFree_v2(*pointer);
+    }
     CUresult result = call(pointer, padded);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && padded != bytes) {
         result = call(pointer, padded);  // memory may have been freed meanwhile
@@ -69,6 +83,11 @@ CUresult alloc_pitch(const C& call, CUdeviceptr* pointer, std::size_t* pitch, st
     CUresult result = call(&rows, &row, width, height, element);
     if (result != CUDA_SUCCESS) return result;
     const auto bytes = row * height;
+    if (coherence().in_region(bytes) && track_in_region(rows, bytes)) {
+        *pointer = rows;
+        *pitch = row;
+        return result;
+    }
     const auto padded = Coherence::padded(bytes);
     if (padded != bytes || rows % kPage != 0) {
         Inside inside;
@@ -91,19 +110,19 @@ CUresult alloc_pitch(const C& call, CUdeviceptr* pointer, std::size_t* pitch, st
 template <class Free>
 CUresult free_object(CUdeviceptr pointer, Free&& true_free) {
     auto& state = coherence();
-    if (Object* object = state.object_at(address(pointer))) {
-        state.about_to_free(*object);
-        ipc::ended(*object);
+    if (auto allocation = state.allocation_at(address(pointer))) {
+        state.about_to_free(allocation);
+        ipc::ended(allocation);
         LaunchInGate in_gate(state.launch_gate());
-        const CUresult begun = state.begin_free(*object);
+        const CUresult begun = state.begin_free(allocation);
         if (begun == CUDA_ERROR_OUT_OF_MEMORY) return begun;
         const CUresult result = true_free();
         if (begun != CUDA_SUCCESS) return result;  // freed by two threads: the driver's answer is the right one
         if (result == CUDA_SUCCESS) {
-            state.finish_free(*object);
+            state.finish_free(allocation);
             if (call_stacks::on()) wasted::freed(pointer);
         } else {
-            state.cancel_free(*object);
+            state.cancel_free(allocation);
         }
         return result;
     }
@@ -124,13 +143,13 @@ CUresult register_host(const C& call, void* memory, std::size_t bytes, unsigned 
     return call(memory, bytes, flags);
 }
 
-// --- queries: the program sees the size it asked for, not the padded one ---------------------------------------------
+// --- queries: the program sees the size it asked for, not a padded one -----------------------------------------------
 
 template <class C>
 CUresult address_range(const C& call, CUdeviceptr* base, std::size_t* bytes, CUdeviceptr pointer) {
     const CUresult result = call(base, bytes, pointer);
     if (result == CUDA_SUCCESS && bytes != nullptr) {
-        if (const Object* object = coherence().object_of(address(pointer))) *bytes = object->requested_size;
+        if (const auto allocation = coherence().allocation_of(address(pointer))) *bytes = allocation.bytes;
     }
     return result;
 }
@@ -139,11 +158,12 @@ CUresult address_range(const C& call, CUdeviceptr* base, std::size_t* bytes, CUd
 inline CUresult make_truthful(CUresult result, CUpointer_attribute attribute, void* data, CUdeviceptr pointer,
                               bool several) {
     if (result != CUDA_SUCCESS || data == nullptr) return result;
-    const Object* object = coherence().object_of(address(pointer));
-    if (object == nullptr) return result;
-    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) *static_cast<std::size_t*>(data) = object->requested_size;
-    if (!object->accessed_as_context) return result;
-    return peers.make_truthful(result, attribute, data, static_cast<CUcontext>(object->context), several);
+    const auto allocation = coherence().allocation_of(address(pointer));
+    if (!allocation) return result;
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) *static_cast<std::size_t*>(data) = allocation.bytes;
+    const Object& object = *allocation.object;
+    if (!object.accessed_as_context) return result;
+    return peers.make_truthful(result, attribute, data, static_cast<CUcontext>(object.context), several);
 }
 
 template <class C>
@@ -180,7 +200,9 @@ template <class C>
 CUresult export_range(const C& call, void* handle, CUdeviceptr pointer, std::size_t bytes, CUmemRangeHandleType type,
                       unsigned long long flags) {
     const CUresult result = call(handle, pointer, bytes, type, flags);
-    return result == CUDA_SUCCESS ? hand_over(pointer, "it was exported for access by other devices") : result;
+    return result == CUDA_SUCCESS
+               ? coherence().hand_over({address(pointer), bytes}, "it was exported for access by other devices")
+               : result;
 }
 
 template <class C>

@@ -41,7 +41,7 @@ CUresult unmap_memory(const C& call, CUdeviceptr pointer, std::size_t bytes) {
     auto objects = virtual_memory::objects_in(address(pointer), bytes);
     for (const Object* object : objects) {
         state.about_to_free(*object);
-        ipc::ended(*object);
+        ipc::ended(object->allocation_of(object->base));
     }
     const LaunchInGate in_gate(state.launch_gate());
     CUresult result = CUDA_SUCCESS;

@@ -46,11 +46,11 @@ void explain(std::uintptr_t address) noexcept {
 // Nothing of the parent's device is the child's, as without libhpe.
 void explain_in_child(std::uintptr_t address) noexcept {
     static constinit std::atomic_flag said = ATOMIC_FLAG_INIT;
-    const Object* const object = coherence().object_of(address);
-    if (object != nullptr && !said.test_and_set()) {
+    const auto allocation = coherence().allocation_of(address);
+    if (allocation && !said.test_and_set()) {
         log::error(
             "a forked child accessed {:#x} in the device allocation {:#x} of {} bytes: its parent has the device",
-            address, object->base, object->requested_size);
+            address, allocation.base, allocation.bytes);
     }
 }
 

@@ -61,7 +61,7 @@ struct Exports {
     ExportTable* table HPE_GUARDED_BY(mutex) = nullptr;
     pid_t owner HPE_GUARDED_BY(mutex) = 0;
     bool failed HPE_GUARDED_BY(mutex) = false;
-    std::vector<Exported> objects HPE_GUARDED_BY(mutex);
+    std::vector<Exported> allocations HPE_GUARDED_BY(mutex);
     std::vector<UnderFill> filling HPE_GUARDED_BY(mutex);
 };
 Exports& exports() noexcept {
@@ -84,27 +84,29 @@ bool open(Exports& all) noexcept HPE_REQUIRES(all.mutex) {
     return true;
 }
 
-Exported* find(Exports& all, const Object& object) noexcept HPE_REQUIRES(all.mutex) {
-    const auto found = std::find_if(all.objects.begin(), all.objects.end(), [&](const Exported& one) {
-        return one.base == object.base && one.serial == object.serial();
+Exported* find(Exports& all, const Allocation& allocation) noexcept HPE_REQUIRES(all.mutex) {
+    if (!allocation) return nullptr;
+    const auto found = std::find_if(all.allocations.begin(), all.allocations.end(), [&](const Exported& one) {
+        return one.base == allocation.base && one.serial == allocation.object->serial();
     });
-    return found != all.objects.end() ? &*found : nullptr;
+    return found != all.allocations.end() ? &*found : nullptr;
 }
 
-Exported* find_or_export(Exports& all, const Object& object) noexcept HPE_REQUIRES(all.mutex) {
-    if (Exported* const known = find(all, object)) return known;
-    Exported one{object.base, object.serial(), object.context, {}, 0, true, {}, {}, nullptr};
+Exported* find_or_export(Exports& all, const Allocation& allocation) noexcept HPE_REQUIRES(all.mutex) {
+    if (Exported* const known = find(all, allocation)) return known;
+    const Object& object = *allocation.object;
+    Exported one{allocation.base, object.serial(), object.context, {}, 0, true, {}, {}, nullptr};
     if (by_handles()) {
         const Inside inside;
         const ContextScope scope(object.context);
         const CaptureRelaxed relaxed;
         one.refused =
-            scope.result() != CUDA_SUCCESS || driver.cuIpcGetMemHandle(&one.handle, object.base) != CUDA_SUCCESS ||
-            driver.cuPointerGetAttribute(&one.id, CU_POINTER_ATTRIBUTE_BUFFER_ID, object.base) != CUDA_SUCCESS;
+            scope.result() != CUDA_SUCCESS || driver.cuIpcGetMemHandle(&one.handle, allocation.base) != CUDA_SUCCESS ||
+            driver.cuPointerGetAttribute(&one.id, CU_POINTER_ATTRIBUTE_BUFFER_ID, allocation.base) != CUDA_SUCCESS;
     }
-    all.objects.push_back(std::move(one));
+    all.allocations.push_back(std::move(one));
     any_exported.store(true, std::memory_order_release);
-    return &all.objects.back();
+    return &all.allocations.back();
 }
 
 void begin_change(ExportEntry& entry) noexcept {
@@ -169,7 +171,7 @@ void forget_if(Which&& which) noexcept {
         remove(*one.entry);
         return true;
     });
-    std::erase_if(all.objects, [&](const Exported& one) {
+    std::erase_if(all.allocations, [&](const Exported& one) {
         all.mutex.assume_held();
         if (!which(one)) return false;
         forget(all, one);
@@ -184,12 +186,17 @@ void add_to(std::vector<int>& peers, int peer) noexcept {
     if (!is_among(peers, peer)) peers.push_back(peer);
 }
 
-bool is_known(const Object& object, int peer, std::vector<int> Exported::*peers) noexcept {
+bool is_known(const Allocation& allocation, int peer, std::vector<int> Exported::*peers) noexcept {
     if (peer < 0 || !any_exported.load(std::memory_order_acquire)) return false;
     auto& all = exports();
     const Locked lock(all.mutex);
-    const Exported* const exported = find(all, object);
+    const Exported* const exported = find(all, allocation);
     return exported != nullptr && all.owner == getpid() && is_among(exported->*peers, peer);
+}
+
+CUcontext context_of(std::uintptr_t device) noexcept {
+    const Object* const object = coherence().object_of(device);
+    return object != nullptr ? static_cast<CUcontext>(object->context) : nullptr;
 }
 
 }  // namespace
@@ -198,29 +205,33 @@ void configure(Ways ways) noexcept { allowed = ways; }
 bool on() noexcept { return allowed != Ways::None; }
 bool by_handles() noexcept { return allowed == Ways::All; }
 
-Export::Export(const Object& object, std::uintptr_t device, const std::byte* host, const Image& image,
-               std::size_t bytes, int peer) noexcept
+Export::Export(std::uintptr_t device, const std::byte* host, const Image& image, std::size_t bytes, int peer) noexcept
     : device_(device), bytes_(bytes), peer_(peer) {
-    if (!on() || bytes < kSmallest) return;
+    const auto allocation = coherence().allocation_of(device);
+    if (!on() || bytes < kSmallest || !allocation) return;
     auto& all = exports();
     const Locked lock(all.mutex);
     if (!open(all)) return;
-    const Exported* const exported = find_or_export(all, object);
+    const Exported* const exported = find_or_export(all, allocation);
     if (exported->refused && image.at == nullptr) return;
-    entry_ = enter(all, *exported, {reinterpret_cast<std::uintptr_t>(host), bytes, device - object.base, true, image});
+    entry_ =
+        enter(all, *exported, {reinterpret_cast<std::uintptr_t>(host), bytes, device - allocation.base, true, image});
 }
 
-Export::Export(const Object& object, std::uintptr_t device, const Image& image, std::size_t bytes, int peer) noexcept
-    : device_(device), bytes_(bytes), peer_(peer), image_(image), context_(static_cast<CUcontext>(object.context)) {
-    if (!start_filling(image, context_, device, bytes)) return;
+Export::Export(std::uintptr_t device, const Image& image, std::size_t bytes, int peer) noexcept
+    : device_(device), bytes_(bytes), peer_(peer), image_(image), context_(context_of(device)) {
+    const auto allocation = coherence().allocation_of(device);
+    if (!allocation || !start_filling(image, context_, device, bytes)) return;
     auto& all = exports();
     {
         const Locked lock(all.mutex);
-        const Exported* const exported = find(all, object);
+        const Exported* const exported = find(all, allocation);
         if (exported != nullptr && open(all)) {
-            entry_ = enter(all, *exported, {device, bytes, device - object.base, false, image});
+            entry_ = enter(all, *exported, {device, bytes, device - allocation.base, false, image});
         }
-        if (entry_ != nullptr) all.filling.push_back({this, entry_, object.base, object.serial(), object.context});
+        if (entry_ != nullptr) {
+            all.filling.push_back({this, entry_, allocation.base, allocation.object->serial(), context_});
+        }
     }
     if (entry_ == nullptr) end_filling(image, context_, bytes);
 }
@@ -248,13 +259,16 @@ void Export::arrived() noexcept {
     if (entry_ == nullptr || image_.at != nullptr) return;
     const bool from_device = entry_->fetched.load(std::memory_order_acquire) == bytes_;
     if (!from_device && entry_->taken.load(std::memory_order_acquire) != bytes_) return;
-    const Object* const object = coherence().object_of(device_);
+    const auto allocation = coherence().allocation_of(device_);
     auto& all = exports();
     const Locked lock(all.mutex);
-    Exported* const exported = object != nullptr ? find(all, *object) : nullptr;
+    Exported* const exported = find(all, allocation);
     if (exported == nullptr) return;
     if (!from_device) return add_to(exported->peers_of_image, peer_);
-    if (exported->own == nullptr) exported->own = enter(all, *exported, {object->base, object->size, 0, false});
+    if (exported->own == nullptr) {
+        const auto bytes = allocation.object->bytes_from(allocation.base);
+        exported->own = enter(all, *exported, {allocation.base, bytes, 0, false});
+    }
     if (exported->own != nullptr) add_to(exported->peers, peer_);
 }
 
@@ -262,23 +276,27 @@ void wait_for_readers() noexcept {
     if (auto* const table = own_table.load(std::memory_order_acquire)) wait_for_readers(*table);
 }
 
-bool reads_from_device(const Object& object, int peer) noexcept { return is_known(object, peer, &Exported::peers); }
-bool reads_from_image(const Object& object, int peer) noexcept {
-    return is_known(object, peer, &Exported::peers_of_image);
+bool reads_from_device(const Allocation& allocation, int peer) noexcept {
+    return is_known(allocation, peer, &Exported::peers);
+}
+bool reads_from_image(const Allocation& allocation, int peer) noexcept {
+    return is_known(allocation, peer, &Exported::peers_of_image);
 }
 
-std::optional<SharedMemory> shared(const Object& object, std::uintptr_t device) noexcept {
-    if (!on()) return std::nullopt;
+std::optional<SharedMemory> shared(std::uintptr_t device) noexcept {
+    const auto allocation = coherence().allocation_of(device);
+    if (!on() || !allocation) return std::nullopt;
     auto& all = exports();
     const Locked lock(all.mutex);
     if (!open(all)) return std::nullopt;
-    const Exported* const exported = find_or_export(all, object);
+    const Exported* const exported = find_or_export(all, allocation);
     if (exported->refused) return std::nullopt;
-    return SharedMemory{exported->handle, exported->id, device - object.base};
+    return SharedMemory{exported->handle, exported->id, device - allocation.base};
 }
 
-void ended(const Object& object) noexcept {
-    forget_if([&](const auto& one) { return one.base == object.base && one.serial == object.serial(); });
+void ended(const Allocation& allocation) noexcept {
+    forget_if(
+        [&](const auto& one) { return one.base == allocation.base && one.serial == allocation.object->serial(); });
 }
 
 void exports_forget(CUcontext context) noexcept {

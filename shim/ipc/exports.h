@@ -35,12 +35,11 @@ constexpr std::size_t kSmallest = std::size_t{64} << 10;
 // A message to a peer, from its beginning to its end.
 class Export {
 public:
-    // Its bytes lie at `device` in the object, and at `host`, which may be an image.
-    Export(const Object& object, std::uintptr_t device, const std::byte* host, const Image& image, std::size_t bytes,
-           int peer) noexcept;
+    // Its bytes lie at `device` in an object, and at `host`, which may be an image.
+    Export(std::uintptr_t device, const std::byte* host, const Image& image, std::size_t bytes, int peer) noexcept;
     // Its bytes lie at `device` alone, which is what MPI is given; the device begins to bring them to the image. Its
     // earlier work has ended.
-    Export(const Object& object, std::uintptr_t device, const Image& image, std::size_t bytes, int peer) noexcept;
+    Export(std::uintptr_t device, const Image& image, std::size_t bytes, int peer) noexcept;
     ~Export();
     Export(const Export&) = delete;
     Export& operator=(const Export&) = delete;
@@ -63,17 +62,17 @@ private:
 // MPI says that a message has been received: waits until its receiver's device has it.
 void wait_for_readers() noexcept;
 
-// Whether a message from the object's own address will be read by its receiver from the device.
-bool reads_from_device(const Object& object, int peer) noexcept;
+// Whether a message from the allocation's own address will be read by its receiver from the device.
+bool reads_from_device(const Allocation& allocation, int peer) noexcept;
 // Whether it will be read from an image.
-bool reads_from_image(const Object& object, int peer) noexcept;
+bool reads_from_image(const Allocation& allocation, int peer) noexcept;
 
-// The object's memory from `device` on, for another process to open while both know that it is not freed: its owner
+// An allocation's memory from `device` on, for another process to open while both know that it is not freed: its owner
 // passes this on. Nothing: the driver exports no such memory.
-std::optional<SharedMemory> shared(const Object& object, std::uintptr_t device) noexcept;
+std::optional<SharedMemory> shared(std::uintptr_t device) noexcept;
 
-// The object is about to be freed, or its context to end: readers close what they opened.
-void ended(const Object& object) noexcept;
+// The allocation is about to be freed, or its context to end: readers close what they opened.
+void ended(const Allocation& allocation) noexcept;
 void exports_forget(CUcontext context) noexcept;
 
 }  // namespace hpe::ipc

@@ -2,6 +2,7 @@
 // Objects that are recycled.
 #include "shim/memory/object.h"
 
+#include <cstdlib>
 #include <mutex>
 #include <vector>
 
@@ -18,6 +19,17 @@ void Object::open(std::size_t block_bytes, Block* words) noexcept {
     shadowed.store(false, std::memory_order_relaxed);
     host_valid_blocks.store(0, std::memory_order_relaxed);
     Blocks::open(block_bytes, words);
+}
+
+bool Object::become_region(bool region) noexcept {
+    // What has no allocations takes no memory.
+    if (region && allocations == nullptr) {
+        allocations = static_cast<Allocations*>(std::calloc(1, sizeof(Allocations)));
+        if (allocations == nullptr) return false;
+    }
+    // Released: whoever sees a region sees its table.
+    region_.store(region, std::memory_order_release);
+    return true;
 }
 
 namespace {

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT
-// An object: one device allocation that the CPU shares. Its blocks are what the protocols know of it
-// (protocols/blocks.h); the rest is what the runtime keeps with them.
+// An object: device memory that the CPU shares, in whole pages. It is one allocation, or a region: a chunk of addresses
+// that the driver cuts into several small ones, which share pages (allocations.h). Its blocks are what the protocols
+// know of it (protocols/blocks.h); the rest is what the runtime keeps with them.
 //
 // Bytes; addresses are the device's. Objects are recycled, and their memory is never given back. Threads: what is not
 // atomic is set before the object is opened. Errors: ObjectPool::take() may throw std::bad_alloc.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include "protocols/blocks.h"
+#include "shim/memory/allocations.h"
 
 namespace hpe {
 
@@ -25,10 +28,25 @@ struct Traffic {
 // Of objects that nobody asked a report of.
 inline constinit Traffic nobodys_traffic;
 
+class Object;
+
+// What one call of the program allocated.
+struct Allocation {
+    Object* object = nullptr;
+    std::uintptr_t base = 0;
+    std::size_t bytes = 0;    // as requested
+    bool ends_object = true;  // its free does
+
+    explicit operator bool() const noexcept { return object != nullptr; }
+};
+
 class Object : public Blocks {
 public:
-    // What the program asked for, where `size` is whole pages.
-    std::size_t requested_size = 0;
+    // What the program asked for, where `size` is whole pages. Of a region: from the lowest byte to the highest one
+    // that was ever allocated, so far from its beginning.
+    std::size_t requested_size = 0, requested_offset = 0;
+    // Of a region. Kept when the object is recycled: a thread may still look into it.
+    Allocations* allocations = nullptr;
     std::byte* view = nullptr;  // the always writable mapping of the shadow; owned by the arena
     void* context = nullptr;    // the CUcontext that owns the device memory
     // InFlight::work() at the allocation, if the device was idle; 0 otherwise. Until the counter moves, the device copy
@@ -50,6 +68,88 @@ public:
 
     // Blocks::open(), with no page mapped and no block valid on the host.
     void open(std::size_t block_bytes, Block* words) noexcept;
+    // Before that: a region without allocations, or none. False: there is no memory.
+    bool become_region(bool region) noexcept;
+    bool is_region() const noexcept { return region_.load(std::memory_order_acquire); }
+
+    // The address lies in the object. A region has addresses that are no allocation's.
+    Allocation allocation_of(std::uintptr_t address) const noexcept {
+        auto* const object = const_cast<Object*>(this);
+        if (!is_region()) return {object, base, requested_size};
+        const auto one = holding(address);
+        return one.bytes != 0 ? Allocation{object, base + one.offset, one.bytes} : Allocation{};
+    }
+    // Whether the CPU may access the address: its page has an allocation.
+    bool holds(std::uintptr_t address) const noexcept {
+        if (!is_region()) return true;
+        const auto page = (address - base) / kPage * kPage;
+        if (page >= Allocations::kChunk) return false;  // recycled meanwhile
+        if (allocations->holding(page).bytes != 0) return true;
+        const auto next = allocations->from(page);
+        return next.bytes != 0 && next.offset < page + kPage;
+    }
+    // How many bytes it may access from there on, as far as `most`.
+    std::size_t accessible_from(std::uintptr_t address, std::size_t most) const noexcept {
+        const auto end = base + size;
+        if (!is_region()) return std::min(end - address, most);
+        auto at = address;
+        while (at < end && at - address < most && holds(at)) at = at / kPage * kPage + kPage;
+        return std::min(at - address, most);
+    }
+    // How many bytes from the address on are its allocation's, for transfers: with the rest of the last page, if the
+    // page is its own.
+    std::size_t bytes_from(std::uintptr_t address) const noexcept {
+        if (!is_region()) return base + size - address;
+        const auto end = base + holding(address).end();
+        return end > address ? end - address : 0;
+    }
+    // Calls run(offset, bytes) for what is allocated of [offset, offset + bytes), as long as that returns true.
+    template <class Run>
+    bool for_allocated(std::size_t offset, std::size_t bytes, Run&& run) const noexcept {
+        if (!is_region()) return run(offset, bytes);
+        const auto end = offset + bytes;
+        auto one = allocations->holding(offset);
+        if (one.bytes == 0) one = allocations->from(offset);
+        for (; one.bytes != 0 && one.offset < end; one = allocations->from(one.offset + 1)) {
+            const auto first = std::max(one.offset, offset), last = std::min(one.end(), end);
+            if (first < last && !run(first, last - first)) return false;
+        }
+        return true;
+    }
+    // The same for the pages that have something of it.
+    template <class Run>
+    bool for_accessible(std::size_t offset, std::size_t bytes, Run&& run) const noexcept {
+        if (!is_region()) return run(offset, bytes);
+        std::size_t first = 0, last = 0;
+        const bool all = for_allocated(offset, bytes, [&](std::size_t at, std::size_t part) {
+            const auto begin = at / kPage * kPage, end = (at + part + kPage - 1) / kPage * kPage;
+            if (last != 0 && begin <= last) {
+                last = end;
+                return true;
+            }
+            const bool goes_on = last == 0 || run(first, last - first);
+            first = begin;
+            last = end;
+            return goes_on;
+        });
+        return all && (last == 0 || run(first, last - first));
+    }
+    std::size_t allocated_bytes(std::size_t offset, std::size_t bytes) const noexcept {
+        std::size_t sum = 0;
+        for_allocated(offset, bytes, [&](std::size_t, std::size_t part) {
+            sum += part;
+            return true;
+        });
+        return sum;
+    }
+
+private:
+    // The object may be recycled meanwhile, and hold other addresses.
+    Allocations::One holding(std::uintptr_t address) const noexcept {
+        const auto offset = address - base;
+        return offset < Allocations::kChunk ? allocations->holding(offset) : Allocations::One{};
+    }
+    std::atomic<bool> region_{false};
 };
 
 // Gives out objects and keeps their memory for ever.

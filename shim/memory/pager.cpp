@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "shim/base/kernel.h"
+#include "shim/memory/arena.h"
 #include "shim/memory/mappings.h"
 
 #include "shim/base/in_fault_path.h"
@@ -56,6 +57,18 @@ bool protect(std::uintptr_t address, std::size_t size, State state) noexcept {
     if (state == State::ReadOnly) protection = PROT_READ;
     if (state == State::Dirty) protection = PROT_READ | PROT_WRITE;
     return with_reserve([&] { return kernel::mprotect(reinterpret_cast<void*>(address), size, protection) == 0; });
+}
+
+bool protect(const Object& object, std::size_t offset, std::size_t bytes, State state) noexcept {
+    if (!valid_on_host(state)) return protect(object.base + offset, bytes, state);
+    const bool all = object.for_accessible(offset, bytes, [&](std::size_t first, std::size_t length) {
+        return protect(object.base + first, length, state);
+    });
+    // None of it then.
+    const auto error = errno;
+    if (!all && object.is_region()) close_shadow(object.base, object.size, Arena::closed(object.view));
+    errno = error;
+    return all;
 }
 
 }  // namespace hpe::pager

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "protocols/state.h"
+#include "shim/memory/object.h"
 
 namespace hpe::pager {
 
@@ -26,5 +27,7 @@ bool unmap_shadow(std::uintptr_t address, std::size_t size) noexcept;
 
 // Gives a range of a shadow the protection that its state demands. Fails with ENOMEM at the limit on mappings.
 bool protect(std::uintptr_t address, std::size_t size, State state) noexcept;
+// The same of an object's range. Pages that no allocation has stay closed.
+bool protect(const Object& object, std::size_t offset, std::size_t bytes, State state) noexcept;
 
 }  // namespace hpe::pager

@@ -51,7 +51,8 @@ std::uintptr_t allocate(void* context, std::size_t bytes) {
 }  // namespace
 
 DeviceMemory::DeviceMemory(void* context, std::size_t bytes) noexcept try : context_(context) {
-    const auto size = std::bit_ceil(bytes);
+    // Not in a region, whose other allocations the CPU may use.
+    const auto size = std::max(std::bit_ceil(bytes), Allocations::kChunk);
     const Locked lock(all().mutex);
     auto& kept = all().kept;
     const auto fitting = std::find_if(kept.begin(), kept.end(), [&](const Kept& one) {

@@ -220,7 +220,7 @@ bool Call::offer(MPI_Datatype type, MPI_Op op) noexcept {
     own.reduction = *reduction;
     const auto lies_in = [&](std::uintptr_t at) -> const Object* {
         const Object* const object = coherence().object_of(at);
-        const bool inside = object != nullptr && bytes() <= object->base + object->size - at;
+        const bool inside = object != nullptr && bytes() <= object->bytes_from(at);
         return inside && at % reduction->bytes == 0 && mostly_on_device(at, bytes()) ? object : nullptr;
     };
     const Object* const from = lies_in(from_);
@@ -229,7 +229,7 @@ bool Call::offer(MPI_Datatype type, MPI_Op op) noexcept {
     const bool apart = in_place_ || from_ + bytes() <= to_ || to_ + bytes() <= from_;
     if (from == nullptr || to == nullptr || from->context != to->context || !apart) return false;
     context_ = to->context;
-    const auto shared_from = ipc::shared(*from, from_), shared_to = ipc::shared(*to, to_);
+    const auto shared_from = ipc::shared(from_), shared_to = ipc::shared(to_);
     if (!shared_from || !shared_to) return false;
     own.from = *shared_from;
     own.to = *shared_to;

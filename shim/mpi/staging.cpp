@@ -27,7 +27,7 @@ void* pointer(std::uintptr_t address) noexcept { return reinterpret_cast<void*>(
 // How far the view lies from a span of one object; nothing where the span does not lie in one.
 std::optional<std::uintptr_t> to_view(Span span) noexcept {
     const Object* const object = coherence().object_of(span.begin);
-    if (object == nullptr || span.end > object->base + object->size) return std::nullopt;
+    if (object == nullptr || span.bytes() > object->bytes_from(span.begin)) return std::nullopt;
     return reinterpret_cast<std::uintptr_t>(object->view) - object->base;
 }
 
@@ -146,8 +146,8 @@ std::unique_ptr<Lent> Staging::lend(std::uintptr_t at, std::size_t bytes, Use us
 int Staging::receiver_of(const Parts& parts) const noexcept {
     const auto span = parts.span();
     const Object* const object = coherence().object_of(span.begin);
-    if (!ipc::on() || span.bytes() < ipc::kSmallest || object == nullptr || span.end > object->base + object->size ||
-        !dense(parts)) {
+    if (!ipc::on() || span.bytes() < ipc::kSmallest || object == nullptr ||
+        span.bytes() > object->bytes_from(span.begin) || !dense(parts)) {
         return -1;
     }
     return peer(receiver_.comm, receiver_.rank);
@@ -157,8 +157,8 @@ int Staging::receiver_of(const Parts& parts) const noexcept {
 bool Staging::leave_on_device(const Parts& parts, int to, bool settled) noexcept {
     const auto span = parts.span();
     const Object* const object = coherence().object_of(span.begin);
-    return object != nullptr && mostly_on_device(span.begin, span.bytes()) && ipc::reads_from_device(*object, to) &&
-           (settled || bring_to_device(*object, span));
+    return object != nullptr && mostly_on_device(span.begin, span.bytes()) &&
+           ipc::reads_from_device(object->allocation_of(span.begin), to) && (settled || bring_to_device(*object, span));
 }
 
 // Its receiver waits for the bytes that the device brings to host memory from now on.
@@ -166,10 +166,11 @@ bool Staging::send_as_it_comes(Buffer& buffer, int to) noexcept {
     const auto span = buffer.parts.span();
     const Object* const object = coherence().object_of(span.begin);
     const auto image = buffer.memory->image();
-    if (object == nullptr || image.at == nullptr || !ipc::reads_from_image(*object, to)) return false;
+    if (object == nullptr || image.at == nullptr || !ipc::reads_from_image(object->allocation_of(span.begin), to))
+        return false;
     buffer.memory->pin(object->context);
     if (!buffer.memory->pinned() || !bring_to_device(*object, span)) return false;
-    buffer.message.reset(new (std::nothrow) ipc::Export(*object, span.begin, image, span.bytes(), to));
+    buffer.message.reset(new (std::nothrow) ipc::Export(span.begin, image, span.bytes(), to));
     if (buffer.message != nullptr && buffer.message->made()) return true;
     buffer.message.reset();
     return false;
@@ -189,14 +190,14 @@ void Staging::share(Buffer& buffer, int to) noexcept {
         return;
     }
     const Object* const object = coherence().object_of(span.begin);
-    if (object == nullptr || span.end > object->base + object->size) return;
+    if (object == nullptr || span.bytes() > object->bytes_from(span.begin)) return;
     const auto* const host = static_cast<const std::byte*>(pointer(span.begin + buffer.shift));
     if (buffer.use == Use::Receive) {
         buffer.arrival.reset(new (std::nothrow) ipc::Arrival(*object, span.begin, host, span.bytes()));
     } else if (to >= 0 && bring_to_device(*object, span)) {
         // The communicator may end before the message does.
         buffer.message.reset(new (std::nothrow)
-                                 ipc::Export(*object, span.begin, host, buffer.memory->image(), span.bytes(), to));
+                                 ipc::Export(span.begin, host, buffer.memory->image(), span.bytes(), to));
     }
 }
 

@@ -205,13 +205,17 @@ void object_added(Object& object) {
     object.traffic->clear();
 }
 
+void allocation_added() noexcept { added.fetch_add(1, std::memory_order_relaxed); }
+void allocation_removed() noexcept { removed.fetch_add(1, std::memory_order_relaxed); }
+
 std::uint32_t objects() noexcept { return added.load() - removed.load(); }
 
 void object_removed(const Object& object) {
     removed.fetch_add(1, std::memory_order_relaxed);
     if (!wanted.load(std::memory_order_relaxed)) return;
     const Locked lock(mutex);
-    collect(state(), {object.report_id, object.base, object.requested_size, read(*object.traffic)});
+    collect(state(),
+            {object.report_id, object.base + object.requested_offset, object.requested_size, read(*object.traffic)});
 }
 
 void configure(const std::string& destination, std::string protocol) {
@@ -232,7 +236,8 @@ void write(std::vector<Object*> (*live_objects)()) noexcept {
     if (s.destination.empty() || s.written) return;
     s.written = true;
     for (Object* object : live_objects()) {
-        collect(s, {object->report_id, object->base, object->requested_size, read_at_end(*object)});
+        collect(s, {object->report_id, object->base + object->requested_offset, object->requested_size,
+                    read_at_end(*object)});
     }
     std::sort(s.lines.begin(), s.lines.end(), [](const Line& a, const Line& b) { return a.id < b.id; });
     const auto objects = added.load();

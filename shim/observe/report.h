@@ -19,6 +19,9 @@ std::uint32_t objects() noexcept;
 // A copy of the program's own went through staging. Bytes.
 void copy_staged(std::size_t bytes) noexcept;
 void object_removed(const Object& object);
+// In a region, besides the one that it began with.
+void allocation_added() noexcept;
+void allocation_removed() noexcept;
 
 // "" : none; "-": text on stderr; otherwise a path, JSON if it ends in .json, "%p" replaced by the process id.
 void configure(const std::string& destination, std::string protocol);

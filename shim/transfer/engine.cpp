@@ -32,20 +32,38 @@ namespace {
 constinit ByContext<Channel> channels;
 constinit std::atomic<std::size_t> outstanding{0};  // the sum of `sent` in all channels
 
-// Memory of one context, of several allocations where a copy has several parts.
+// Memory of one context.
 struct Range {
     CUdeviceptr device;
     std::byte* view;
     std::size_t bytes;
-    bool several;
+    across::Over over;
 };
 
-Range range_of(std::span<const Engine::Part> parts) noexcept {
+Range range_of(std::span<const Engine::Part> parts, bool by_kernel = false) noexcept {
     const auto& first = parts.front();
     const auto& last = parts.back();
     const auto begin = first.object->base + first.offset;
     const auto end = last.object->base + last.offset + last.bytes;
-    return {begin, first.object->view + first.offset, end - begin, parts.size() > 1};
+    return {begin,
+            first.object->view + first.offset,
+            end - begin,
+            {first.object->is_region() ? first.object : nullptr, by_kernel}};
+}
+
+// Of which several are copied sooner by the kernel.
+bool many_allocations(std::span<const Engine::Part> parts) noexcept {
+    if (parts.size() > 1) return true;
+    const auto& [object, offset, bytes] = parts.front();
+    unsigned count = 0;
+    object->for_allocated(offset, bytes, [&](std::size_t, std::size_t) { return ++count < 2; });
+    return count > 1;
+}
+
+std::size_t allocated_bytes(std::span<const Engine::Part> parts) noexcept {
+    std::size_t sum = 0;
+    for (const auto& [object, offset, bytes] : parts) sum += object->allocated_bytes(offset, bytes);
+    return sum;
 }
 
 // Calls piece(device, view, bytes, pinned) for each part of the range that lies in one chunk of the arena.
@@ -68,23 +86,29 @@ CUresult by_chunk(Range range, Engine::Order order, Piece&& piece) noexcept {
 
 // Through the channel's own bounce buffers.
 CUresult stage_to_host(Channel& channel, const HeldBuffers& held, CUdeviceptr device, std::byte* view,
-                       std::size_t bytes, bool several) noexcept {
+                       std::size_t bytes, across::Over over) noexcept {
     staging::Lane lane(channel.context.load(std::memory_order_relaxed), held.all(), Channel::kBufferBytes, bytes);
-    return staging::copy_to_host(lane, view, device, {.width = bytes, .several = several}, channel.to_host);
+    return staging::copy_to_host(lane, view, device, {.width = bytes, .over = over}, channel.to_host);
 }
 
 // Copies without a channel. They wait for the device, and so cannot be made during a host callback, for which the
 // device waits. The driver may return with the last bytes still on their way (cuda.h: cuMemcpyHtoD from pageable
 // memory), hence the wait.
-CUresult send_now(CUdeviceptr device, const std::byte* view, std::size_t bytes, Engine::Order order) noexcept {
+CUresult send_now(CUdeviceptr device, const std::byte* view, std::size_t bytes, const Object* region,
+                  Engine::Order order) noexcept {
     if (order == Engine::Order::Unordered) return CUDA_ERROR_OUT_OF_MEMORY;
-    const auto sent = driver.cuMemcpyHtoD_v2(device, view, bytes);
+    const auto sent = across::for_allocated(region, device, bytes, [&](std::size_t offset, std::size_t part) {
+        return driver.cuMemcpyHtoD_v2(device + offset, view + offset, part);
+    });
     return sent == CUDA_SUCCESS ? driver.cuStreamSynchronize(CU_STREAM_LEGACY) : sent;
 }
 
-CUresult fetch_now(CUdeviceptr device, std::byte* view, std::size_t bytes, Engine::Order order) noexcept {
+CUresult fetch_now(CUdeviceptr device, std::byte* view, std::size_t bytes, const Object* region,
+                   Engine::Order order) noexcept {
     if (order == Engine::Order::Unordered) return CUDA_ERROR_OUT_OF_MEMORY;
-    return driver.cuMemcpyDtoH_v2(view, device, bytes);
+    return across::for_allocated(region, device, bytes, [&](std::size_t offset, std::size_t part) {
+        return driver.cuMemcpyDtoH_v2(view + offset, device + offset, part);
+    });
 }
 
 // The channel is locked and its context current. A wait that fails says nothing about the copies: they stay
@@ -140,42 +164,45 @@ void enqueued(Channel& channel, std::size_t bytes) noexcept HPE_REQUIRES(channel
 
 // The channel is locked and open; the view is pinned.
 CUresult send_pinned(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes,
-                     bool several = false) noexcept HPE_REQUIRES(channel.lock) {
+                     across::Over over = {}) noexcept HPE_REQUIRES(channel.lock) {
     const auto context = channel.context.load(std::memory_order_relaxed);
-    const auto result = several ? across::copy(context, device, across::pinned(view), bytes, channel.to_device)
-                                : driver.cuMemcpyHtoDAsync_v2(device, view, bytes, channel.to_device);
-    if (result == CUDA_SUCCESS) enqueued(channel, bytes);
+    const auto result = across::to_device(context, device, view, bytes, over, channel.to_device);
+    // Of several copies some may be under way.
+    if (result == CUDA_SUCCESS || over.region != nullptr) {
+        enqueued(channel, across::allocated_bytes(over.region, device, bytes));
+    }
     return result;
 }
 
 // The same of a view that is not pinned: its bytes are in bounce buffers on return.
 CUresult send_staged(Channel& channel, const HeldBuffers& held, CUdeviceptr device, const std::byte* view,
-                     std::size_t bytes, bool several) noexcept HPE_REQUIRES(channel.lock) {
+                     std::size_t bytes, across::Over over) noexcept HPE_REQUIRES(channel.lock) {
     staging::Lane lane(channel.context.load(std::memory_order_relaxed), held.all(), Channel::kBufferBytes, bytes);
     const auto result =
-        staging::copy_to_device(lane, device, view, {.width = bytes, .several = several}, channel.to_device, false);
+        staging::copy_to_device(lane, device, view, {.width = bytes, .over = over}, channel.to_device, false);
     // Also after a failure: some of it may be under way.
-    enqueued(channel, bytes);
+    enqueued(channel, across::allocated_bytes(over.region, device, bytes));
     return result;
 }
 
 // Sends the bytes of a view that is not pinned where they differ from `twin`; done on return. Many short transfers out
 // of one bounce buffer are waited for once.
-CUresult stage_changes(Channel& channel, CUdeviceptr device, const std::byte* view, const std::byte* twin,
-                       std::size_t bytes, std::size_t& count, std::size_t& sum) noexcept HPE_REQUIRES(channel.lock) {
-    for (std::size_t at = 0; at < bytes; at += Channel::kBufferBytes) {
-        const auto part = std::min(Channel::kBufferBytes, bytes - at);
+CUresult stage_changes(Channel& channel, const Range& range, const std::byte* twin, std::size_t& count,
+                       std::size_t& sum) noexcept HPE_REQUIRES(channel.lock) {
+    for (std::size_t at = 0; at < range.bytes; at += Channel::kBufferBytes) {
+        const auto part = std::min(Channel::kBufferBytes, range.bytes - at);
         if (!channel.open()) return CUDA_ERROR_OUT_OF_MEMORY;
         const HeldBuffers held(channel, part);
         if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
         staging::BounceBuffer& buffer = *held.all().front();
         if (const auto waited = staging::wait_until_free(buffer); waited != CUDA_SUCCESS) return waited;
-        std::memcpy(buffer.memory, view + at, part);
+        std::memcpy(buffer.memory, range.view + at, part);
         const auto before = count;
         auto result = for_changes(buffer.memory, twin + at, part, [&](std::size_t begin, std::size_t changed) {
             ++count;
             sum += changed;
-            return driver.cuMemcpyHtoDAsync_v2(device + at + begin, buffer.memory + begin, changed, channel.to_device);
+            return across::to_device(channel.context.load(std::memory_order_relaxed), range.device + at + begin,
+                                     buffer.memory + begin, changed, range.over, channel.to_device);
         });
         if (count == before) continue;
         const auto waited = driver.cuStreamSynchronize(channel.to_device);
@@ -187,10 +214,11 @@ CUresult stage_changes(Channel& channel, CUdeviceptr device, const std::byte* vi
 }
 
 // All parts are of one object, or the context's kernel copies across their borders.
-CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order) noexcept {
-    const auto range = range_of(parts);
+CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order, bool by_kernel = false) noexcept {
+    const auto range = range_of(parts, by_kernel);
+    const auto moved = allocated_bytes(parts);
     const auto context = static_cast<CUcontext>(parts.front().object->context);
-    trace::Transfer traced(trace::Kind::Fetch, "fetch", range.bytes, parts.front().object->report_id);
+    trace::Transfer traced(trace::Kind::Fetch, "fetch", moved, parts.front().object->report_id);
     trace::InStream in_to_host(true);
     Channel* channel = channels.of(context);
     ContextScope scope(context);
@@ -203,15 +231,14 @@ CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order) n
     }
     const auto result =
         by_chunk(range, order, [&](CUdeviceptr device, std::byte* view, std::size_t bytes, bool pinned) {
-            if (!ready) return fetch_now(device, view, bytes, order);
+            if (!ready) return fetch_now(device, view, bytes, range.over.region, order);
             if (pinned) {
-                in_to_host.sent(bytes);
-                if (!range.several) return driver.cuMemcpyDtoHAsync_v2(view, device, bytes, channel->to_host);
-                return across::copy(context, across::pinned(view), device, bytes, channel->to_host);
+                in_to_host.sent(across::allocated_bytes(range.over.region, device, bytes));
+                return across::to_host(context, view, device, bytes, range.over, channel->to_host);
             }
             const HeldBuffers held(*channel, bytes);
-            return held ? stage_to_host(*channel, held, device, view, bytes, range.several)
-                        : fetch_now(device, view, bytes, order);
+            return held ? stage_to_host(*channel, held, device, view, bytes, range.over)
+                        : fetch_now(device, view, bytes, range.over.region, order);
         });
     // Also after a failure: transfers that were enqueued must not arrive later.
     const auto waited = ready ? driver.cuStreamSynchronize(channel->to_host) : CUDA_SUCCESS;
@@ -219,46 +246,49 @@ CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order) n
     if (result != CUDA_SUCCESS || waited != CUDA_SUCCESS) return result != CUDA_SUCCESS ? result : waited;
     traced.done();
     for (const auto& part : parts) {
-        part.object->traffic->to_host_bytes.fetch_add(part.bytes, std::memory_order_relaxed);
+        part.object->traffic->to_host_bytes.fetch_add(part.object->allocated_bytes(part.offset, part.bytes),
+                                                      std::memory_order_relaxed);
         part.object->traffic->to_host_transfers.fetch_add(1, std::memory_order_relaxed);
     }
-    progress::bytes_to_host.fetch_add(range.bytes, std::memory_order_relaxed);
+    progress::bytes_to_host.fetch_add(moved, std::memory_order_relaxed);
     return CUDA_SUCCESS;
 }
 
-CUresult flush_range(std::span<const Engine::Part> parts, Engine::Order order) noexcept {
-    const auto range = range_of(parts);
+CUresult flush_range(std::span<const Engine::Part> parts, Engine::Order order, bool by_kernel = false) noexcept {
+    const auto range = range_of(parts, by_kernel);
+    const auto moved = allocated_bytes(parts);
     const auto context = static_cast<CUcontext>(parts.front().object->context);
-    trace::Transfer traced(trace::Kind::Flush, "flush", range.bytes, parts.front().object->report_id);
+    trace::Transfer traced(trace::Kind::Flush, "flush", moved, parts.front().object->report_id);
     Channel* channel = channels.of(context);
     ContextScope scope(context);
     if (scope.result() != CUDA_SUCCESS) return scope.result();
     CaptureRelaxed relaxed;
     auto result = CUDA_SUCCESS;
     if (channel == nullptr) {
-        result = send_now(range.device, range.view, range.bytes, order);
+        result = send_now(range.device, range.view, range.bytes, range.over.region, order);
     } else {
         const Locked lock(channel->lock);
         result = by_chunk(range, order, [&](CUdeviceptr device, std::byte* view, std::size_t bytes, bool pinned) {
             channel->lock.assume_held();
             if (channel->open()) {
-                if (pinned) return send_pinned(*channel, device, view, bytes, range.several);
+                if (pinned) return send_pinned(*channel, device, view, bytes, range.over);
                 const HeldBuffers held(*channel, bytes);
-                if (held) return send_staged(*channel, held, device, view, bytes, range.several);
+                if (held) return send_staged(*channel, held, device, view, bytes, range.over);
             }
             // Not while an older copy of these bytes may be on its way.
             const auto drained = drain_channel(*channel);
-            return drained == CUDA_SUCCESS ? send_now(device, view, bytes, order) : drained;
+            return drained == CUDA_SUCCESS ? send_now(device, view, bytes, range.over.region, order) : drained;
         });
     }
     if (result != CUDA_SUCCESS) return result;
     traced.done();
     for (const auto& part : parts) {
-        part.object->traffic->to_device_bytes.fetch_add(part.bytes, std::memory_order_relaxed);
+        part.object->traffic->to_device_bytes.fetch_add(part.object->allocated_bytes(part.offset, part.bytes),
+                                                        std::memory_order_relaxed);
         part.object->traffic->to_device_transfers.fetch_add(1, std::memory_order_relaxed);
     }
-    call_stacks::add(call_stacks::Cost::FlushedBytes, range.bytes);
-    progress::bytes_to_device.fetch_add(range.bytes, std::memory_order_relaxed);
+    call_stacks::add(call_stacks::Cost::FlushedBytes, moved);
+    progress::bytes_to_device.fetch_add(moved, std::memory_order_relaxed);
     return CUDA_SUCCESS;
 }
 
@@ -274,18 +304,18 @@ CUresult one_by_one(std::span<const Engine::Part> parts, Move&& move) noexcept {
 
 CUresult Engine::fetch(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept {
     const Part part{&object, offset, bytes};
-    return fetch_range({&part, 1}, order);
+    return fetch({&part, 1}, order);
 }
 
 CUresult Engine::flush(Object& object, std::size_t offset, std::size_t bytes, Order order) noexcept {
     const Part part{&object, offset, bytes};
-    return flush_range({&part, 1}, order);
+    return flush({&part, 1}, order);
 }
 
 CUresult Engine::fetch(std::span<const Part> neighbours, Order order) noexcept {
     const auto context = static_cast<CUcontext>(neighbours.front().object->context);
-    if (neighbours.size() > 1 && order == Order::Ordered && across::ready(context) &&
-        fetch_range(neighbours, order) == CUDA_SUCCESS) {
+    if (order == Order::Ordered && many_allocations(neighbours) && across::ready(context) &&
+        fetch_range(neighbours, order, true) == CUDA_SUCCESS) {
         return CUDA_SUCCESS;
     }
     return one_by_one(neighbours, [&](auto part) { return fetch_range(part, order); });
@@ -293,8 +323,8 @@ CUresult Engine::fetch(std::span<const Part> neighbours, Order order) noexcept {
 
 CUresult Engine::flush(std::span<const Part> neighbours, Order order) noexcept {
     const auto context = static_cast<CUcontext>(neighbours.front().object->context);
-    if (neighbours.size() > 1 && order == Order::Launching && across::ready(context) && in_flight.idle() &&
-        flush_range(neighbours, order) == CUDA_SUCCESS) {
+    if (order == Order::Launching && many_allocations(neighbours) && across::ready(context) && in_flight.idle() &&
+        flush_range(neighbours, order, true) == CUDA_SUCCESS) {
         return CUDA_SUCCESS;
     }
     return one_by_one(neighbours, [&](auto part) { return flush_range(part, order); });
@@ -314,18 +344,19 @@ CUresult Engine::flush_changes(Object& object, std::size_t offset, std::size_t b
     if (channel == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // all other ways wait for the device
     CaptureRelaxed relaxed;
     const auto* const first = object.view + offset;
+    const across::Over over{object.is_region() ? &object : nullptr, false};
     std::size_t count = 0, sum = 0;
     const Locked lock(channel->lock);
     const auto piece = [&](CUdeviceptr device, std::byte* view, std::size_t part, bool pinned) {
         channel->lock.assume_held();
         const auto* const before = twin + (view - first);
         if (!channel->open()) return CUDA_ERROR_OUT_OF_MEMORY;
-        if (!pinned) return stage_changes(*channel, device, view, before, part, count, sum);
+        if (!pinned) return stage_changes(*channel, {device, view, part, over}, before, count, sum);
         return for_changes(view, before, part, [&](std::size_t begin, std::size_t changed) {
             ++count;
             sum += changed;
             channel->lock.assume_held();
-            return send_pinned(*channel, device + begin, view + begin, changed);
+            return send_pinned(*channel, device + begin, view + begin, changed, over);
         });
     };
     const Part whole{&object, offset, bytes};

@@ -6,7 +6,6 @@
 
 #include "shim/base/shared_copy.h"
 #include "shim/driver/driver.h"
-#include "shim/transfer/across.h"
 
 namespace hpe::staging {
 
@@ -109,8 +108,7 @@ CUDA_MEMCPY2D Pieces::rows_of(std::size_t piece) const noexcept {
 CUresult Pieces::send_to(CUdeviceptr device, std::size_t piece, const std::byte* buffer,
                          CUstream stream) const noexcept {
     device += begin_at(piece, extent_.device_pitch);
-    if (extent_.several) return across::copy(context_, device, across::pinned(buffer), size(piece), stream);
-    if (!in_rows()) return driver.cuMemcpyHtoDAsync_v2(device, buffer, size(piece), stream);
+    if (!in_rows()) return across::to_device(context_, device, buffer, size(piece), extent_.over, stream);
     auto copy = rows_of(piece);
     copy.srcMemoryType = CU_MEMORYTYPE_HOST, copy.srcHost = buffer, copy.srcPitch = extent_.width;
     copy.dstMemoryType = CU_MEMORYTYPE_DEVICE, copy.dstDevice = device, copy.dstPitch = extent_.device_pitch;
@@ -119,8 +117,7 @@ CUresult Pieces::send_to(CUdeviceptr device, std::size_t piece, const std::byte*
 
 CUresult Pieces::send_from(CUdeviceptr device, std::size_t piece, std::byte* buffer, CUstream stream) const noexcept {
     device += begin_at(piece, extent_.device_pitch);
-    if (extent_.several) return across::copy(context_, across::pinned(buffer), device, size(piece), stream);
-    if (!in_rows()) return driver.cuMemcpyDtoHAsync_v2(buffer, device, size(piece), stream);
+    if (!in_rows()) return across::to_host(context_, buffer, device, size(piece), extent_.over, stream);
     auto copy = rows_of(piece);
     copy.srcMemoryType = CU_MEMORYTYPE_DEVICE, copy.srcDevice = device, copy.srcPitch = extent_.device_pitch;
     copy.dstMemoryType = CU_MEMORYTYPE_HOST, copy.dstHost = buffer, copy.dstPitch = extent_.width;

@@ -31,6 +31,10 @@ public:
     std::size_t count() const noexcept { return (bytes_ + piece_ - 1) / piece_; }
     std::size_t begin(std::size_t piece) const noexcept { return piece * piece_; }
     std::size_t size(std::size_t piece) const noexcept;
+    // How many bytes its transfer moves.
+    std::size_t moved(CUdeviceptr device, std::size_t piece) const noexcept {
+        return across::allocated_bytes(extent_.over.region, device + begin(piece), size(piece));
+    }
 
     // The copy of a piece from the program's memory to its buffer, and back.
     copiers::Rows filling(std::size_t piece, std::byte* buffer, const std::byte* host) const noexcept;

@@ -284,7 +284,7 @@ Sent fill_and_send(Lane& lane, const Pieces& pieces, CUdeviceptr to, CUstream st
         if (result == CUDA_SUCCESS && goes_on) {
             BounceBuffer& buffer = lane[finished];
             // Only the events that will be asked for.
-            if (ends) in_stream.sent(pieces.size(finished));
+            if (ends) in_stream.sent(pieces.moved(to, finished));
             const bool mark = !wait || finished + window < count || finished + 1 == count;
             result = send(buffer, stream, mark, [&] { return pieces.send_to(to, finished, buffer.memory, stream); });
             if (result == CUDA_SUCCESS) sent.pieces = finished + 1;
@@ -354,7 +354,7 @@ CUresult copy_to_host(Lane& lane, std::byte* to, CUdeviceptr from, const Extent&
         while (asked < count && asked - drained < window && result == CUDA_SUCCESS) {
             BounceBuffer& buffer = lane[asked];
             if (!is_free(buffer, true, result)) break;
-            if (own) in_stream.sent(pieces.size(asked));
+            if (own) in_stream.sent(pieces.moved(from, asked));
             result = send(buffer, stream, true, [&] { return pieces.send_from(from, asked, buffer.memory, stream); });
             if (result == CUDA_SUCCESS) ++asked;
         }

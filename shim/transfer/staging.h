@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <span>
 
+#include "shim/transfer/across.h"
 #include "shim/transfer/copiers.h"
 
 namespace hpe::staging {
@@ -94,12 +95,12 @@ private:
 };
 
 // What a copy moves: rows of so many bytes, so far apart on either side; one row: linear memory, which may be that of
-// several allocations (across.h) if it is said so.
+// several allocations if it is said so.
 struct Extent {
     std::size_t width = 0;
     std::size_t rows = 1;
     std::size_t host_pitch = 0, device_pitch = 0;
-    bool several = false;
+    across::Over over{};
     std::size_t bytes() const noexcept { return width * rows; }
 };
 

@@ -160,8 +160,9 @@ report = run("libraries", library)
 if not 300 <= reads(report)["first_caller"] + report.lost <= 400:
     problem("libraries", f"{reads(report)}")
 # A library that is gone before our thread looks has no name any more.
+# The other thread's access may bring the block, too, since the arrays lie side by side.
 if sum(n for stack, n in report.callers("read fault").items() if stack[0] in ("read_in_library", "none")) \
-        + report.lost < 100:
+        + report.lost < 50:
     problem("libraries", f"{report.callers('read fault')}")
 
 report = run("early")

@@ -9,6 +9,8 @@
 
 namespace {
 
+bool pool = false;  // memory in stream order
+
 __global__ void advance_all(unsigned* const* objects, const unsigned* counts, unsigned n, unsigned key) {
     if (blockIdx.x >= n) return;
     for (unsigned i = threadIdx.x; i < counts[blockIdx.x]; i += blockDim.x) {
@@ -34,12 +36,13 @@ public:
     std::vector<unsigned>& model(unsigned i) { return models_[i]; }
 
     void allocate(unsigned i, unsigned count) {
-        CHECK(cudaMalloc(&objects_[i], count * sizeof(unsigned)));
+        CHECK(pool ? cudaMallocAsync(&objects_[i], count * sizeof(unsigned), nullptr)
+                   : cudaMalloc(&objects_[i], count * sizeof(unsigned)));
         CHECK(cudaMemset(objects_[i], 0, count * sizeof(unsigned)));
         models_[i].assign(count, 0);
     }
     void release(unsigned i) {
-        CHECK(cudaFree(objects_[i]));
+        CHECK(pool ? cudaFreeAsync(objects_[i], nullptr) : cudaFree(objects_[i]));
         objects_[i] = nullptr;
         models_[i].clear();
     }
@@ -237,6 +240,7 @@ void host_function(int, char**) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    pool = argc > 3 && std::strcmp(argv[3], "pool") == 0;
     const Case cases[] = {{"ascending", ascending},
                           {"descending", descending},
                           {"shuffled", shuffled},

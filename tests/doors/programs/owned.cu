@@ -7,7 +7,7 @@
 
 #include "program.h"
 
-constexpr unsigned count = 40000;
+constexpr unsigned count = 600'001;  // too many to share a chunk of the driver's with others
 constexpr std::size_t bytes = count * sizeof(unsigned);
 
 // Launches, copies both ways, copies with an ordinary object and memsets; `array` holds `count` numbers.

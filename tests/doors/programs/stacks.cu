@@ -11,6 +11,9 @@
 
 #include "program.h"
 
+// So many that the first elements of two arrays that share a chunk do not share a block.
+constexpr unsigned kOwnBlocks = 20'000;
+
 #define NEVER_INLINED __attribute__((noinline, noclone))
 
 // One access that traps, since the device has had the object meanwhile.
@@ -79,7 +82,7 @@ static void constructor(int, char** argv) {
 
 // The library comes and goes a thousand times, and its accesses trap, too, while another thread's do.
 static void libraries(int, char** argv) {
-    Data data(1000), mine(1000);
+    Data data(kOwnBlocks), mine(kOwnBlocks);
     unsigned wrong = 0, in_library = 0;
     auto open = [&] {
         for (int i = 0; i < 1000; ++i) {
@@ -223,7 +226,7 @@ static void threads(int, char**) {
     struct Work {
         unsigned wrong = 0;
         void operator()() {
-            Data data(1000);
+            Data data(kOwnBlocks);
             for (int i = 0; i < 50; ++i) wrong += first_caller(data);
         }
     };

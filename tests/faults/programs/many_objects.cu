@@ -2,10 +2,12 @@
 // More objects of 100 bytes than a process may have mappings (vm.max_map_count), in a process that has used some up
 // itself. The CPU writes all, a kernel changes all, the CPU reads all, every second one is freed, and the rest goes on.
 //
-// Prints how many words are wrong. Arguments: objects, mappings that the program takes for itself.
+// Prints how many words are wrong. Arguments: objects, mappings that the program takes for itself, "pool" for memory in
+// stream order, whose objects have pages of their own.
 #include <sys/mman.h>
 
 #include <cstdlib>
+#include <cstring>
 
 #include "tried.h"
 
@@ -53,8 +55,9 @@ std::size_t round(std::vector<Word*>& objects, Word** list, Word by) {
 int main(int argc, char** argv) {
     std::vector<Word*> objects(argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1000);
     if (!take_mappings(argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0)) return 4;
+    const bool pool = argc > 3 && std::strcmp(argv[3], "pool") == 0;
     for (Word*& object : objects) {
-        if (!TRIED(cudaMalloc(&object, 100))) return 3;
+        if (!TRIED(pool ? cudaMallocAsync(&object, 100, nullptr) : cudaMalloc(&object, 100))) return 3;
     }
     Word** list = nullptr;
     if (!TRIED(cudaMalloc(&list, objects.size() * sizeof *list))) return 3;
@@ -62,13 +65,13 @@ int main(int argc, char** argv) {
     std::vector<Word*> rest;
     for (std::size_t i = 0; i < objects.size(); ++i) {
         if (i % 2 == 0) {
-            TRIED(cudaFree(objects[i]));
+            TRIED(pool ? cudaFreeAsync(objects[i], nullptr) : cudaFree(objects[i]));
         } else {
             rest.push_back(objects[i]);
         }
     }
     std::printf("every second: %zu words wrong\n", round(rest, list, 5));
-    for (Word* object : rest) TRIED(cudaFree(object));
+    for (Word* object : rest) TRIED(pool ? cudaFreeAsync(object, nullptr) : cudaFree(object));
     TRIED(cudaFree(list));
     return failed_calls != 0 ? 3 : 0;
 }

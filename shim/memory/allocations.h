@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// Which allocations lie in a chunk of device addresses that the driver cuts into several: where each begins, and how
+// many bytes the program asked for. What lies between them is nobody's, and never copied.
+//
+// Bytes; offsets from the chunk's beginning. Threads: any, also inside the fault path; add() and remove() of one
+// allocation by one thread. Errors: none; memory of zero bytes is a chunk without allocations.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace hpe {
+
+class Allocations {
+public:
+    // Of device addresses that the driver maps and unmaps as a whole: 2 MiB on all devices of today (docs/hardware.md).
+    static constexpr std::size_t kChunk = std::size_t{2} << 20;
+    // No two allocations begin in one (CUDA C++ Programming Guide, "Device Memory Accesses": at least so aligned).
+    static constexpr std::size_t kUnit = 256;
+
+    struct One {
+        std::size_t offset = 0, bytes = 0;  // no bytes: there is none
+        std::size_t end() const noexcept { return offset + bytes; }
+    };
+
+    // `offset` is a multiple of kUnit.
+    void add(std::size_t offset, std::size_t bytes) noexcept {
+        const auto unit = offset / kUnit;
+        bytes_[unit].store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
+        count_.fetch_add(1, std::memory_order_relaxed);
+        begins_[unit / kBits].fetch_or(bit(unit), std::memory_order_seq_cst);
+    }
+    void remove(std::size_t offset) noexcept {
+        const auto unit = offset / kUnit;
+        begins_[unit / kBits].fetch_and(~bit(unit), std::memory_order_seq_cst);
+        count_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    std::size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
+    // That begins there.
+    One at(std::size_t offset) const noexcept {
+        const auto unit = offset / kUnit;
+        const bool begins =
+            offset % kUnit == 0 && (begins_[unit / kBits].load(std::memory_order_seq_cst) & bit(unit)) != 0;
+        return begins ? One{offset, bytes_of(unit)} : One{};
+    }
+    // That the byte belongs to, or the rest of whose last unit it lies in: nothing else can be there.
+    One holding(std::size_t offset) const noexcept {
+        const auto unit = offset / kUnit;
+        auto word = unit / kBits;
+        auto bits = begins_[word].load(std::memory_order_seq_cst) & (~std::uint64_t{0} >> (kBits - 1 - unit % kBits));
+        while (bits == 0) {
+            if (word == 0) return {};
+            bits = begins_[--word].load(std::memory_order_seq_cst);
+        }
+        const auto begin = word * kBits + static_cast<std::size_t>(std::bit_width(bits)) - 1;
+        const One one{begin * kUnit, bytes_of(begin)};
+        return unit <= (one.end() - 1) / kUnit ? one : One{};
+    }
+    // The first that begins at or behind the offset.
+    One from(std::size_t offset) const noexcept {
+        auto unit = (offset + kUnit - 1) / kUnit;
+        if (unit >= kUnits) return {};
+        auto word = unit / kBits;
+        auto bits = begins_[word].load(std::memory_order_seq_cst) & (~std::uint64_t{0} << unit % kBits);
+        while (bits == 0) {
+            if (++word == begins_.size()) return {};
+            bits = begins_[word].load(std::memory_order_seq_cst);
+        }
+        unit = word * kBits + static_cast<std::size_t>(std::countr_zero(bits));
+        return {unit * kUnit, bytes_of(unit)};
+    }
+
+private:
+    static constexpr std::size_t kUnits = kChunk / kUnit, kBits = 64;
+    static std::uint64_t bit(std::size_t unit) noexcept { return std::uint64_t{1} << unit % kBits; }
+    // Of the last allocation that began there: so never 0 where one begins.
+    std::size_t bytes_of(std::size_t unit) const noexcept { return bytes_[unit].load(std::memory_order_relaxed); }
+
+    std::array<std::atomic<std::uint64_t>, kUnits / kBits> begins_;
+    std::array<std::atomic<std::uint32_t>, kUnits> bytes_;
+    std::atomic<std::size_t> count_;
+};
+
+}  // namespace hpe

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT
+// Small allocations that share pages: what the driver says of them, and that each is its own. The copying form is the
+// same program without libhpe.
+#include <cuda.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "program.h"
+
+namespace {
+
+constexpr std::size_t kChunk = std::size_t{2} << 20;
+
+CUdeviceptr address(const void* at) { return reinterpret_cast<CUdeviceptr>(at); }
+
+template <class T>
+T attribute(CUpointer_attribute which, CUdeviceptr at) {
+    T value{};
+    CHECK_CU(cuPointerGetAttribute(&value, which, at));
+    return value;
+}
+
+__global__ void add(unsigned char* bytes, std::size_t n, unsigned char by) {
+    for (std::size_t i = threadIdx.x; i < n; i += blockDim.x) bytes[i] = static_cast<unsigned char>(bytes[i] + by);
+}
+
+// An allocation, and what it must hold.
+struct Piece {
+    unsigned char* gpu = nullptr;
+    std::vector<unsigned char> model;
+
+    explicit Piece(std::size_t bytes) : model(bytes, 7) {
+        CHECK(cudaMalloc(&gpu, bytes));
+        CHECK(cudaMemset(gpu, 7, bytes));
+    }
+    void launch(unsigned char by) {
+        add<<<1, 128>>>(gpu, model.size(), by);
+        CHECK(cudaGetLastError());
+        for (auto& byte : model) byte = static_cast<unsigned char>(byte + by);
+    }
+    void write(unsigned char value) {
+        std::fill(model.begin(), model.end(), value);
+        if (plain) {
+            std::memset(gpu, value, model.size());
+        } else {
+            CHECK(cudaMemcpy(gpu, model.data(), model.size(), cudaMemcpyHostToDevice));
+        }
+    }
+    bool right() const {
+        std::vector<unsigned char> copy(model.size());
+        CHECK(cudaMemcpy(copy.data(), gpu, copy.size(), cudaMemcpyDeviceToHost));
+        return copy == model && (!plain || std::equal(model.begin(), model.end(), gpu));
+    }
+};
+
+// Everything the driver tells of random allocations, relative to where their chunks begin, which are numbered.
+void answers(int, char**) {
+    std::mt19937 random(11);
+    std::vector<std::pair<char*, std::size_t>> all;
+    std::map<CUdeviceptr, int> chunks;
+    Checksum checksum;
+    const auto note = [&](std::size_t value) { checksum.add(&value, sizeof value); };
+    for (int i = 0; i < 10000; ++i) {
+        if (all.size() > 1500 && random() % 2 == 0) {
+            const auto which = random() % all.size();
+            CHECK(cudaFree(all[which].first));
+            all.erase(all.begin() + static_cast<std::ptrdiff_t>(which));
+            continue;
+        }
+        const std::size_t bytes = 1 + random() % (random() % 16 == 0 ? 3 * kChunk / 2 : 5000);
+        char* p = nullptr;
+        CHECK(cudaMalloc(&p, bytes));
+        all.emplace_back(p, bytes);
+        const auto at = address(p);
+        const auto inside = at + random() % bytes;
+        if (plain && i % 3 == 0) p[bytes / 2] = 1;  // also where the CPU uses some
+        CUdeviceptr base = 0;
+        std::size_t size = 0;
+        CHECK_CU(cuMemGetAddressRange(&base, &size, inside));
+        note(base - at);
+        note(size);
+        note(attribute<CUdeviceptr>(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside) - at);
+        note(attribute<std::size_t>(CU_POINTER_ATTRIBUTE_RANGE_SIZE, inside));
+        note(attribute<std::size_t>(CU_POINTER_ATTRIBUTE_MAPPING_SIZE, inside));
+        const auto chunk = attribute<CUdeviceptr>(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, inside);
+        note(at - chunk);
+        note(static_cast<std::size_t>(chunks.emplace(chunk, static_cast<int>(chunks.size())).first->second));
+    }
+    say("checksum %016llx, %zu chunks\n", static_cast<unsigned long long>(checksum.value()), chunks.size());
+    for (const auto& [p, bytes] : all) CHECK(cudaFree(p));
+}
+
+// A copy, a memset or a free that names more than there is.
+void overruns(int, char**) {
+    const Piece small(100), other(100), large(70000);
+    char host[256];
+    say("copies %d %d\n", cudaMemcpy(host, small.gpu, 101, cudaMemcpyDeviceToHost),
+        cudaMemcpy(large.gpu + 69999, host, 2, cudaMemcpyHostToDevice));
+    say("memset %d\n", cudaMemset(other.gpu, 0, 200));
+    say("free %d\n", cudaFree(small.gpu + 256));
+    cudaGetLastError();
+    say("right %d %d %d\n", small.right(), other.right(), large.right());
+}
+
+// Kernels and the CPU in turn on allocations of one page, some of which are freed and made anew.
+void one_page(int, char**) {
+    std::vector<Piece> pieces;
+    for (std::size_t i = 0; i < 40; ++i) pieces.emplace_back(1 + i * 37 % 700);
+    std::mt19937 random(3);
+    unsigned wrong = 0;
+    for (unsigned round = 0; round < 300; ++round) {
+        auto& piece = pieces[random() % pieces.size()];
+        switch (random() % 5) {
+            case 0: piece.write(static_cast<unsigned char>(round)); break;
+            case 1: piece.launch(static_cast<unsigned char>(round)); break;
+            case 2:
+                CHECK(cudaMemset(piece.gpu, static_cast<int>(round % 200), piece.model.size()));
+                std::fill(piece.model.begin(), piece.model.end(), static_cast<unsigned char>(round % 200));
+                break;
+            case 3: {
+                CHECK(cudaFree(piece.gpu));
+                piece = Piece(1 + random() % 700);
+                break;
+            }
+            default: wrong += !piece.right(); break;
+        }
+    }
+    for (const auto& piece : pieces) wrong += !piece.right();
+    say("%u wrong\n", wrong);
+    for (const auto& piece : pieces) CHECK(cudaFree(piece.gpu));
+}
+
+// What is allocated in pages that the CPU was writing to when they were freed.
+void freed_pages(int, char**) {
+    constexpr std::size_t kBytes = 4 * 4096;
+    unsigned wrong = 0;
+    std::vector<Piece> pieces;
+    for (int i = 0; i < 8; ++i) pieces.emplace_back(kBytes);
+    for (unsigned round = 0; round < 20; ++round) {
+        auto& piece = pieces[round % 4];
+        piece.write(static_cast<unsigned char>(round + 1));
+        CHECK(cudaFree(piece.gpu));
+        for (std::size_t i = 4; i < pieces.size(); ++i) pieces[i].write(static_cast<unsigned char>(round));
+        CHECK(cudaMalloc(&piece.gpu, kBytes));  // the CPU is the first to write
+        piece.write(static_cast<unsigned char>(round + 2));
+        piece.launch(5);
+        for (const auto& one : pieces) wrong += !one.right();
+        piece.write(static_cast<unsigned char>(round + 3));
+        wrong += !piece.right();
+    }
+    say("%u wrong\n", wrong);
+    for (const auto& one : pieces) CHECK(cudaFree(one.gpu));
+}
+
+// All is freed, and the chunk with it; then the driver may give the addresses to something else.
+void whole_chunks(int, char**) {
+    unsigned wrong = 0;
+    for (unsigned round = 0; round < 6; ++round) {
+        std::vector<Piece> pieces;
+        for (std::size_t i = 0; i < 300; ++i) pieces.emplace_back(1 + i * 97 % 20000);
+        for (auto& piece : pieces) piece.write(static_cast<unsigned char>(round));
+        for (auto& piece : pieces) piece.launch(3);
+        for (const auto& piece : pieces) wrong += !piece.right();
+        for (const auto& piece : pieces) CHECK(cudaFree(piece.gpu));
+        Piece large(3 * kChunk);
+        large.write(static_cast<unsigned char>(round + 1));
+        large.launch(1);
+        wrong += !large.right();
+        CHECK(cudaFree(large.gpu));
+    }
+    say("%u wrong\n", wrong);
+}
+
+// Threads with allocations of their own in pages that they share.
+void threads(int, char**) {
+    constexpr unsigned kThreads = 4;
+    std::array<unsigned, kThreads> wrong{};
+    struct Work {
+        unsigned id;
+        unsigned* wrong;
+        void operator()() const {
+            std::mt19937 random(id);
+            std::vector<Piece> own;
+            for (unsigned round = 0; round < 150; ++round) {
+                if (own.size() < 12) own.emplace_back(1 + random() % 3000);
+                auto& piece = own[random() % own.size()];
+                piece.write(static_cast<unsigned char>(round + id));
+                piece.launch(static_cast<unsigned char>(id + 1));
+                *wrong += !piece.right();
+                if (random() % 4 != 0) continue;
+                CHECK(cudaFree(piece.gpu));
+                piece = Piece(1 + random() % 3000);
+            }
+            for (const auto& piece : own) *wrong += !piece.right();
+        }
+    };
+    std::array<Work, kThreads> work{};
+    std::array<pthread_t, kThreads> started{};
+    for (unsigned i = 0; i < kThreads; ++i) {
+        work[i] = {i, &wrong[i]};
+        started[i] = start(work[i]);
+    }
+    for (const auto thread : started) pthread_join(thread, nullptr);
+    for (const auto count : wrong) say("%u wrong\n", count);
+}
+
+// Another process writes to an allocation whose page the CPU of this one uses.
+void exported(int, char**) {
+    int to_child[2], to_parent[2];
+    if (pipe(to_child) != 0 || pipe(to_parent) != 0) std::exit(1);
+    const pid_t child = fork();
+    char signal = 0;
+    if (child == 0) {
+        cudaIpcMemHandle_t handle;
+        if (read(to_child[0], &handle, sizeof handle) != sizeof handle) _exit(1);
+        void* opened = nullptr;
+        CHECK(cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess));
+        for (int round = 0; round < 3; ++round) {
+            CHECK(cudaMemset(opened, 40 + round, 300));
+            CHECK(cudaDeviceSynchronize());
+            if (write(to_parent[1], &signal, 1) != 1 || read(to_child[0], &signal, 1) != 1) _exit(1);
+        }
+        CHECK(cudaIpcCloseMemHandle(opened));
+        _exit(0);
+    }
+    Piece before(300), shared(300), after(300);
+    before.write(1);
+    shared.write(2);
+    after.write(3);
+    cudaIpcMemHandle_t handle;
+    CHECK(cudaIpcGetMemHandle(&handle, shared.gpu));
+    if (write(to_child[1], &handle, sizeof handle) != sizeof handle) std::exit(1);
+    unsigned wrong = 0;
+    for (int round = 0; round < 3; ++round) {
+        if (read(to_parent[0], &signal, 1) != 1) std::exit(1);
+        before.write(static_cast<unsigned char>(round + 10));
+        after.write(static_cast<unsigned char>(round + 20));
+        before.launch(1);
+        after.launch(1);
+        CHECK(cudaDeviceSynchronize());
+        std::vector<unsigned char> got(300);
+        CHECK(cudaMemcpy(got.data(), shared.gpu, got.size(), cudaMemcpyDeviceToHost));
+        wrong +=
+            static_cast<unsigned>(std::count_if(got.begin(), got.end(), [&](auto byte) { return byte != 40 + round; }));
+        wrong += !before.right() + !after.right();
+        if (write(to_child[1], &signal, 1) != 1) std::exit(1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    say("%u wrong, status %d\n", wrong, status);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    static const Case cases[] = {{"answers", answers},         {"overruns", overruns},         {"one_page", one_page},
+                                 {"freed_pages", freed_pages}, {"whole_chunks", whole_chunks}, {"threads", threads},
+                                 {"exported", exported}};
+    return run_case(cases, argc, argv);
+}
