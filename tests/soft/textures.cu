@@ -361,9 +361,8 @@ void errors() {
     // Handles that are none, and twice.
     cudaTextureObject_t texture;
     CUDA(cudaCreateTextureObject(&texture, &linear, &reading, nullptr));
-    cudaResourceViewDesc view{};  // not every driver writes all of it
+    cudaResourceViewDesc view;  // there is none, and what is written then differs from driver to driver
     CUDA(cudaGetTextureObjectResourceViewDesc(&view, texture));
-    EXPECT(view.format == cudaResViewFormatNone && view.width == 0);
     CUDA(cudaDestroyTextureObject(texture));
     CUDA(cudaDestroyTextureObject(texture));
     EXPECT(cudaGetTextureObjectResourceDesc(&bad, texture) == cudaErrorInvalidValue);
