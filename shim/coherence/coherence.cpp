@@ -73,7 +73,6 @@ Object* Coherence::make_object(const Made& made) {
     std::atomic_ref(object->base).store(made.base, std::memory_order_relaxed);
     object->size = made.size;
     object->requested_size = made.requested;
-    object->requested_offset = 0;
     object->view = view;
     object->context = made.context;
     // Unless the device is idle: the program may tell a running kernel the address, and the kernel write to it. After a
@@ -135,7 +134,6 @@ bool Coherence::track_in_region(std::uintptr_t base, std::size_t requested) {
     if (region != nullptr && region->serial() % 2 == 1) {
         if (!region->is_region() || region->context != context) return false;
         protocol_->object_added();
-        report::allocation_added();
     } else {
         // Again when the CPU touches the first of a region (map_shadow): to ask takes as long as to allocate.
         if (!regions_possible_ && !reserved_as_whole(chunk, base)) {
@@ -149,11 +147,7 @@ bool Coherence::track_in_region(std::uintptr_t base, std::size_t requested) {
         if (region == nullptr) return false;
     }
     region->allocations->add(offset, requested);
-    const bool first = region->requested_size == 0;
-    const auto low = first ? offset : std::min(region->requested_offset, offset);
-    const auto high = first ? 0 : region->requested_offset + region->requested_size;
-    region->requested_size = std::max(high, offset + requested) - low;
-    region->requested_offset = low;
+    report::allocation_added(*region, offset);
     return true;
 }
 
@@ -204,7 +198,10 @@ CUresult Coherence::begin_free(Allocation& allocation) {
     const auto offset = allocation.base - object.base;
     if (object.serial() % 2 == 0 || object.allocations->at(offset).bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     allocation.ends_object = object.allocations->count() == 1;
-    return allocation.ends_object ? begin_free(object) : leave_region(object, allocation);
+    if (allocation.ends_object) return begin_free(object);
+    const auto result = leave_region(object, allocation);
+    if (result == CUDA_SUCCESS) report::allocation_removed(object, {offset, allocation.bytes});
+    return result;
 }
 
 // A page without an allocation stays closed, so that it is not more accessible than its block's state allows when it
@@ -244,16 +241,21 @@ CUresult Coherence::leave_region(Object& object, const Allocation& allocation) {
 
 void Coherence::finish_free(const Allocation& allocation) {
     Object& object = *allocation.object;
-    if (object.is_region() && allocation.ends_object) object.allocations->remove(allocation.base - object.base);
-    if (allocation.ends_object) return finish_free(object);
-    protocol_->object_removed();
-    report::allocation_removed();
+    if (!allocation.ends_object) return protocol_->object_removed();
+    if (object.is_region()) {
+        const auto offset = allocation.base - object.base;
+        object.allocations->remove(offset);
+        report::allocation_removed(object, {offset, allocation.bytes});
+    }
+    finish_free(object);
 }
 
 void Coherence::cancel_free(const Allocation& allocation) {
     if (allocation.ends_object) return cancel_free(*allocation.object);
     const Locked lock(regions_);
-    allocation.object->allocations->add(allocation.base - allocation.object->base, allocation.bytes);
+    const auto offset = allocation.base - allocation.object->base;
+    allocation.object->allocations->add(offset, allocation.bytes);
+    report::allocation_added(*allocation.object, offset);
 }
 
 CUresult Coherence::begin_free(Object& object) {
@@ -336,9 +338,9 @@ void Coherence::drop(Object& object, std::vector<Kept>& kept) {
         for (auto one = all.from(0); one.bytes != 0; one = all.from(one.offset + 1)) {
             kept.push_back({object.base + one.offset, one.bytes, Peers::OfContext});
             all.remove(one.offset);
+            report::allocation_removed(object, one);
             if (all.count() == 0) break;
             protocol_->object_removed();
-            report::allocation_removed();
         }
     } else {
         kept.push_back(

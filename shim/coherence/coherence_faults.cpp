@@ -59,13 +59,15 @@ std::size_t span_bytes(const Object& object, std::uint32_t first, std::uint32_t 
 Event event_of(const Coherence::Access& access) noexcept { return access.is_write ? Event::CpuWrite : Event::CpuRead; }
 
 void count_fault(Object& object, const Coherence::Access& access, std::size_t fetched, trace::Fault& traced) noexcept {
-    auto& faults = access.is_write ? object.traffic->write_faults : object.traffic->read_faults;
+    const auto offset = access.address - object.base;
+    auto& traffic = object.traffic_at(offset);
+    auto& faults = access.is_write ? traffic.write_faults : traffic.read_faults;
     faults.fetch_add(1, std::memory_order_relaxed);
     call_sites::note(access.instruction, fetched);
     progress::faults.fetch_add(1, std::memory_order_relaxed);
     call_stacks::add(call_stacks::Cost::Count, 1);
     call_stacks::add(call_stacks::Cost::FetchedBytes, fetched);
-    traced.served(object.report_id, fetched);
+    traced.served(object.report_id_at(offset), fetched);
 }
 
 void say_not_fetched(const Object& object, std::uint32_t index, CUresult result) noexcept {
@@ -508,7 +510,7 @@ void Coherence::evict(const RunRef& ref) noexcept {
                 pager::protect(object, offset, bytes, State::Dirty);
                 return;
             }
-            object.traffic->evictions.fetch_add(1, std::memory_order_relaxed);
+            object.traffic_at(offset).evictions.fetch_add(1, std::memory_order_relaxed);
             for (auto i = first; i <= last; ++i) {
                 object.block(i).become(next);
                 object.block(i).mark_evicted();

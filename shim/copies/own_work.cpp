@@ -114,15 +114,14 @@ OwnTransfer::OwnTransfer(To to, const char* name, std::uintptr_t at, std::size_t
       bytes_(bytes),
       object_(coherence().object_of(at)),
       traced_(to == To::Host ? trace::Kind::Fetch : trace::Kind::Flush, name, bytes,
-              object_ != nullptr ? object_->report_id : 0) {}
+              object_ != nullptr ? object_->report_id_at(at - object_->base) : 0),
+      traffic_(object_ != nullptr ? object_->traffic_at(at - object_->base) : nobodys_traffic) {}
 
 void OwnTransfer::done() noexcept {
     traced_.done();
-    if (object_ == nullptr) return;
-    auto& traffic = *object_->traffic;
     const bool to_host = to_ == To::Host;
-    (to_host ? traffic.to_host_bytes : traffic.to_device_bytes).fetch_add(bytes_, std::memory_order_relaxed);
-    (to_host ? traffic.to_host_transfers : traffic.to_device_transfers).fetch_add(1, std::memory_order_relaxed);
+    (to_host ? traffic_.to_host_bytes : traffic_.to_device_bytes).fetch_add(bytes_, std::memory_order_relaxed);
+    (to_host ? traffic_.to_host_transfers : traffic_.to_device_transfers).fetch_add(1, std::memory_order_relaxed);
 }
 
 bool copy_within_device(std::uintptr_t to, std::uintptr_t from, std::size_t bytes) noexcept {

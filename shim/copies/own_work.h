@@ -113,6 +113,7 @@ private:
     const std::size_t bytes_;
     Object* const object_;
     trace::Transfer traced_;
+    Traffic& traffic_;
 };
 
 // Between two objects of one context, by the device. False: it was not made.

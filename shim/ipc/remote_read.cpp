@@ -163,7 +163,8 @@ bool Reads::to_object(pid_t process, Arrival& to, std::uintptr_t host, const imp
     const Object* const object = coherence().object_of(device);
     if (object == nullptr) return false;
     const auto* const place = imports::place(process, static_cast<CUcontext>(to.context_));
-    trace::Transfer traced(trace::Kind::Staging, "message from a device", from.bytes, object->report_id);
+    trace::Transfer traced(trace::Kind::Staging, "message from a device", from.bytes,
+                           object->report_id_at(device - object->base));
     OwnWork work(to.context_, bulk::Order::AtOnce);
     if (!work) return false;
     DeviceRange writes{device, from.bytes};

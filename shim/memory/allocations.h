@@ -20,6 +20,7 @@ public:
     static constexpr std::size_t kChunk = std::size_t{2} << 20;
     // No two allocations begin in one (CUDA C++ Programming Guide, "Device Memory Accesses": at least so aligned).
     static constexpr std::size_t kUnit = 256;
+    static constexpr std::size_t kUnits = kChunk / kUnit;
 
     struct One {
         std::size_t offset = 0, bytes = 0;  // no bytes: there is none
@@ -74,7 +75,7 @@ public:
     }
 
 private:
-    static constexpr std::size_t kUnits = kChunk / kUnit, kBits = 64;
+    static constexpr std::size_t kBits = 64;
     static std::uint64_t bit(std::size_t unit) noexcept { return std::uint64_t{1} << unit % kBits; }
     // Of the last allocation that began there: so never 0 where one begins.
     std::size_t bytes_of(std::size_t unit) const noexcept { return bytes_[unit].load(std::memory_order_relaxed); }

@@ -17,8 +17,9 @@
 
 namespace hpe {
 
-// What happened to an object, for the report. Counts and bytes; relaxed.
+// What happened to an object, or to an allocation of a region, for the report. Counts and bytes; relaxed.
 struct Traffic {
+    std::atomic<std::uint32_t> id{0};  // of the allocation
     std::atomic<std::uint64_t> to_host_bytes{0}, to_host_transfers{0}, to_device_bytes{0}, to_device_transfers{0};
     std::atomic<std::uint64_t> read_faults{0}, write_faults{0}, evictions{0};
     // Of to_host_bytes, what was prefetched: and was used, or wasted.
@@ -42,9 +43,8 @@ struct Allocation {
 
 class Object : public Blocks {
 public:
-    // What the program asked for, where `size` is whole pages. Of a region: from the lowest byte to the highest one
-    // that was ever allocated, so far from its beginning.
-    std::size_t requested_size = 0, requested_offset = 0;
+    // What the program asked for, where `size` is whole pages; 0 of a region.
+    std::size_t requested_size = 0;
     // Of a region. Kept when the object is recycled: a thread may still look into it.
     Allocations* allocations = nullptr;
     std::byte* view = nullptr;  // the always writable mapping of the shadow; owned by the arena
@@ -64,7 +64,9 @@ public:
     std::atomic<bool> in_ever_mapped_list{false};  // of objects that were ever mapped; never leaves it
     Object* next_ever_mapped = nullptr;
     Object *next_live = nullptr, *previous_live = nullptr;  // the list of all objects
-    Traffic* traffic = &nobodys_traffic;                    // the report's
+    Traffic* traffic = &nobodys_traffic;                    // the report's; of a region, what no allocation's is
+    // Of a region whose allocations are counted for themselves, by the unit where each begins. Never given back.
+    std::atomic<Traffic*>* of_allocations = nullptr;
 
     // Blocks::open(), with no page mapped and no block valid on the host.
     void open(std::size_t block_bytes, Block* words) noexcept;
@@ -133,6 +135,27 @@ public:
             return goes_on;
         });
         return all && (last == 0 || run(first, last - first));
+    }
+    // Where the report counts what happens there: of a region that is the allocation, or the next one.
+    Traffic& traffic_at(std::size_t offset) const noexcept {
+        if (!is_region() || of_allocations == nullptr || offset >= Allocations::kChunk) return *traffic;
+        auto one = allocations->holding(offset);
+        if (one.bytes == 0) one = allocations->from(offset);
+        Traffic* const found = of_allocations[one.offset / Allocations::kUnit].load(std::memory_order_acquire);
+        return found != nullptr && one.bytes != 0 ? *found : *traffic;
+    }
+    std::uint32_t report_id_at(std::size_t offset) const noexcept {
+        const auto id = traffic_at(offset).id.load(std::memory_order_relaxed);
+        return id != 0 ? id : report_id;
+    }
+    // Calls count(traffic, bytes) for what is allocated of [offset, offset + bytes).
+    template <class Count>
+    void for_traffic(std::size_t offset, std::size_t bytes, Count&& count) const noexcept {
+        if (!is_region() || of_allocations == nullptr) return count(*traffic, allocated_bytes(offset, bytes));
+        for_allocated(offset, bytes, [&](std::size_t at, std::size_t part) {
+            count(traffic_at(at), part);
+            return true;
+        });
     }
     std::size_t allocated_bytes(std::size_t offset, std::size_t bytes) const noexcept {
         std::size_t sum = 0;

@@ -286,7 +286,7 @@ std::optional<int> Call::make(MPI_Datatype type, MPI_Op op) noexcept {
     if (!all_ready) return std::nullopt;
     const Object* const object = coherence().object_of(to_);
     trace::Transfer traced(trace::Kind::Staging, "reduction between devices", bytes(),
-                           object != nullptr ? object->report_id : 0);
+                           object != nullptr ? object->report_id_at(to_ - object->base) : 0);
     if (!agree(open())) return error_ != MPI_SUCCESS ? std::optional(error_) : std::nullopt;
     // From now on buffers change. A rank whose device fails still answers, so that nobody waits for it.
     const bool made = agree(combine()) && agree(collect());

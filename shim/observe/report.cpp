@@ -197,26 +197,55 @@ void copy_staged(std::size_t bytes) noexcept {
     staged_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-void object_added(Object& object) {
-    object.report_id = added.fetch_add(1, std::memory_order_relaxed) + 1;
-    if (!wanted.load(std::memory_order_relaxed)) return;
-    // Recycled with the object.
-    if (object.traffic == &nobodys_traffic) object.traffic = new Traffic;
-    object.traffic->clear();
+// Recycled with the object or the place in the region.
+static void count_for(Traffic*& traffic) {
+    if (traffic == &nobodys_traffic || traffic == nullptr) traffic = new Traffic;
+    traffic->clear();
 }
 
-void allocation_added() noexcept { added.fetch_add(1, std::memory_order_relaxed); }
-void allocation_removed() noexcept { removed.fetch_add(1, std::memory_order_relaxed); }
-
-std::uint32_t objects() noexcept { return added.load() - removed.load(); }
+void object_added(Object& object) {
+    object.report_id = object.is_region() ? 0 : added.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (!wanted.load(std::memory_order_relaxed)) return;
+    count_for(object.traffic);
+    if (object.is_region() && object.of_allocations == nullptr) {
+        object.of_allocations = new std::atomic<Traffic*>[Allocations::kUnits] {};
+    }
+}
 
 void object_removed(const Object& object) {
+    if (!object.is_region()) removed.fetch_add(1, std::memory_order_relaxed);
+    if (!wanted.load(std::memory_order_relaxed)) return;
+    const Locked lock(mutex);
+    collect(state(), {object.report_id, object.base, object.requested_size, read(*object.traffic)});
+}
+
+void allocation_added(Object& region, std::size_t offset) {
+    const auto id = added.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (!wanted.load(std::memory_order_relaxed)) return;
+    auto& place = region.of_allocations[offset / Allocations::kUnit];
+    Traffic* traffic = place.load(std::memory_order_relaxed);
+    count_for(traffic);
+    traffic->id.store(id, std::memory_order_relaxed);
+    place.store(traffic, std::memory_order_release);
+}
+
+// An allocation of a region, as it stands.
+static Line line_of(const Object& region, Allocations::One one) {
+    const Traffic* const traffic =
+        region.of_allocations[one.offset / Allocations::kUnit].load(std::memory_order_acquire);
+    // Another thread has just put it into the region.
+    if (traffic == nullptr) return {0, region.base + one.offset, one.bytes, {}};
+    return {traffic->id.load(std::memory_order_relaxed), region.base + one.offset, one.bytes, read(*traffic)};
+}
+
+void allocation_removed(const Object& region, Allocations::One allocation) {
     removed.fetch_add(1, std::memory_order_relaxed);
     if (!wanted.load(std::memory_order_relaxed)) return;
     const Locked lock(mutex);
-    collect(state(),
-            {object.report_id, object.base + object.requested_offset, object.requested_size, read(*object.traffic)});
+    collect(state(), line_of(region, allocation));
 }
+
+std::uint32_t objects() noexcept { return added.load() - removed.load(); }
 
 void configure(const std::string& destination, std::string protocol) {
     const Locked lock(mutex);
@@ -225,6 +254,8 @@ void configure(const std::string& destination, std::string protocol) {
     wanted.store(!destination.empty(), std::memory_order_relaxed);
     if (!destination.empty()) call_sites::enable();
 }
+
+void number_allocations() noexcept { wanted.store(true, std::memory_order_relaxed); }
 
 bool is_json(const std::string& destination) noexcept {
     return destination.size() > 5 && destination.ends_with(".json");
@@ -236,8 +267,10 @@ void write(std::vector<Object*> (*live_objects)()) noexcept {
     if (s.destination.empty() || s.written) return;
     s.written = true;
     for (Object* object : live_objects()) {
-        collect(s, {object->report_id, object->base + object->requested_offset, object->requested_size,
-                    read_at_end(*object)});
+        collect(s, {object->report_id, object->base, object->requested_size, read_at_end(*object)});
+        if (!object->is_region()) continue;
+        const auto& all = *object->allocations;
+        for (auto one = all.from(0); one.bytes != 0; one = all.from(one.offset + 1)) collect(s, line_of(*object, one));
     }
     std::sort(s.lines.begin(), s.lines.end(), [](const Line& a, const Line& b) { return a.id < b.id; });
     const auto objects = added.load();

@@ -12,19 +12,21 @@
 
 namespace hpe::report {
 
-// Objects are numbered in order of allocation, and count for themselves if a report was asked for.
+// Allocations are numbered in order, and count for themselves if a report was asked for: objects, but for regions, and
+// the allocations of regions.
 void object_added(Object& object);
+void object_removed(const Object& object);
+void allocation_added(Object& region, std::size_t offset);
+void allocation_removed(const Object& region, Allocations::One allocation);
 // Those that live.
 std::uint32_t objects() noexcept;
 // A copy of the program's own went through staging. Bytes.
 void copy_staged(std::size_t bytes) noexcept;
-void object_removed(const Object& object);
-// In a region, besides the one that it began with.
-void allocation_added() noexcept;
-void allocation_removed() noexcept;
 
 // "" : none; "-": text on stderr; otherwise a path, JSON if it ends in .json, "%p" replaced by the process id.
 void configure(const std::string& destination, std::string protocol);
+// Also without a report: the timeline names them.
+void number_allocations() noexcept;
 bool is_json(const std::string& destination) noexcept;
 // Writes the report, once. Objects that still live are counted as they stand.
 void write(std::vector<Object*> (*live_objects)()) noexcept;

@@ -218,7 +218,8 @@ CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order, b
     const auto range = range_of(parts, by_kernel);
     const auto moved = allocated_bytes(parts);
     const auto context = static_cast<CUcontext>(parts.front().object->context);
-    trace::Transfer traced(trace::Kind::Fetch, "fetch", moved, parts.front().object->report_id);
+    trace::Transfer traced(trace::Kind::Fetch, "fetch", moved,
+                           parts.front().object->report_id_at(parts.front().offset));
     trace::InStream in_to_host(true);
     Channel* channel = channels.of(context);
     ContextScope scope(context);
@@ -246,9 +247,10 @@ CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order, b
     if (result != CUDA_SUCCESS || waited != CUDA_SUCCESS) return result != CUDA_SUCCESS ? result : waited;
     traced.done();
     for (const auto& part : parts) {
-        part.object->traffic->to_host_bytes.fetch_add(part.object->allocated_bytes(part.offset, part.bytes),
-                                                      std::memory_order_relaxed);
-        part.object->traffic->to_host_transfers.fetch_add(1, std::memory_order_relaxed);
+        part.object->for_traffic(part.offset, part.bytes, [](Traffic& traffic, std::size_t count) {
+            traffic.to_host_bytes.fetch_add(count, std::memory_order_relaxed);
+            traffic.to_host_transfers.fetch_add(1, std::memory_order_relaxed);
+        });
     }
     progress::bytes_to_host.fetch_add(moved, std::memory_order_relaxed);
     return CUDA_SUCCESS;
@@ -258,7 +260,8 @@ CUresult flush_range(std::span<const Engine::Part> parts, Engine::Order order, b
     const auto range = range_of(parts, by_kernel);
     const auto moved = allocated_bytes(parts);
     const auto context = static_cast<CUcontext>(parts.front().object->context);
-    trace::Transfer traced(trace::Kind::Flush, "flush", moved, parts.front().object->report_id);
+    trace::Transfer traced(trace::Kind::Flush, "flush", moved,
+                           parts.front().object->report_id_at(parts.front().offset));
     Channel* channel = channels.of(context);
     ContextScope scope(context);
     if (scope.result() != CUDA_SUCCESS) return scope.result();
@@ -283,9 +286,10 @@ CUresult flush_range(std::span<const Engine::Part> parts, Engine::Order order, b
     if (result != CUDA_SUCCESS) return result;
     traced.done();
     for (const auto& part : parts) {
-        part.object->traffic->to_device_bytes.fetch_add(part.object->allocated_bytes(part.offset, part.bytes),
-                                                        std::memory_order_relaxed);
-        part.object->traffic->to_device_transfers.fetch_add(1, std::memory_order_relaxed);
+        part.object->for_traffic(part.offset, part.bytes, [](Traffic& traffic, std::size_t count) {
+            traffic.to_device_bytes.fetch_add(count, std::memory_order_relaxed);
+            traffic.to_device_transfers.fetch_add(1, std::memory_order_relaxed);
+        });
     }
     call_stacks::add(call_stacks::Cost::FlushedBytes, moved);
     progress::bytes_to_device.fetch_add(moved, std::memory_order_relaxed);
@@ -337,7 +341,7 @@ void Engine::expect_many(CUcontext context) noexcept {
 }
 
 CUresult Engine::flush_changes(Object& object, std::size_t offset, std::size_t bytes, const std::byte* twin) noexcept {
-    trace::Transfer traced(trace::Kind::Flush, "flush", bytes, object.report_id);
+    trace::Transfer traced(trace::Kind::Flush, "flush", bytes, object.report_id_at(offset));
     Channel* channel = channels.of(static_cast<CUcontext>(object.context));
     ContextScope scope(object.context);
     if (scope.result() != CUDA_SUCCESS) return scope.result();
@@ -363,10 +367,11 @@ CUresult Engine::flush_changes(Object& object, std::size_t offset, std::size_t b
     const auto result = by_chunk(range_of({&whole, 1}), Order::Unordered, piece);
     if (result != CUDA_SUCCESS) return result;
     traced.done();
-    object.traffic->to_device_bytes.fetch_add(sum, std::memory_order_relaxed);
+    auto& traffic = object.traffic_at(offset);
+    traffic.to_device_bytes.fetch_add(sum, std::memory_order_relaxed);
     call_stacks::add(call_stacks::Cost::FlushedBytes, sum);
     progress::bytes_to_device.fetch_add(sum, std::memory_order_relaxed);
-    object.traffic->to_device_transfers.fetch_add(count, std::memory_order_relaxed);
+    traffic.to_device_transfers.fetch_add(count, std::memory_order_relaxed);
     return CUDA_SUCCESS;
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: report.py SMALL ARGUMENTS
+"""usage: report.py SMALL ARGUMENTS REGIONS
 
 HPE_REPORT as text and as JSON, its call sites, with %p, of a program whose name is not UTF-8, to places that cannot be
 written, and the counts of HPE_LOG=debug. And that a launch whose arguments lie in an object traps nowhere but where a
@@ -202,8 +202,19 @@ if run("work", HPE_LOG="info").count("passed through"):
 with tempfile.TemporaryDirectory() as name:
     path = pathlib.Path(name) / "arguments.json"
     soft.run([sys.argv[2]], HPE_REPORT=path)
-    # Two small ones, in one region.
+    # Two small ones, which share a block: the second's fault brings both.
     of_arguments = json.loads(path.read_text())["per_object"]
-    if len(of_arguments) != 1 or of_arguments[0]["write_faults"] == 0 or of_arguments[0]["read_faults"] == 0:
+    if [o["id"] for o in of_arguments] != [1, 2] or of_arguments[1]["write_faults"] == 0:
         compare.problem(f"arguments in an object: {of_arguments}")
+    # Each allocation is counted for itself, and again where its place is another's.
+    soft.run([sys.argv[3], "plain", "counted"], HPE_REPORT=path)
+    report = json.loads(path.read_text())
+    moved = [tuple(o[k] for k in ("id", "bytes", "bytes_to_host", "bytes_to_device", "read_faults", "write_faults"))
+             for o in report["per_object"]]
+    wanted = [(1, 1000, 4 * 1000, 2 * 1000), (2, 300, 4 * 300, 2 * 300), (3, 5000, 2 * 5000, 5000), (4, 5000, 2 * 5000, 5000)]
+    if [line[:4] for line in moved] != wanted or sum(line[5] for line in moved) != 2 or moved[2][4] + moved[3][4] != 2:
+        compare.problem(f"allocations of a region: {moved}")
+    for key in KEYS:
+        if sum(o[key] for o in report["per_object"]) != report["total"][key]:
+            compare.problem(f"total of a region's {key}: {report}")
 compare.finish(14)

@@ -36,17 +36,16 @@ static unsigned* array() {
 static void threads(int, char**) {
     std::vector<unsigned> wrong(2);
     std::vector<std::thread> all;
-    CHECK(cudaFree(nullptr));
+    Data arrays[] = {Data(3000), Data(3000)};
     for (unsigned t = 0; t < 2; ++t) {
-        all.emplace_back([t, &wrong] {
+        all.emplace_back([&wrong = wrong[t], &data = arrays[t]] {
             cudaStream_t stream = nullptr;
             CHECK(cudaStreamCreate(&stream));
-            Data data(3000);
             for (unsigned i = 0; i < 10; ++i) {
                 advance<><<<blocks_for(data.count, 128), 128, 0, stream>>>(data.gpu, data.count, ++data.round);
                 for (unsigned k = 0; k < data.count; ++k) data.model[k] = data.model[k] * 1664525u + data.round + k;
                 CHECK(cudaStreamSynchronize(stream));
-                wrong[t] += data.touch(i);
+                wrong += data.touch(i);
             }
         });
     }
