@@ -217,6 +217,7 @@ CUresult stage_changes(Channel& channel, const Range& range, const std::byte* tw
 CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order, bool by_kernel = false) noexcept {
     const auto range = range_of(parts, by_kernel);
     const auto moved = allocated_bytes(parts);
+    if (moved == 0) return CUDA_SUCCESS;  // between the allocations of a region
     const auto context = static_cast<CUcontext>(parts.front().object->context);
     trace::Transfer traced(trace::Kind::Fetch, "fetch", moved,
                            parts.front().object->report_id_at(parts.front().offset));
@@ -259,6 +260,7 @@ CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order, b
 CUresult flush_range(std::span<const Engine::Part> parts, Engine::Order order, bool by_kernel = false) noexcept {
     const auto range = range_of(parts, by_kernel);
     const auto moved = allocated_bytes(parts);
+    if (moved == 0) return CUDA_SUCCESS;  // between the allocations of a region
     const auto context = static_cast<CUcontext>(parts.front().object->context);
     trace::Transfer traced(trace::Kind::Flush, "flush", moved,
                            parts.front().object->report_id_at(parts.front().offset));
