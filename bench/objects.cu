@@ -6,6 +6,9 @@
 //   objects many MEMORY BYTES COUNT     of COUNT allocations: microseconds each for the CPU's first write to all of it,
 //                                       milliseconds of a launch that uses all, microseconds each for the CPU's reading
 //                                       a word of it, milliseconds of each of 20 launches after that
+//   objects taken MEMORY BYTES COUNT [touched]
+//                                       what COUNT allocations take: MiB of the card; and bytes each of the process's
+//                                       ordinary memory, after the CPU's write to each if they are to be touched
 //   objects touch MEMORY GIB            seconds of one thread's first write to every byte
 //   MEMORY  device (needs libhpe but for `pairs`) | stream (the same in stream order) | managed (not for `pairs`)
 //
@@ -14,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -128,6 +132,30 @@ bool many(std::size_t bytes, unsigned count) {
     return right;
 }
 
+// Without what is shared with anybody, or could be: the host copies of objects.
+double ordinary_memory() {
+    std::ifstream status("/proc/self/status");
+    double kibibytes = 0;
+    for (std::string word; status >> word;) {
+        if (word == "RssAnon:") status >> kibibytes;
+    }
+    return kibibytes * 1024;
+}
+void taken(std::size_t bytes, unsigned count, bool touched) {
+    std::vector<unsigned char*> objects(count);
+    std::size_t before = 0, after = 0, total = 0;
+    CHECK(cudaMemGetInfo(&before, &total));
+    const auto ordinary = ordinary_memory();
+    for (auto& object : objects) object = allocate(bytes);
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaMemGetInfo(&after, &total));
+    if (touched) {
+        for (auto* object : objects) object[0] = 1;
+    }
+    std::printf("%.3f\n%.1f\n", static_cast<double>(before - after) / (1 << 20),
+                (ordinary_memory() - ordinary) / count);
+}
+
 void touch(std::size_t gibibytes) {
     const std::size_t bytes = gibibytes << 30;
     unsigned char* const object = allocate(bytes);
@@ -152,6 +180,8 @@ int main(int argc, char** argv) {
         pairs(number);
     else if (work == "many" && argc > 4)
         right = many(number, static_cast<unsigned>(std::atoi(argv[4])));
+    else if (work == "taken" && argc > 4)
+        taken(number, static_cast<unsigned>(std::atoi(argv[4])), argc > 5);
     else if (work == "touch")
         touch(number);
     else

@@ -126,13 +126,20 @@ def bench_objects(target):
             target(f"more than without: {title}", figures[title]["libhpe"]["more"], 0.3)
     parts = ("first write to all of each, us each", "launch that uses all, ms", "first read of each, us each",
              "a launch after that, ms")
-    many = ["60000 objects of 16 KiB: " + part for part in parts]
-    samples = {}
-    for name, kind, env in (("managed", "managed", plain), ("libhpe", "device", with_hpe)):
-        samples[name] = [printed_numbers([program, "many", kind, str(16 << 10), "60000"], env) for _ in range(3)]
-    for row, title in enumerate(many):
-        figures[title] = summary({name: [numbers[row] for numbers in runs] for name, runs in samples.items()})
-        target(f"{title}, libhpe / managed", figures[title]["libhpe"]["median"] / figures[title]["managed"]["median"], 1.0)
+    for count, size, shown in ((60_000, 16 << 10, "16 KiB"), (1_000_000, 256, "256 bytes")):
+        samples = {}
+        for name, kind, env in (("managed", "managed", plain), ("libhpe", "device", with_hpe)):
+            samples[name] = [printed_numbers([program, "many", kind, str(size), str(count)], env) for _ in range(3)]
+        for row, part in enumerate(parts):
+            title = f"{count} objects of {shown}: {part}"
+            figures[title] = summary({name: [numbers[row] for numbers in runs] for name, runs in samples.items()})
+            target(f"{title}, libhpe / managed",
+                   figures[title]["libhpe"]["median"] / figures[title]["managed"]["median"], 1.0)
+    for count in (10_000, 1_000_000):
+        card, _ = printed_numbers([program, "taken", "device", "256", str(count)], plain)
+        with_it, own = printed_numbers([program, "taken", "device", "256", str(count), "touched"], with_hpe)
+        target(f"{count} objects of 256 bytes, memory of the card, libhpe / without", with_it / card, 1.0)
+        target(f"{count} objects of 256 bytes, all touched, own memory each, bytes", own, 200)
     title = "first write to 16 GiB by one thread, s"
     figures[title] = compare({"managed": ([program, "touch", "managed", "16"], plain),
                               "libhpe": ([program, "touch", "device", "16"], with_hpe)}, rounds=1)
