@@ -253,9 +253,14 @@ void Coherence::finish_free(const Allocation& allocation) {
 void Coherence::cancel_free(const Allocation& allocation) {
     if (allocation.ends_object) return cancel_free(*allocation.object);
     const Locked lock(regions_);
-    const auto offset = allocation.base - allocation.object->base;
-    allocation.object->allocations->add(offset, allocation.bytes);
-    report::allocation_added(*allocation.object, offset);
+    Object* const region = table_.find(allocation.base);
+    // Others may have freed the rest of it meanwhile.
+    if (region == nullptr || region->serial() % 2 == 0 || !region->is_region()) {
+        return device_owned::add(allocation.base, allocation.bytes, "it could not be freed");
+    }
+    const auto offset = allocation.base - region->base;
+    region->allocations->add(offset, allocation.bytes);
+    report::allocation_added(*region, offset);
 }
 
 CUresult Coherence::begin_free(Object& object) {
