@@ -169,10 +169,12 @@ CUresult cover(Record& r) noexcept HPE_REQUIRES(r.lock) {
     if (r.recorded >= target || !can_be_asked(stream)) return CUDA_SUCCESS;
     if (in_flight.capturing_anywhere()) {
         // A captured stream would take the event into the graph; for the legacy stream the driver says so by an error.
+        // Another error says nothing of the stream, whose work is then to be waited for.
         auto status = CU_STREAM_CAPTURE_STATUS_NONE;
-        if (driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE) {
-            return CUDA_SUCCESS;
-        }
+        const auto asked = driver.cuStreamIsCapturing(stream, &status);
+        if (asked == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return CUDA_SUCCESS;
+        if (asked != CUDA_SUCCESS) return asked;
+        if (status != CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_SUCCESS;
     }
     const auto result = record_event(r, stream);
     if (result == CUDA_SUCCESS) r.recorded = target;
@@ -289,6 +291,7 @@ void InFlight::enqueued(CUstream stream, Flavour flavour, unsigned slot) noexcep
     if (own && capturing_anywhere()) r = beside_capture() ? r : nullptr;
     if (r != nullptr) return;
     // No record: nothing would wait for this work later.
+    const CaptureRelaxed relaxed;
     driver.cuStreamSynchronize(named(stream, flavour));
 }
 

@@ -20,13 +20,23 @@ void host_function(void* argument) {
     for (std::size_t i = 0; i < 3000; ++i) callback->array->data[i] ^= 0x55;
 }
 
+// Takes a while.
+__global__ void count_down(Word* to, Word turns) {
+    Word state = 1, done = 0;
+    for (; done < turns; ++done) state = state * 1664525u + 1013904223u + done;
+    *to = done + (state == 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     arguments(argc, argv);
-    Array a("a", kWords), b("b", kWords), c("c", kWords);
-    cudaStream_t stream = nullptr;
-    if (!a.allocate() || !b.allocate() || !c.allocate() || !TRIED(cudaStreamCreate(&stream))) return verdict();
+    Array a("a", kWords), b("b", kWords), c("c", kWords), d("d", 1);
+    cudaStream_t stream = nullptr, beside = nullptr;
+    if (!a.allocate() || !b.allocate() || !c.allocate() || !d.allocate() || !TRIED(cudaStreamCreate(&stream)) ||
+        !TRIED(cudaStreamCreateWithFlags(&beside, cudaStreamNonBlocking))) {
+        return verdict();
+    }
     a.write(0, kWords, 5);
     b.write(0, kWords, 6, 3);
     launched(c, a, 3);
@@ -57,6 +67,9 @@ int main(int argc, char** argv) {
         // The CPU touches an array while the capture is under way: nothing of that may enter it.
         a.write(10, 20, 71);
         a.check("during a capture", 0, kWords, 9);
+        // Work beside the capture is waited for.
+        if (TRIED((count_down<<<1, 1, 0, beside>>>(d.data, 400'000), cudaGetLastError()))) d.model[0] = 400'000;
+        d.check("beside a capture", 0, 1);
         if (launch(a, c, 3, stream)) captured.push_back([&] { model_launch(a, c, 3); });
         ready = TRIED(cudaStreamEndCapture(stream, &graph)) && graph != nullptr &&
                 TRIED(cudaGraphInstantiate(&exec, graph, 0));
@@ -81,7 +94,8 @@ int main(int argc, char** argv) {
     TRIED(cudaDeviceSynchronize());
     launched(b, a, 9, stream);
     TRIED(cudaStreamDestroy(stream));
-    for (Array* array : {&a, &b, &c}) {
+    TRIED(cudaStreamDestroy(beside));
+    for (Array* array : {&a, &b, &c, &d}) {
         array->finish();
         array->release();
     }
