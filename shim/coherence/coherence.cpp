@@ -18,6 +18,7 @@
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
 #include "shim/memory/arena.h"
+#include "shim/memory/lent_ranges.h"
 #include "shim/memory/pager.h"
 #include "shim/observe/report.h"
 #include "shim/transfer/engine.h"
@@ -120,16 +121,18 @@ void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_acce
 }
 
 bool Coherence::track_in_region(std::uintptr_t base, std::size_t requested) {
+    CUcontext context = nullptr;
+    if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) return false;
+    const Locked lock(regions_);
+    return add_to_region(context, base, requested);
+}
+
+bool Coherence::add_to_region(CUcontext context, std::uintptr_t base, std::size_t requested) {
     constexpr auto kChunk = Allocations::kChunk;
     // Whole objects are what batch and lazy update move: of so many small allocations that would be too much.
     constexpr std::size_t kLargestBlock = std::size_t{64} << 10;
     const auto offset = base % kChunk, chunk = base - offset;
-    CUcontext context = nullptr;
-    if (offset % Allocations::kUnit != 0 || offset + requested > kChunk ||
-        driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) {
-        return false;
-    }
-    const Locked lock(regions_);
+    if (offset % Allocations::kUnit != 0 || offset + requested > kChunk) return false;
     Object* region = table_.find(chunk);
     if (region != nullptr && region->serial() % 2 == 1) {
         if (!region->is_region() || region->context != context) return false;
@@ -194,6 +197,8 @@ void Coherence::about_to_free(const Allocation& allocation) const noexcept {
 CUresult Coherence::begin_free(Allocation& allocation) {
     Object& object = *allocation.object;
     if (!object.is_region()) return begin_free(object);
+    // A capture refuses the free, which must not have lost what the CPU wrote (cancel_free).
+    if (in_flight.capturing_anywhere()) before_device_reads({allocation.base, allocation.bytes}, nullptr);
     const Locked lock(regions_);
     const auto offset = allocation.base - object.base;
     if (object.serial() % 2 == 0 || object.allocations->at(offset).bytes == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -251,16 +256,26 @@ void Coherence::finish_free(const Allocation& allocation) {
 }
 
 void Coherence::cancel_free(const Allocation& allocation) {
-    if (allocation.ends_object) return cancel_free(*allocation.object);
+    Object& object = *allocation.object;
+    const auto base = allocation.base;
+    if (allocation.ends_object && !object.is_region()) return cancel_free(object);
+    // Others may have freed the rest of the region meanwhile, or made another one in the same chunk.
     const Locked lock(regions_);
-    Object* const region = table_.find(allocation.base);
-    // Others may have freed the rest of it meanwhile.
-    if (region == nullptr || region->serial() % 2 == 0 || !region->is_region()) {
-        return device_owned::add(allocation.base, allocation.bytes, "it could not be freed");
+    if (allocation.ends_object && table_.find(base) == nullptr) return cancel_free(object);
+    if (allocation.ends_object) {
+        object.allocations->remove(base - object.base);
+        report::allocation_removed(object, {base - object.base, allocation.bytes});
+        finish_free(object);
+    } else {
+        protocol_->object_removed();
     }
-    const auto offset = allocation.base - region->base;
-    region->allocations->add(offset, allocation.bytes);
-    report::allocation_added(*region, offset);
+    // The device has its newest bytes, and no block with it may count as valid on the host.
+    before_device_writes({base, allocation.bytes}, nullptr);
+    if (add_to_region(static_cast<CUcontext>(allocation.context), base, allocation.bytes)) {
+        table_.find(base)->birth = 0;
+    } else {
+        device_owned::add(base, allocation.bytes, "it could not be freed");
+    }
 }
 
 CUresult Coherence::begin_free(Object& object) {
@@ -368,7 +383,10 @@ void Coherence::restore_context(CUcontext context, std::span<const Kept> kept) {
 CUresult Coherence::hand_over(std::uintptr_t address, const char* reason) {
     auto allocation = allocation_of(address);
     // The MPI that an object is lent to exports it, and uses it for messages only, of which libhpe knows.
-    if (!allocation || allocation.object->lent.load(std::memory_order_acquire) != 0) return CUDA_SUCCESS;
+    if (!allocation || (allocation.object->lent.load(std::memory_order_acquire) != 0 &&
+                        lent_ranges::overlap(allocation.base, allocation.bytes))) {
+        return CUDA_SUCCESS;
+    }
     const LaunchInGate in_gate(launch_gate_);
     const auto result = release_object(*allocation.object);
     if (result != CUDA_SUCCESS) return result;
@@ -384,6 +402,7 @@ CUresult Coherence::hand_over(DeviceRange range, const char* reason) {
     const Object* const region = table_.find(range.begin);
     if (region == nullptr || region->serial() % 2 == 0 || !region->is_region()) return hand_over(range.begin, reason);
     const auto& all = *region->allocations;
+    const auto serial = region->serial();
     const auto begin = range.begin - region->base, end = std::min(begin + range.bytes, region->size);
     const auto first_page = begin / kPage * kPage + kPage;
     const auto before = all.holding(begin);
@@ -395,7 +414,7 @@ CUresult Coherence::hand_over(DeviceRange range, const char* reason) {
     }
     for (; next.bytes != 0 && next.offset < end; next = all.from(next.offset + 1)) {
         if (const auto result = hand_over(region->base + next.offset, reason); result != CUDA_SUCCESS) return result;
-        if (region->serial() % 2 == 0) break;  // that was its last
+        if (!region->alive(serial)) break;  // that was its last
     }
     return CUDA_SUCCESS;
 }

@@ -211,10 +211,12 @@ private:
     struct Made;
     Object* make_object(const Made& made);
     static bool reserved_as_whole(std::uintptr_t chunk, std::uintptr_t allocation) noexcept;
+    bool add_to_region(CUcontext context, std::uintptr_t base, std::size_t requested) HPE_REQUIRES(regions_);
     CUresult leave_region(Object& object, const Allocation& allocation);
     void drop(Object& object, std::vector<Kept>& kept);
     void recycle(Object& object);
-    bool map_shadow(Object& object, bool unordered) noexcept;
+    // `address`: of an allocation that the caller holds.
+    bool map_shadow(Object& object, std::uintptr_t address, bool unordered) noexcept;
     void merge_mappings() noexcept;
     void spare_mappings(const Object* kept) noexcept;
     void unmap_others(const Object* kept) noexcept;

@@ -197,7 +197,7 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
                       trace::Fault& traced) noexcept {
     // The object was freed meanwhile: the access is repeated, and then finds no object.
     if (!object.alive(serial) || !object.contains(access.address)) return true;
-    if (!map_shadow(object, false)) return false;
+    if (!map_shadow(object, access.address, false)) return false;
     if (object.lent.load(std::memory_order_seq_cst) != 0) return borrow(object, serial, access, traced);
     const auto index = object.block_at(access.address);
     Block& block = object.block(index);
@@ -291,7 +291,8 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
 bool Coherence::borrow(Object& object, std::uint32_t serial, const Access& access, trace::Fault& traced) noexcept {
     const ObjectUse use(object, access.address);
     if (!use || use.serial() != serial) return true;
-    if (!map_shadow(object, true)) return !object.alive(serial);  // closed meanwhile: the access is repeated
+    if (!map_shadow(object, access.address, true))
+        return !object.alive(serial);  // closed meanwhile: the access is repeated
     const auto index = object.block_at(access.address);
     Block& block = object.block(index);
     const auto before = block.lock();
@@ -331,7 +332,9 @@ bool Coherence::borrow(Object& object, std::uint32_t serial, const Access& acces
         log::error("cannot copy a block of object {:#x} that a host function borrows", object.base);
         return false;
     }
-    if (!pager::protect(object, object.offset_of(index), object.bytes_of(index), next)) {
+    // Others of its allocations in the block stay closed: who accesses them has to wait, and ends the loan.
+    const auto open = object.part_of_block(index, access.address);
+    if (!pager::protect(object, open.offset, open.bytes, next)) {
         leave();
         return coarsen(object, serial, true);
     }

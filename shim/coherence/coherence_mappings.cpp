@@ -88,15 +88,14 @@ bool Coherence::reserved_as_whole(std::uintptr_t chunk, std::uintptr_t allocatio
            bytes >= Allocations::kChunk && base + bytes - chunk >= Allocations::kChunk;
 }
 
-bool Coherence::map_shadow(Object& object, bool unordered) noexcept {
+bool Coherence::map_shadow(Object& object, std::uintptr_t address, bool unordered) noexcept {
     if (!object.touch()) return false;
     if (!unordered) spare_mappings(&object);
     if (object.shadowed.load(std::memory_order_acquire)) return true;
     if (object.is_region()) {
         bool reserved = false;
-        helper::with_driver(unordered, helper::Kind::Transfer, [&] {
-            reserved = reserved_as_whole(object.base, object.base + object.allocations->from(0).offset);
-        });
+        helper::with_driver(unordered, helper::Kind::Transfer,
+                            [&] { reserved = reserved_as_whole(object.base, object.allocation_in_page(address)); });
         if (!reserved) {
             log::error("the driver has not reserved all of the chunk {:#x} of addresses: it stays on the device",
                        object.base);

@@ -6,6 +6,7 @@
 
 #include "shim/coherence/coherence.h"
 #include "shim/copies/own_work.h"
+#include "shim/memory/lent_ranges.h"
 
 namespace hpe {
 
@@ -17,27 +18,30 @@ Lent::Lent(std::uintptr_t begin, std::size_t bytes, For use) noexcept : begin_(b
     const bulk::InOrder in_order(object->context);
     if (!in_order) return;
     // Either the CPU's first use is seen here, or it sees this.
+    lent_ranges::add(begin, bytes);
     object->lent.fetch_add(1, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (object->touched()) {
         object->lent.fetch_sub(1, std::memory_order_release);
+        lent_ranges::remove(begin, bytes);
         return;
     }
     if (use == For::Writing) object->birth = 0;  // it will hold data
+    object_ = object;
     serial_ = in_use.serial();
 }
 
 Lent::~Lent() {
     if (serial_ == 0) return;
-    Object* const object = coherence().object_of(begin_);
-    if (object == nullptr) return;
-    const ObjectUse in_use(*object, begin_);
+    lent_ranges::remove(begin_, bytes_);
+    // Also where the program has freed the allocation: others of its region go on.
+    const ObjectUse in_use(*object_, object_->base);
     if (!in_use || in_use.serial() != serial_) return;
-    if (use_ == For::Writing && object->touched()) {
-        OwnWork work(object->context);
+    if (use_ == For::Writing && object_->touched()) {
+        OwnWork work(object_->context);
         if (work) work.run({}, {begin_, bytes_}, [] { return CUDA_SUCCESS; });
     }
-    object->lent.fetch_sub(1, std::memory_order_release);
+    object_->lent.fetch_sub(1, std::memory_order_release);
 }
 
 }  // namespace hpe

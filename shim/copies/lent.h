@@ -14,6 +14,8 @@
 
 namespace hpe {
 
+class Object;
+
 class Lent {
 public:
     enum class For : bool { Reading, Writing };
@@ -28,6 +30,7 @@ private:
     const std::uintptr_t begin_;
     const std::size_t bytes_;
     const For use_;
+    Object* object_ = nullptr;
     std::uint32_t serial_ = 0;  // of the object; 0: nothing is lent
 };
 

@@ -36,6 +36,7 @@ struct Allocation {
     Object* object = nullptr;
     std::uintptr_t base = 0;
     std::size_t bytes = 0;    // as requested
+    void* context = nullptr;  // the CUcontext
     bool ends_object = true;  // its free does
 
     explicit operator bool() const noexcept { return object != nullptr; }
@@ -77,9 +78,9 @@ public:
     // The address lies in the object. A region has addresses that are no allocation's.
     Allocation allocation_of(std::uintptr_t address) const noexcept {
         auto* const object = const_cast<Object*>(this);
-        if (!is_region()) return {object, base, requested_size};
+        if (!is_region()) return {object, base, requested_size, context};
         const auto one = holding(address);
-        return one.bytes != 0 ? Allocation{object, base + one.offset, one.bytes} : Allocation{};
+        return one.bytes != 0 ? Allocation{object, base + one.offset, one.bytes, context} : Allocation{};
     }
     // Whether the CPU may access the address: its page has an allocation.
     bool holds(std::uintptr_t address) const noexcept {
@@ -97,6 +98,23 @@ public:
         auto at = address;
         while (at < end && at - address < most && holds(at)) at = at / kPage * kPage + kPage;
         return std::min(at - address, most);
+    }
+    // The address of a region's allocation, by which the page of an accessible address is accessible.
+    std::uintptr_t allocation_in_page(std::uintptr_t address) const noexcept {
+        const auto page = (address - base) / kPage * kPage;
+        for (const auto at : {address - base, page}) {
+            if (const auto one = allocations->holding(at); one.bytes != 0) return base + one.offset;
+        }
+        return base + allocations->from(page).offset;
+    }
+    // What lies in the block of the address' allocation; of all of it where that is the object.
+    Allocations::One part_of_block(std::uint32_t index, std::uintptr_t address) const noexcept {
+        const auto begin = offset_of(index), end = begin + bytes_of(index), at = address - base;
+        if (!is_region()) return {begin, end - begin};
+        auto one = allocations->holding(at);
+        if (one.bytes == 0) one = {at / kPage * kPage, kPage};
+        const auto first = std::max(begin, one.offset / kPage * kPage), last = std::min(end, one.end());
+        return {first, last - first};
     }
     // How many bytes from the address on are its allocation's, for transfers: with the rest of the last page, if the
     // page is its own.

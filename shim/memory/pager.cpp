@@ -60,7 +60,8 @@ bool protect(std::uintptr_t address, std::size_t size, State state) noexcept {
 }
 
 bool protect(const Object& object, std::size_t offset, std::size_t bytes, State state) noexcept {
-    if (!valid_on_host(state)) return protect(object.base + offset, bytes, state);
+    // Of one block all pages share a mapping, which gaps may not keep more accessible than its state.
+    if (!valid_on_host(state) || object.coarse()) return protect(object.base + offset, bytes, state);
     const bool all = object.for_accessible(offset, bytes, [&](std::size_t first, std::size_t length) {
         return protect(object.base + first, length, state);
     });

@@ -2,10 +2,12 @@
 // Small allocations that share pages: what the driver says of them, and that each is its own. The copying form is the
 // same program without libhpe.
 #include <cuda.h>
+#include <sched.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <map>
 #include <random>
 #include <vector>
@@ -270,11 +272,108 @@ void counted(int, char**) {
     say("%u wrong\n", wrong);
 }
 
+// A host function uses one of two that share a block. Who reads the other has to wait for the kernel that writes it.
+std::atomic<int> function_runs{0}, reads{0};
+unsigned char* of_function = nullptr;
+volatile int* kernel_goes_on = nullptr;
+__global__ void write_when(volatile int* go, unsigned char* to) {
+    while (*go == 0) {
+    }
+    *to = 5;
+}
+void borrowed(int, char**) {
+    constexpr std::size_t kBytes = 4096;
+    Piece other(kBytes), used(kBytes);
+    of_function = used.gpu;
+    CHECK(cudaMallocHost(const_cast<int**>(&kernel_goes_on), sizeof(int)));
+    cudaStream_t kernels = nullptr, functions = nullptr;
+    CHECK(cudaStreamCreateWithFlags(&kernels, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&functions, cudaStreamNonBlocking));
+    *kernel_goes_on = 1;
+    write_when<<<1, 1, 0, kernels>>>(kernel_goes_on, other.gpu);
+    other.launch(1);
+    CHECK(cudaDeviceSynchronize());
+    *kernel_goes_on = 0;
+    write_when<<<1, 1, 0, kernels>>>(kernel_goes_on, other.gpu);
+    const auto function = [](void*) {
+        if (plain) of_function[0] = 1;
+        function_runs = 1;
+        while (*kernel_goes_on == 0) {
+        }
+    };
+    CHECK(cudaLaunchHostFunc(functions, function, nullptr));
+    auto start_it = [] {
+        while (reads == 0) {
+        }
+        for (int i = 0; i < 2000; ++i) sched_yield();  // time for a read that does not wait
+        *kernel_goes_on = 1;
+    };
+    const pthread_t starts_it = start(start_it);
+    while (function_runs == 0) {
+    }
+    reads = 1;
+    unsigned char first = 0;
+    if (plain) first = static_cast<volatile unsigned char*>(other.gpu)[0];
+    pthread_join(starts_it, nullptr);
+    CHECK(cudaDeviceSynchronize());
+    if (!plain) CHECK(cudaMemcpy(&first, other.gpu, 1, cudaMemcpyDeviceToHost));
+    say("%d\n", first);
+}
+
+// A free that is refused, since the thread captures, loses nothing, whatever other threads do meanwhile.
+void refused_free(int, char**) {
+    Piece kept(4096), neighbour(4096);
+    cudaStream_t stream = nullptr;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    std::atomic<bool> ended{false};
+    auto launch_others = [&] {
+        while (!ended) {
+            neighbour.launch(1);
+            CHECK(cudaStreamSynchronize(nullptr));
+        }
+    };
+    const pthread_t others = start(launch_others);
+    unsigned wrong = 0, refused = 0;
+    for (int i = 0; i < 1000; ++i) {
+        kept.write(static_cast<unsigned char>(i));
+        cudaGraph_t graph = nullptr;
+        CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        refused += cudaFree(kept.gpu) != cudaSuccess;
+        cudaStreamEndCapture(stream, &graph);
+        cudaGetLastError();
+        wrong += plain && std::memcmp(kept.gpu, kept.model.data(), kept.model.size()) != 0;
+    }
+    ended = true;
+    pthread_join(others, nullptr);
+    say("%u refused, %u wrong\n", refused, wrong);
+}
+
+// One takes the place of another in pages that nothing had meanwhile, after a copy out of the region.
+void filled_gap(int, char**) {
+    constexpr std::size_t kBytes = 16384;
+    std::vector<Piece> pieces;
+    for (int i = 0; i < 90; ++i) pieces.emplace_back(kBytes);
+    pieces[3].write(9);
+    CHECK(cudaFree(pieces[50].gpu));
+    pieces[0].launch(1);
+    CHECK(cudaDeviceSynchronize());
+    unsigned wrong = plain && pieces[80].gpu[5] != pieces[80].model[5];
+    pieces[81].write(3);
+    wrong += !pieces[10].right();
+    Piece& again = pieces[50];
+    CHECK(cudaMalloc(&again.gpu, kBytes));
+    again.write(2);
+    again.launch(1);
+    CHECK(cudaDeviceSynchronize());
+    say("%u wrong\n", wrong + !again.right());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-    static const Case cases[] = {
-        {"answers", answers},           {"overruns", overruns}, {"one_page", one_page}, {"freed_pages", freed_pages},
-        {"whole_chunks", whole_chunks}, {"threads", threads},   {"exported", exported}, {"counted", counted}};
+    static const Case cases[] = {{"answers", answers},           {"overruns", overruns},         {"one_page", one_page},
+                                 {"freed_pages", freed_pages},   {"whole_chunks", whole_chunks}, {"threads", threads},
+                                 {"exported", exported},         {"counted", counted},           {"borrowed", borrowed},
+                                 {"refused_free", refused_free}, {"filled_gap", filled_gap}};
     return run_case(cases, argc, argv);
 }

@@ -1,0 +1,24 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""usage: regions.py REGIONS
+
+Small allocations that share pages, where no mapping can be split, as at the kernel's limit, or once cannot be: a region
+is one block then.
+"""
+import os
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "doors"))
+import soft  # noqa: E402
+
+bad = []
+ALWAYS = ("one_page", "freed_pages", "whole_chunks", "filled_gap", "threads")
+for case, rule in [(case, "split") for case in ALWAYS] + [("filled_gap", n) for n in range(1, 31)]:
+    wanted = soft.run([sys.argv[1], "copy", case], preload=False)
+    got = soft.run([sys.argv[1], "plain", case], timeout=60, HPE_TEST_FAIL=f"mprotect:{rule}",
+                   LD_PRELOAD=f"{soft.LIBRARY}:{os.environ['HPE_TEST_FAILING_CALLS']}")
+    if got[:2] != wanted[:2] or b" 0 wrong" not in b" " + got[1]:
+        bad.append(f"{case}, mprotect:{rule}: {got}, without libhpe {wanted}")
+print("\n".join(bad) or "right")
+sys.exit(1 if bad else 0)
