@@ -334,7 +334,7 @@ void refused_free(int, char**) {
     };
     const pthread_t others = start(launch_others);
     unsigned wrong = 0, refused = 0;
-    for (int i = 0; i < 1000; ++i) {
+    for (int i = 0; i < 300; ++i) {
         kept.write(static_cast<unsigned char>(i));
         cudaGraph_t graph = nullptr;
         CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
