@@ -298,19 +298,16 @@ void borrowed(int, char**) {
     const auto function = [](void*) {
         if (plain) of_function[0] = 1;
         function_runs = 1;
-        while (*kernel_goes_on == 0) {
-        }
+        while (*kernel_goes_on == 0) sched_yield();
     };
     CHECK(cudaLaunchHostFunc(functions, function, nullptr));
     auto start_it = [] {
-        while (reads == 0) {
-        }
-        for (int i = 0; i < 2000; ++i) sched_yield();  // time for a read that does not wait
+        while (reads == 0) sched_yield();
+        for (int i = 0; i < 100; ++i) sched_yield();  // time for a read that does not wait
         *kernel_goes_on = 1;
     };
     const pthread_t starts_it = start(start_it);
-    while (function_runs == 0) {
-    }
+    while (function_runs == 0) sched_yield();
     reads = 1;
     unsigned char first = 0;
     if (plain) first = static_cast<volatile unsigned char*>(other.gpu)[0];
