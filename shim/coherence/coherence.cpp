@@ -188,10 +188,13 @@ void Coherence::about_to_free(const Object& object) const noexcept {
     kernel::tell_unmapped(reinterpret_cast<void*>(base), size);
 }
 
-// As long as its region lives, its pages stay what they are.
+// A region's pages stay what they are as long as it lives, but which free is the last is known only later.
 void Coherence::about_to_free(const Allocation& allocation) const noexcept {
     const Object& object = *allocation.object;
-    if (!object.is_region() || object.allocations->count() == 1) about_to_free(object);
+    if (!object.is_region()) return about_to_free(object);
+    if (!object.shadowed.load(std::memory_order_acquire)) return;
+    const auto begin = allocation.base / kPage * kPage;
+    kernel::tell_unmapped(reinterpret_cast<void*>(begin), padded(allocation.base + allocation.bytes - begin));
 }
 
 CUresult Coherence::begin_free(Allocation& allocation) {

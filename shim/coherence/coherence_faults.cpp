@@ -291,8 +291,8 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
 bool Coherence::borrow(Object& object, std::uint32_t serial, const Access& access, trace::Fault& traced) noexcept {
     const ObjectUse use(object, access.address);
     if (!use || use.serial() != serial) return true;
-    if (!map_shadow(object, access.address, true))
-        return !object.alive(serial);  // closed meanwhile: the access is repeated
+    // Closed meanwhile: the access is repeated.
+    if (!map_shadow(object, access.address, true)) return !object.alive(serial);
     const auto index = object.block_at(access.address);
     Block& block = object.block(index);
     const auto before = block.lock();

@@ -3,8 +3,9 @@
 // nobody else's. libhpe makes them itself, all in one function (shim/base/kernel.h): a jump to ours is written over it,
 // as UCX does with libc's functions. pthread_create is libc's, and interposed.
 //
-// HPE_TEST_FAIL=RULE[,RULE]: NAME:N the Nth call fails; NAME:N+ that and all later ones; NAME:split every call that
-// would split a mapping, as at the limit on mappings. HPE_TEST_COUNT=FILE: how often each was called, at exit.
+// HPE_TEST_FAIL=RULE[,RULE]: NAME:N the Nth call fails; NAME:N-M those do; NAME:N+ that and all later ones;
+// NAME:split every call that would split a mapping, as at the limit on mappings. HPE_TEST_COUNT=FILE: how often each
+// was called, at exit.
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -58,7 +59,7 @@ void stop(const char* what) {
 void parse(const char* text) {
     while (*text != '\0') {
         const char* colon = std::strchr(text, ':');
-        if (colon == nullptr) stop("a rule is NAME:N, NAME:N+ or NAME:split");
+        if (colon == nullptr) stop("a rule is NAME:N, NAME:N-M, NAME:N+ or NAME:split");
         Rule* rule = nullptr;
         for (int i = 0; i < kNames; ++i) {
             const auto length = static_cast<std::size_t>(colon - text);
@@ -76,9 +77,12 @@ void parse(const char* text) {
             if (*at == '+') {
                 rule->last = ~0u;
                 ++at;
+            } else if (*at == '-') {
+                rule->last = static_cast<unsigned>(std::strtoul(at + 1, &end, 10));
+                at = end;
             }
         }
-        if (*at != '\0' && *at != ',') stop("a rule is NAME:N, NAME:N+ or NAME:split");
+        if (*at != '\0' && *at != ',') stop("a rule is NAME:N, NAME:N-M, NAME:N+ or NAME:split");
         text = *at == ',' ? at + 1 : at;
     }
 }

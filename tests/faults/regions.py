@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """usage: regions.py REGIONS
 
-Small allocations that share pages, where no mapping can be split, as at the kernel's limit, or once cannot be: a region
-is one block then.
+Small allocations that share pages, where no mapping can be split, as at the kernel's limit, or for a moment: a region is
+one block then.
 """
 import os
 import pathlib
@@ -14,7 +14,7 @@ import soft  # noqa: E402
 
 bad = []
 ALWAYS = ("one_page", "freed_pages", "whole_chunks", "filled_gap", "threads")
-for case, rule in [(case, "split") for case in ALWAYS] + [("filled_gap", n) for n in range(1, 31)]:
+for case, rule in [(case, "split") for case in ALWAYS] + [("filled_gap", f"{n}-{n + 1}") for n in range(1, 31)]:
     wanted = soft.run([sys.argv[1], "copy", case], preload=False)
     got = soft.run([sys.argv[1], "plain", case], timeout=60, HPE_TEST_FAIL=f"mprotect:{rule}",
                    LD_PRELOAD=f"{soft.LIBRARY}:{os.environ['HPE_TEST_FAILING_CALLS']}")
