@@ -117,7 +117,9 @@ CUresult fetch_now(CUdeviceptr device, std::byte* view, std::size_t bytes, const
 CUresult drain_channel(Channel& channel) noexcept HPE_REQUIRES(channel.lock) {
     const auto count = channel.sent.load(std::memory_order_acquire);
     if (count == 0) return CUDA_SUCCESS;
-    const auto result = driver.cuStreamSynchronize(channel.to_device);
+    auto result = driver.cuStreamSynchronize(channel.to_device);
+    // A single failed call may look like a lost context: the stream is asked, too.
+    if (lost_context(result)) result = driver.cuStreamQuery(channel.to_device);
     if (result == CUDA_SUCCESS || lost_context(result)) {
         channel.sent.store(0, std::memory_order_release);
         outstanding.fetch_sub(count, std::memory_order_release);
@@ -397,7 +399,8 @@ CUresult Engine::drain() noexcept {
         if (channel.sent.load(std::memory_order_acquire) == 0) continue;
         ContextScope scope(channel.context.load(std::memory_order_acquire));
         CaptureRelaxed relaxed;
-        const auto result = scope.result() == CUDA_SUCCESS ? drain_channel(channel) : scope.result();
+        // A context that cannot be entered says nothing about the copies either.
+        const auto result = scope.result() == CUDA_SUCCESS ? drain_channel(channel) : CUDA_ERROR_UNKNOWN;
         if (first == CUDA_SUCCESS) first = result;
     }
     return first;

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: driver_calls.py PROGRAM [SHARE/SHARES [VARIABLE=VALUE...]]
+"""usage: driver_calls.py PROGRAM [SHARE/SHARES [error=NAME] [VARIABLE=VALUE...]]
 
 Lets each driver call of a program of this folder fail once, at every place it can, under libhpe: the program's own calls
 and libhpe's; then several calls in a row, and libhpe's own calls for ever. Wanted: no wrong number, no crash, no hang. A
 call of libhpe's own is not made again: the program may see its error, or die of an access that cannot be served, after
-a line that says so; it sees nothing of those that libhpe can do without. Says how many it saw nothing of.
+a line that says so; it sees nothing of those that libhpe can do without. Says how many it saw nothing of. With an error's name the calls fail
+with that one alone.
 """
 import pathlib
 import sys
@@ -16,11 +17,15 @@ import soft  # noqa: E402
 
 program = sys.argv[1]
 share, shares = map(int, (sys.argv[2] if len(sys.argv) > 2 else "0/1").split("/"))
-ERRORS = {"OUT_OF_MEMORY": 2, "INVALID_VALUE": 1, "LAUNCH_FAILED": 719}
+OUT_OF_MEMORY = 2
+ERRORS = {"OUT_OF_MEMORY": OUT_OF_MEMORY, "INVALID_VALUE": 1, "LAUNCH_FAILED": 719}
 PLACES = 12  # of one function, at most
 BURST = 4    # calls in a row
-COMMON = {"HPE_SOFT_DEVICES": 2, "HPE_BLOCK_SIZE": "8K", "HPE_STAGING_THREADS": 2,
-          **dict(setting.split("=", 1) for setting in sys.argv[3:])}
+settings = dict(setting.split("=", 1) for setting in sys.argv[3:])
+if "error" in settings:
+    name = settings.pop("error")
+    ERRORS = {name: ERRORS[name]}
+COMMON = {"HPE_SOFT_DEVICES": 2, "HPE_BLOCK_SIZE": "8K", "HPE_STAGING_THREADS": 2, **settings}
 MAX_LINES = 3
 DIED = -11
 
@@ -67,7 +72,7 @@ for function in sorted(both):
         names = names[:1]
         cases += [(",".join(f"{function}:{place + i}:{ERRORS[name]}" for i in range(BURST)), own) for name in names]
     if own:
-        cases.append((f"{function}:*:{ERRORS['OUT_OF_MEMORY']}", own))
+        cases.append((f"{function}:*:{OUT_OF_MEMORY}", own))
 problems, unseen = [], 0
 tried = cases[share::shares]
 for rule, own in tried:
