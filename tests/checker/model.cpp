@@ -43,7 +43,8 @@ void stream_step(const Scenario& scenario, World world, unsigned stream, Moves& 
 void flush_step(World world, Moves& moves) {
     if (world.flushing == 0) return;
     const auto flush = world.flushes[0];
-    if (flush.gone != 0) return wrong(Wrong::Memory, "land in memory that is freed", flush.block, moves);
+    if ((flush.bytes & flush.gone) != 0)
+        return wrong(Wrong::Memory, "land in memory that is freed", flush.block, moves);
     auto& block = world.blocks[flush.block];
     for (unsigned i = 0; i < 2; ++i) {
         if ((flush.bytes >> i & 1) != 0) block.device[i] = block.view[i];
@@ -116,6 +117,7 @@ void Step::run() {
                 case Do::Launch:
                 case Do::Copy:
                 case Do::Free:
+                case Do::FreePart:
                 case Do::EndContext: return launch_begin();
                 case Do::Call: return without(Mend::CallInGate) ? push() : launch_begin();
                 case Do::Sync:
@@ -184,6 +186,9 @@ void Step::run() {
         case At::FreeLock: return free_lock();
         case At::FreeLoans: return free_loans();
         case At::FreeTrue: return free_true();
+        case At::PartLock: return part_lock();
+        case At::PartDrain: return part_drain();
+        case At::PartTrue: return part_true();
         case At::LendWait: return lend_wait();
         case At::LendLook: return lend_look();
         case At::ReceivedWait: return received_wait();
@@ -199,6 +204,10 @@ void Step::run() {
 // The true allocation, and track().
 void Step::allocate() {
     const auto object = object_of(st_.block);
+    if (st_.writes) {
+        join(block(st_.block).allocated, static_cast<Byte>(1u << st_.byte));
+        return finish("allocates beside another allocation", st_.block);
+    }
     join(s_.owned, object);
     join(s_.live, object);
     leave(s_.fresh, object);

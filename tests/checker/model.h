@@ -10,8 +10,8 @@
 // - launches and copies (step_calls.cpp): doors/door.h, device_work; coherence_doors.cpp, apply and await_flushes;
 //   Engine::make_wait
 // - waits: doors/cuda_copy.h, after_wait; acquire
-// - frees and ends of contexts: doors/, free_object and end_context_in_gate; coherence.cpp, begin_free, drop_context,
-//   restore_context
+// - frees and ends of contexts: doors/, free_object and end_context_in_gate; coherence.cpp, begin_free, leave_region,
+//   close_gaps, drop_context, restore_context
 // - objects that an MPI uses by itself (step_loans.cpp): copies/lent.cpp; serve(), of what is lent
 // - the device (model.cpp): the program's streams, the engine's stream of flushes, the prefetcher's stream
 // Where other threads cannot tell two steps from one they are one. Who changes one of these functions changes its step.
@@ -59,7 +59,8 @@ enum class Do : Byte {
     Call,        // enqueues host function number `value` into `stream`
     Sync,        // waits for `stream`, or for all (kStreams)
     Free,        // the object of the block
-    Allocate,    // at the same address
+    FreePart,    // the byte, an allocation beside another one of the block's
+    Allocate,    // at the same address; `writes`: a part
     EndContext,  // that the object of the block belongs to, alone
     Lend,        // the object of to_block to the MPI, which writes value to to_byte at any time
     Received,    // the program is told that it has; where nothing was lent, the device copies it there now
@@ -86,6 +87,7 @@ enum class Mend : Byte {
     LookAfterTaking,
     YieldInGate,
     BlockLaunchesAtLast,
+    WaitAgain,
     CountInGate,
     SettleBeforeFetch,
     DrainBeforeSettled,
@@ -102,6 +104,9 @@ enum class Mend : Byte {
     EndFlushes,
     BirthAsksDevice,
     FreeEndsLoans,
+    PartLeavesFirst,
+    PartDrains,
+    PartClosesGap,
     EvictClosesFirst,
     EvictAsksAlive,
     StraddledStay,
@@ -191,6 +196,9 @@ enum class At : Byte {
     FreeLock,
     FreeLoans,
     FreeTrue,
+    PartLock,
+    PartDrain,
+    PartTrue,
     // Lent objects.
     LendWait,
     LendLook,
@@ -220,9 +228,10 @@ struct Thread {
 };
 struct BlockModel {
     hpe::State state{};
-    Byte owner = 0;  // of the lock: actor + 1
-    Pages pages{};
-    Byte listed = 0;  // host_valid_blocks, host_valid_list
+    Byte owner = 0;                // of the lock: actor + 1
+    std::array<Pages, 2> pages{};  // each byte has one of its own
+    Byte allocated = 3;            // bytes, a bit each, as the table says (memory/allocations.h)
+    Byte listed = 0;               // host_valid_blocks, host_valid_list
     Loan loan{};
     Prefetch prefetch{};
     Byte prefetch_old = 0;  // work came since it was asked for
@@ -235,7 +244,7 @@ struct Item {
 constexpr Byte kWaitItem = 0xff;
 struct Flush {
     Byte block = 0, bytes = 0;  // a bit each
-    Byte gone = 0;              // the memory was freed meanwhile
+    Byte gone = 0;              // bytes whose memory was freed meanwhile
 };
 
 struct World {

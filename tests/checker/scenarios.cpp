@@ -56,6 +56,10 @@ constexpr Statement await(Byte flag) { return {.what = Do::Await, .flag = flag};
 constexpr Statement again_until(Byte flag, Byte from = 0) { return {.what = Do::Again, .value = from, .flag = flag}; }
 constexpr Statement release(Byte block) { return {.what = Do::Free, .block = block}; }
 constexpr Statement allocate(Byte block) { return {.what = Do::Allocate, .block = block}; }
+constexpr Statement release_part(Byte block, Byte byte) { return {.what = Do::FreePart, .block = block, .byte = byte}; }
+constexpr Statement allocate_part(Byte block, Byte byte) {
+    return {.what = Do::Allocate, .block = block, .byte = byte, .writes = true};
+}
 constexpr Statement end_context(Byte block = 0) { return {.what = Do::EndContext, .block = block}; }
 constexpr Statement lend(Where to) {
     return {.what = Do::Lend, .value = to.value, .to_block = to.block, .to_byte = to.byte};
@@ -139,6 +143,14 @@ const std::vector<Scenario>& scenarios() {
          .threads = {Program{write(0, 0, 1), write(1, 0, 2), refused(0), release(0), allocate(0), write(0, 0, 3),
                              reads(0, 0, just(3), kAny), sync(), read(0, 0, 3)},
                      Program{write(1, 1, 1), reads(1, 1, kAny, just(1)), sync(), read(1, 1, 1)}}},
+        {.name = "an allocation is freed beside one that is Dirty",
+         .threads = {Program{write(0, 0, 1), release_part(0, 0), allocate_part(0, 0), write(0, 0, 3),
+                             and_writes(reads(0, 0, just(3), kAny), {0, 0, 4}), sync(0), read(0, 0, 4)},
+                     Program{write(0, 1, 2), reads(1, 0, kAny, just(2)), read(0, 1, 2)}}},
+        {.name = "an allocation is freed beside one that a host function writes",
+         .threads = {Program{writes(0, {0, 0, 1}), call(0, 0), release_part(0, 0), allocate_part(0, 0),
+                             writes(0, {0, 0, 3}), sync(), read(0, 0, 3), read(0, 1, 5)}},
+         .calls = {Program{write(0, 1, 5)}}},
         {.name = "a Dirty block is the oldest when its object is freed",
          .threads = {Program{write(0, 0, 1), release(0), allocate(0), raise(f0), write(0, 1, 3),
                              reads(0, 0, kAny, just(3))},
@@ -212,6 +224,8 @@ const std::vector<Scenario>& scenarios() {
          .must_end = kWhoKeepsStep},
         {.name = "a thread launches without a pause until another has read",
          .threads = {Program{writes(0, {1, 0, 1}), again_until(f0)}, Program{read(0, 0, 0), raise(f0)}}},
+        {.name = "a thread reads while another launches, and is told of it",
+         .threads = {Program{writes(0, {0, 0, 1}), raise(f0)}, Program{read(0, 1, 0), await(f0), read(0, 0, 1)}}},
         {.name = "threads fault without a pause until another has launched",
          .threads = {Program{write(0, 0, 1), write(1, 0, 1), again_until(f0)},
                      Program{write(0, 1, 1), write(1, 1, 1), again_until(f0)},
@@ -256,6 +270,8 @@ const std::vector<Mended>& mends() {
          Wrong::Starvation},
         {Mend::BlockLaunchesAtLast, "launches without a pause are kept out at last", "a thread launches",
          Wrong::Starvation},
+        {Mend::WaitAgain, "an access that work overtakes waits again, and does not borrow", "a thread reads while",
+         Wrong::Data},
         {Mend::CountInGate, "work is counted before its launch leaves the gate", "two threads hand", Wrong::Data},
         {Mend::SettleBeforeFetch, "flushes that streams wait for are settled before a fetch", "two host", Wrong::Data},
         {Mend::DrainBeforeSettled, "who finds flushes being settled waits until they are", "two host", Wrong::Data},
@@ -278,6 +294,12 @@ const std::vector<Mended>& mends() {
         {Mend::BirthAsksDevice, "an object that is born while the device works may hold data", "a kernel is told",
          Wrong::Data},
         {Mend::FreeEndsLoans, "a free that may fail ends loans", "a context's end fails while a host function that",
+         Wrong::Data},
+        {Mend::PartLeavesFirst, "an allocation leaves the table before its free waits for transfers",
+         "an allocation is freed beside one that a", Wrong::Memory},
+        {Mend::PartDrains, "the free of one allocation of several waits for flushes",
+         "an allocation is freed beside one that is", Wrong::Memory},
+        {Mend::PartClosesGap, "a page without an allocation is closed", "an allocation is freed beside one that is",
          Wrong::Data},
         {Mend::EvictClosesFirst, "an eviction closes the pages before it flushes", "Dirty blocks", Wrong::Data},
         {Mend::EvictAsksAlive, "an eviction asks whether the object is the same", "a Dirty block", Wrong::Memory},

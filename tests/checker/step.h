@@ -66,7 +66,16 @@ private:
         return true;
     }
     void protect(unsigned index, hpe::State state) {
-        if (mapped(index)) block(index).pages = pages_of(state);
+        for (unsigned i = 0; i < 2 && mapped(index); ++i) {
+            if (allocated(index, i)) block(index).pages[i] = pages_of(state);
+        }
+    }
+    bool allocated(unsigned index, unsigned byte) const { return (s_.blocks[index].allocated >> byte & 1) != 0; }
+    // The bytes between allocations stay behind.
+    void fetch(unsigned index) {
+        for (unsigned i = 0; i < 2; ++i) {
+            if (allocated(index, i)) block(index).view[i] = block(index).device[i];
+        }
     }
     bool takes(Byte& lock) {
         if (lock != 0) return false;
@@ -179,6 +188,10 @@ private:
     void free_loans();
     void free_close();
     void free_true();
+    void part_begin();
+    void part_lock();
+    void part_drain();
+    void part_true();
     void sync_wait();
     void acquire();
     void acquire_in();

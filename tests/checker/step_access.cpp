@@ -13,7 +13,8 @@ void Step::access() {
     const auto needed = st_.what == Do::Read ? Pages::Readable : Pages::Open;
     const unsigned first = st_.what == Do::Straddle ? 0 : st_.block, last = st_.what == Do::Straddle ? 1 : st_.block;
     for (unsigned i = first; i <= last; ++i) {
-        if (block(i).pages >= needed) continue;
+        const unsigned byte = st_.what == Do::Straddle ? 1 - i : st_.byte;
+        if (block(i).pages[byte] >= needed) continue;
         if (st_.what == Do::Straddle) t_.held = static_cast<Byte>(i);
         return find();
     }
@@ -83,6 +84,12 @@ bool Step::came_that_far() const {
 
 void Step::entered() {
     if (!flag(kMoved)) return serve();
+    if (without(Mend::WaitAgain)) {
+        map();
+        clear(kMoved | kTried);
+        t_.borrows = 1;
+        return go(At::BorrowLock, "borrows, since work has come", static_cast<int>(where()));
+    }
     if (flag(kTried) && !without(Mend::BlockLaunchesAtLast)) {
         t_.ahead = s_.queued;
         return go(At::WaitInGate, "waits for the device, and keeps launches out", static_cast<int>(where()),
@@ -129,7 +136,7 @@ void Step::ask_lent() {
 void Step::map() {
     const auto object = object_of(where());
     for (unsigned i = 0; i < kBlocks; ++i) {
-        if (is_of(object, i) && !mapped(i)) block(i).pages = Pages::Closed;
+        if (is_of(object, i) && !mapped(i)) block(i).pages = {Pages::Closed, Pages::Closed};
     }
     join(s_.mapped, object);
 }
@@ -159,7 +166,7 @@ void Step::bring() {
     if (!borrows() && s_.queued != decltype(s_.queued){}) return;
     const bool arrived =
         mine.prefetch == Prefetch::Arrived && !borrows() && (mine.prefetch_old == 0 || without(Mend::PrefetchIsOld));
-    if (!arrived) mine.view = mine.device;
+    if (!arrived) fetch(where());
     mine.prefetch = Prefetch::None;
     mine.prefetch_old = 0;
     if (!borrows()) return open(arrived ? "takes prefetched bytes, opens the block" : "fetches, opens the block");

@@ -14,6 +14,7 @@ void Step::inside(const char* words, Fair fair) {
     if (s_.faults != 0) return wrong(Wrong::Gate, "is inside beside a fault");
     t_.k = 0;
     if (st_.what == Do::Free) return go(At::FreeBegin, words, -1, fair);
+    if (st_.what == Do::FreePart) return part_begin();
     if (st_.what == Do::EndContext) {
         s_.ending = 1;
         return go(without(Mend::EndFlushes) ? At::FreeBegin : At::Apply, words, -1, fair);
@@ -253,7 +254,7 @@ void Step::free_true() {
         block(i).device = {kDeviceGarbage, kDeviceGarbage};
         if (block(i).prefetch == Prefetch::Asked) block(i).prefetch_old = 2;
         for (unsigned flush = 0; flush < s_.flushing; ++flush) {
-            if (s_.flushes[flush].block == i) s_.flushes[flush].gone = 1;
+            if (s_.flushes[flush].block == i) s_.flushes[flush].gone = 3;
         }
     }
     if (stays) {
@@ -269,6 +270,37 @@ void Step::free_true() {
     }
     leave_launch();
     finish(stays ? "gets the context's objects back" : "frees the memory");
+}
+
+// Coherence::leave_region()
+void Step::part_begin() {
+    if (!without(Mend::PartLeavesFirst)) {
+        leave(block(st_.block).allocated, static_cast<Byte>(1u << st_.byte));
+        return go(At::PartLock, "is inside, takes the allocation out of the table", st_.block);
+    }
+    part_lock();
+}
+
+void Step::part_lock() {
+    if (s_.apply_mutex != 0 || block(st_.block).owner != 0) return;
+    if (!without(Mend::PartClosesGap) && mapped(st_.block)) block(st_.block).pages[st_.byte] = Pages::Closed;
+    go(At::PartDrain, "has locked the block, and closes the gap", st_.block);
+}
+
+void Step::part_drain() {
+    if (s_.flushing != 0 && !without(Mend::PartDrains)) return;
+    go(At::PartTrue, "has waited for flushes");
+}
+
+void Step::part_true() {
+    leave(block(st_.block).allocated, static_cast<Byte>(1u << st_.byte));
+    block(st_.block).device[st_.byte] = kDeviceGarbage;
+    for (unsigned flush = 0; flush < s_.flushing; ++flush) {
+        auto& its = s_.flushes[flush];
+        if (its.block == st_.block) join(its.gone, static_cast<Byte>(1u << st_.byte));
+    }
+    leave_launch();
+    finish("frees the memory", st_.block);
 }
 
 void Step::sync_wait() {
@@ -307,7 +339,7 @@ void Step::acquire_blocks() {
     if (mine.owner != 0) return;
     const auto [action, next] = on(mine.state, Event::Acquire);
     if (action == Action::Fetch && mapped(t_.k) && (!is_lent(t_.k) || without(Mend::AcquireSkipsLent))) {
-        mine.view = mine.device;
+        fetch(t_.k);
         mine.state = next;
         mine.listed = 1;
         protect(t_.k, next);

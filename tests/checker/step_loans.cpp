@@ -45,6 +45,8 @@ void Step::received_end() {
 
 // Engine::flush(), flush_changes(): the view is read when they land. False: the engine's stream takes no more.
 bool Step::flush(unsigned index, Byte bytes) {
+    leave(bytes, static_cast<Byte>(~block(index).allocated));
+    if (bytes == 0) return true;
     if (s_.flushing == kMostFlushes) return false;
     s_.flushes[s_.flushing++] = {static_cast<Byte>(index), bytes, 0};
     return true;
