@@ -293,9 +293,8 @@ CUresult end_windows(Object& object, Chosen&& chosen, End&& end) noexcept {
     CaptureRelaxed relaxed;
     for (auto& window : prefetcher->windows) {
         if (window.object != &object || !chosen(window)) continue;
-        auto waited = scope.result();
-        if (waited == CUDA_SUCCESS || window.arrived) waited = wait(*prefetcher, window);
-        if (lost_context(waited)) waited = give_up(window);
+        auto waited = CUDA_ERROR_UNKNOWN;  // a context that cannot be entered says nothing about the transfer
+        if (scope.result() == CUDA_SUCCESS || window.arrived) waited = wait(*prefetcher, window);
         if (waited == CUDA_SUCCESS) {
             end(*prefetcher, window);
         } else {
