@@ -47,6 +47,7 @@ struct Coherence::Made {
     Peers may_access;
     bool region;
     const char** refusal;
+    std::size_t device_size = size;
 };
 
 Object* Coherence::make_object(const Made& made) {
@@ -74,6 +75,7 @@ Object* Coherence::make_object(const Made& made) {
     std::atomic_ref(object->base).store(made.base, std::memory_order_relaxed);
     object->size = made.size;
     object->requested_size = made.requested;
+    object->device_size = made.device_size;
     object->view = view;
     object->context = made.context;
     // Unless the device is idle: the program may tell a running kernel the address, and the kernel write to it. After a
@@ -124,6 +126,12 @@ bool Coherence::track_in_region(std::uintptr_t base, std::size_t requested) {
     CUcontext context = nullptr;
     if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) return false;
     const Locked lock(regions_);
+    // Again when the CPU touches the first of a region (map_shadow): to ask takes as long as to allocate.
+    if (!regions_possible_ && !reserved_as_whole(base / Allocations::kChunk * Allocations::kChunk, base)) {
+        no_regions_.store(true, std::memory_order_relaxed);
+        return false;
+    }
+    regions_possible_ = true;
     return add_to_region(context, base, requested);
 }
 
@@ -138,12 +146,6 @@ bool Coherence::add_to_region(CUcontext context, std::uintptr_t base, std::size_
         if (!region->is_region() || region->context != context) return false;
         protocol_->object_added();
     } else {
-        // Again when the CPU touches the first of a region (map_shadow): to ask takes as long as to allocate.
-        if (!regions_possible_ && !reserved_as_whole(chunk, base)) {
-            no_regions_.store(true, std::memory_order_relaxed);
-            return false;
-        }
-        regions_possible_ = true;
         const char* refusal = nullptr;
         const auto block_bytes = protocol_->block_bytes(kLargestBlock, block_size_);
         region = make_object({chunk, kChunk, 0, block_bytes, context, Peers::OfContext, true, &refusal});
@@ -272,13 +274,45 @@ void Coherence::cancel_free(const Allocation& allocation) {
     } else {
         protocol_->object_removed();
     }
-    // The device has its newest bytes, and no block with it may count as valid on the host.
-    before_device_writes({base, allocation.bytes}, nullptr);
-    if (add_to_region(static_cast<CUcontext>(allocation.context), base, allocation.bytes)) {
-        table_.find(base)->birth = 0;
-    } else {
+    if (!add_with_data(static_cast<CUcontext>(allocation.context), base, allocation.bytes)) {
         device_owned::add(base, allocation.bytes, "it could not be freed");
     }
+}
+
+// The device has its newest bytes: no block with it may count as valid on the host.
+bool Coherence::add_with_data(CUcontext context, std::uintptr_t base, std::size_t bytes) {
+    constexpr unsigned kMost = 100;  // host functions may borrow such a block again and again
+    for (unsigned attempt = 0; attempt < kMost; ++attempt) {
+        Object* const object = table_.find(base);
+        const bool is_there = object != nullptr && object->serial() % 2 == 1 && object->touch();
+        if (is_there && before_device_writes({base, bytes}, nullptr) != CUDA_SUCCESS) return false;
+        const SignalsBlocked blocked;
+        const auto first = is_there ? object->block_at(base) : 0;
+        const auto end = is_there ? object->block_at(base + bytes - 1) + 1 : 0;
+        for (auto i = first; i < end; ++i) object->block(i).lock();
+        bool valid = false, added = false;
+        for (auto i = first; i < end; ++i) valid = valid || valid_on_host(object->block(i).peek().state);
+        if (!valid) added = add_to_region(context, base, bytes);
+        if (added) table_.find(base)->birth = 0;
+        for (auto i = first; i < end; ++i) object->block(i).unlock();
+        if (!valid) return added;
+    }
+    return false;
+}
+
+bool Coherence::track_variable(CUcontext context, std::uintptr_t base, std::size_t bytes) {
+    const auto chunk = base / Allocations::kChunk * Allocations::kChunk;
+    if (base + bytes <= chunk + Allocations::kChunk) {
+        const Locked lock(regions_);
+        return !allocation_of(base) && reserved_as_whole(chunk, base) && add_with_data(context, base, bytes);
+    }
+    const auto size = padded(bytes);
+    const char* refusal = nullptr;
+    if (base % kPage != 0 || !reserved(base, size, base)) return false;
+    Object* const object = make_object({base, size, bytes, protocol_->block_bytes(size, block_size_), context,
+                                        Peers::OfContext, false, &refusal, bytes});
+    if (object != nullptr) object->birth = 0;
+    return object != nullptr;
 }
 
 CUresult Coherence::begin_free(Object& object) {
@@ -366,8 +400,9 @@ void Coherence::drop(Object& object, std::vector<Kept>& kept) {
             protocol_->object_removed();
         }
     } else {
-        kept.push_back(
-            {object.base, object.requested_size, object.accessed_as_context ? Peers::OfContext : Peers::OwnAccess});
+        kept.push_back({object.base, object.requested_size,
+                        object.accessed_as_context ? Peers::OfContext : Peers::OwnAccess,
+                        object.device_size == object.size});
     }
     finish_free(object);
 }
@@ -379,7 +414,10 @@ void Coherence::restore_context(CUcontext context, std::span<const Kept> kept) {
                                track_in_region(old.base, old.requested);
         if (!in_region) track(old.base, old.requested, old.may_access);
         // Unlike a new allocation the object holds data.
-        if (Object* object = object_of(old.base)) object->birth = 0;
+        Object* const object = object_of(old.base);
+        if (object == nullptr) continue;
+        object->birth = 0;
+        if (!old.whole_pages) object->device_size = old.requested;
     }
 }
 

@@ -61,6 +61,8 @@ public:
     // calls of its own (cuMemPoolSetAccess, cuMemSetAccess).
     enum class Peers : bool { OwnAccess, OfContext };
     void track(std::uintptr_t base, std::size_t requested, Peers may_access = Peers::OfContext);
+    // A variable of a module in the context. In the gate, as a launch. False: it cannot be shared.
+    bool track_variable(CUcontext context, std::uintptr_t base, std::size_t bytes);
     // False: no object ever held the address.
     bool may_hold(std::uintptr_t address) const noexcept {
         return address < highest_.load(std::memory_order_relaxed) && address >= lowest_.load(std::memory_order_relaxed);
@@ -118,6 +120,7 @@ public:
         std::uintptr_t base;
         std::size_t requested;
         Peers may_access;
+        bool whole_pages = true;
     };
     std::vector<Kept> drop_context(CUcontext context);
     void restore_context(CUcontext context, std::span<const Kept> kept);
@@ -210,8 +213,10 @@ public:
 private:
     struct Made;
     Object* make_object(const Made& made);
+    static bool reserved(std::uintptr_t begin, std::size_t size, std::uintptr_t allocation) noexcept;
     static bool reserved_as_whole(std::uintptr_t chunk, std::uintptr_t allocation) noexcept;
     bool add_to_region(CUcontext context, std::uintptr_t base, std::size_t requested) HPE_REQUIRES(regions_);
+    bool add_with_data(CUcontext context, std::uintptr_t base, std::size_t bytes) HPE_REQUIRES(regions_);
     CUresult leave_region(Object& object, const Allocation& allocation);
     void drop(Object& object, std::vector<Kept>& kept);
     void recycle(Object& object);

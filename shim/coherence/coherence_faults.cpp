@@ -473,8 +473,9 @@ std::uint32_t Coherence::open_arrived(Object& object, const Stretch& stretch, st
 }
 
 void Coherence::fetch_ahead(Object& object, const Stretch& stretch) noexcept {
-    // A region is too small to be worth it.
-    if (!read_ahead::on() || object.is_region() || sticky_error() != CUDA_SUCCESS) return;
+    // A region is too small to be worth it, and large variables that end within a page are rare.
+    if (!read_ahead::on() || object.is_region() || object.device_size != object.size) return;
+    if (sticky_error() != CUDA_SUCCESS) return;
     const auto work = in_flight.work();
     if (object.birth == work) return;
     auto reached = stretch;

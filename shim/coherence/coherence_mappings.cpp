@@ -78,14 +78,18 @@ void Coherence::became_mapped(Object& object) noexcept {
     ever_mapped_list_.store(&object, std::memory_order_release);
 }
 
-// Whether the driver has reserved all of the chunk around an allocation: other pages may be the program's own.
-bool Coherence::reserved_as_whole(std::uintptr_t chunk, std::uintptr_t allocation) noexcept {
+// Whether the driver has reserved the addresses around an allocation: other pages may be the program's own.
+bool Coherence::reserved(std::uintptr_t begin, std::size_t size, std::uintptr_t allocation) noexcept {
     CUdeviceptr base = 0;
     std::size_t bytes = 0;
     CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, CU_POINTER_ATTRIBUTE_MAPPING_SIZE};
     void* found[] = {&base, &bytes};
-    return driver.cuPointerGetAttributes(2, attributes, found, allocation) == CUDA_SUCCESS && base <= chunk &&
-           bytes >= Allocations::kChunk && base + bytes - chunk >= Allocations::kChunk;
+    return driver.cuPointerGetAttributes(2, attributes, found, allocation) == CUDA_SUCCESS && base <= begin &&
+           bytes >= size && base + bytes - begin >= size;
+}
+
+bool Coherence::reserved_as_whole(std::uintptr_t chunk, std::uintptr_t allocation) noexcept {
+    return reserved(chunk, Allocations::kChunk, allocation);
 }
 
 bool Coherence::map_shadow(Object& object, std::uintptr_t address, bool unordered) noexcept {

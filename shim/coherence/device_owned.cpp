@@ -22,16 +22,6 @@ void add(std::uintptr_t base, std::size_t size, const char* reason) {
     entries()[base] = {base, size, reason};
 }
 
-void add_variable(std::uintptr_t base, std::size_t size) {
-    const Locked lock(mutex);
-    entries()[base] = {base, size, "it is a variable of a module (__device__), beside others in its pages", true};
-}
-
-void forget_variables() {
-    const Locked lock(mutex);
-    std::erase_if(entries(), [](const auto& entry) { return entry.second.is_variable; });
-}
-
 void remove(std::uintptr_t base) {
     const Locked lock(mutex);
     entries().erase(base);

@@ -11,16 +11,11 @@ namespace hpe::device_owned {
 // `reason` is a literal that ends the sentence "... is not shared with the CPU: ". Outside the fault path.
 void add(std::uintptr_t base, std::size_t size, const char* reason);
 void remove(std::uintptr_t base);
-// A variable of a module, as add(). A module is about to be unloaded: of no variable it is known whose it is, so all
-// are forgotten, and those of other modules end without a reason.
-void add_variable(std::uintptr_t base, std::size_t size);
-void forget_variables();
 
 struct Entry {
     std::uintptr_t base = 0;
     std::size_t size = 0;
     const char* reason = nullptr;
-    bool is_variable = false;
 };
 // In the fault path: takes the lock only if it is free, false otherwise.
 bool find(std::uintptr_t address, Entry& out) noexcept;

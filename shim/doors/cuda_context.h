@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "shim/coherence/module_variables.h"
 #include "shim/copies/own_work.h"
 #include "shim/copies/packing.h"
 #include "shim/copies/reducing.h"
@@ -155,7 +156,7 @@ CUresult end_context_in_gate(CUcontext context, True&& true_call, Gone&& gone, b
         staging::forget(context);
         in_flight.forget(context);
         loaded_kernels::forget();
-        device_owned::forget_variables();
+        module_variables::forget(context);
         peers.forget(context);
         packing::forget(context);
         reducing::forget(context);

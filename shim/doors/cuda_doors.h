@@ -8,6 +8,7 @@
 #include "shim/doors/cuda_copy_rows.h"
 #include "shim/doors/cuda_launch.h"
 #include "shim/doors/cuda_memory.h"
+#include "shim/doors/cuda_modules.h"
 #include "shim/doors/cuda_peers.h"
 #include "shim/doors/cuda_pools.h"
 #include "shim/doors/cuda_virtual.h"

@@ -69,25 +69,6 @@ inline CUresult after_launch(CUfunction kernel, unsigned count, CUresult result)
     return result;
 }
 
-// Its kernels go, and other kernels may come by under their handles.
-template <class C, class Handle>
-CUresult unload(const C& call, Handle handle) {
-    device_owned::forget_variables();
-    const CUresult result = call(handle);
-    loaded_kernels::forget();
-    return result;
-}
-
-// A variable shares its pages with others of its module, which libhpe may not know of.
-template <class C, class Handle>
-CUresult find_variable(const C& call, CUdeviceptr* at, std::size_t* bytes, Handle handle, const char* name) {
-    std::size_t size = 0;
-    const CUresult result = call(at, bytes != nullptr ? bytes : &size, handle, name);
-    if (result == CUDA_SUCCESS && at != nullptr)
-        device_owned::add_variable(address(*at), bytes != nullptr ? *bytes : size);
-    return result;
-}
-
 [[gnu::noinline]] inline CUresult release_before(CUstream stream, Flavour flavour) {
     const auto in = named(stream, flavour);
     return coherence().release(&in);

@@ -7,6 +7,8 @@
 // Sizes in bytes. Threads, ownership and errors: door.h.
 #pragma once
 
+#include <vector>
+
 #include "shim/coherence/device_owned.h"
 #include "shim/coherence/unread.h"
 #include "shim/copies/wasted.h"
@@ -106,7 +108,36 @@ CUresult alloc_pitch(const C& call, CUdeviceptr* pointer, std::size_t* pitch, st
     return result;
 }
 
-// Untracked before the true free, since the driver hands the address out again at once.
+// What the true call frees, all or nothing. Untracked before it, since the driver hands the addresses out again at
+// once.
+template <class Free>
+CUresult free_all(std::vector<Allocation>& allocations, Free&& true_free) {
+    auto& state = coherence();
+    for (const auto& allocation : allocations) {
+        state.about_to_free(allocation);
+        ipc::ended(allocation);
+    }
+    const LaunchInGate in_gate(state.launch_gate());
+    CUresult result = CUDA_SUCCESS;
+    std::size_t begun = 0;
+    while (begun < allocations.size() && result == CUDA_SUCCESS) {
+        result = state.begin_free(allocations[begun]);
+        if (result == CUDA_SUCCESS) ++begun;
+    }
+    if (result == CUDA_SUCCESS) result = true_free();
+    // The last one first, since it may have ended an object that others are to come back to.
+    while (begun > 0) {
+        const auto& allocation = allocations[--begun];
+        if (result == CUDA_SUCCESS) {
+            state.finish_free(allocation);
+        } else {
+            state.cancel_free(allocation);
+        }
+    }
+    return result;
+}
+
+// As free_all(), of the allocation that begins there.
 template <class Free>
 CUresult free_object(CUdeviceptr pointer, Free&& true_free) {
     auto& state = coherence();

@@ -34,31 +34,13 @@ CUresult set_access(const C& call, CUdeviceptr pointer, std::size_t bytes, const
     return result;
 }
 
-// Untracked before the true call, since the program may map other memory there at once.
 template <class C>
 CUresult unmap_memory(const C& call, CUdeviceptr pointer, std::size_t bytes) {
-    auto& state = coherence();
-    auto objects = virtual_memory::objects_in(address(pointer), bytes);
-    for (const Object* object : objects) {
-        state.about_to_free(*object);
-        ipc::ended(object->allocation_of(object->base));
+    std::vector<Allocation> mappings;
+    for (const Object* object : virtual_memory::objects_in(address(pointer), bytes)) {
+        mappings.push_back(object->allocation_of(object->base));
     }
-    const LaunchInGate in_gate(state.launch_gate());
-    CUresult result = CUDA_SUCCESS;
-    std::size_t begun = 0;
-    while (begun < objects.size() && result == CUDA_SUCCESS) {
-        result = state.begin_free(*objects[begun]);
-        if (result == CUDA_SUCCESS) ++begun;
-    }
-    objects.resize(begun);
-    if (result == CUDA_SUCCESS) result = call(pointer, bytes);
-    for (Object* object : objects) {
-        if (result == CUDA_SUCCESS) {
-            state.finish_free(*object);
-        } else {
-            state.cancel_free(*object);
-        }
-    }
+    const CUresult result = free_all(mappings, [&] { return call(pointer, bytes); });
     if (result == CUDA_SUCCESS) virtual_memory::unmapped(address(pointer), bytes);
     return result;
 }

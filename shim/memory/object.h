@@ -46,6 +46,8 @@ class Object : public Blocks {
 public:
     // What the program asked for, where `size` is whole pages; 0 of a region.
     std::size_t requested_size = 0;
+    // What of `size` is there on the device: all, but of a variable's last page.
+    std::size_t device_size = 0;
     // Of a region. Kept when the object is recycled: a thread may still look into it.
     Allocations* allocations = nullptr;
     std::byte* view = nullptr;  // the always writable mapping of the shadow; owned by the arena
@@ -126,7 +128,7 @@ public:
     // Calls run(offset, bytes) for what is allocated of [offset, offset + bytes), as long as that returns true.
     template <class Run>
     bool for_allocated(std::size_t offset, std::size_t bytes, Run&& run) const noexcept {
-        if (!is_region()) return run(offset, bytes);
+        if (!is_region()) return run(offset, std::min(bytes, device_size - offset));
         const auto end = offset + bytes;
         auto one = allocations->holding(offset);
         if (one.bytes == 0) one = allocations->from(offset);

@@ -44,7 +44,7 @@ Range range_of(std::span<const Engine::Part> parts, bool by_kernel = false) noex
     const auto& first = parts.front();
     const auto& last = parts.back();
     const auto begin = first.object->base + first.offset;
-    const auto end = last.object->base + last.offset + last.bytes;
+    const auto end = last.object->base + std::min(last.offset + last.bytes, last.object->device_size);
     return {begin,
             first.object->view + first.offset,
             end - begin,

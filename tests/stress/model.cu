@@ -12,6 +12,7 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <cuda_runtime.h>
@@ -34,6 +35,28 @@ __global__ void mix(unsigned char* to, const unsigned char* from, std::size_t n,
     if (i < n) to[i] = static_cast<unsigned char>(to[i] * 3 + from[i] + key);
 }
 
+// Of the first threads each thing has a variable of its own; those of all threads lie beside each other.
+constexpr unsigned kThings = 4, kWithVariables = 8;
+constexpr std::size_t variable_size(unsigned i) { return 1 + i * i * i % 7919; }
+template <unsigned i>
+__device__ unsigned char variable[variable_size(i)];
+
+struct Found {
+    unsigned char* address = nullptr;
+    std::size_t size = 0;
+};
+template <unsigned... i>
+static Found find_variable(unsigned wanted, std::integer_sequence<unsigned, i...>) {
+    Found found;
+    void* address = nullptr;
+    const auto look = [&](unsigned number, const auto& symbol) {
+        if (number != wanted || cudaGetSymbolAddress(&address, symbol) != cudaSuccess) return;
+        found = {static_cast<unsigned char*>(address), sizeof symbol};
+    };
+    (look(i, variable<i>), ...);
+    return found;
+}
+
 struct Random {
     unsigned long long state;
     unsigned next() {
@@ -50,6 +73,7 @@ struct Random {
 struct Thing {
     unsigned char* object = nullptr;
     std::vector<unsigned char> model;
+    bool is_variable = false;
 };
 
 struct Worker {
@@ -57,7 +81,7 @@ struct Worker {
     unsigned id;
     std::size_t largest;  // object, in bytes
     unsigned index = 0;
-    std::vector<Thing> things{4};
+    std::vector<Thing> things{kThings};
     cudaStream_t stream{};
     unsigned char* pinned = nullptr;
 
@@ -72,14 +96,24 @@ struct Worker {
 
     void replace(Thing& thing, Random& random) {
         // Some in the order of this thread's stream, which may have work outstanding; the default stream may not.
-        if (thing.object != nullptr && random.below(3) == 0) {
+        if (thing.is_variable) {
+            thing.is_variable = false;
+        } else if (thing.object != nullptr && random.below(3) == 0) {
             CHECK(cudaStreamSynchronize(nullptr));
             CHECK(cudaFreeAsync(thing.object, stream));
         } else if (thing.object != nullptr) {
             CHECK(cudaFree(thing.object));
         }
-        const std::size_t size = 1 + random.below(random.below(4) == 0 ? largest : 9000);
-        if (random.below(3) == 0) {
+        std::size_t size = 1 + random.below(random.below(4) == 0 ? largest : 9000);
+        const auto kind = random.below(5);
+        if (kind == 0 && id < kWithVariables) {
+            const auto number = id * kThings + static_cast<unsigned>(&thing - things.data());
+            const auto found = find_variable(number, std::make_integer_sequence<unsigned, kThings * kWithVariables>());
+            CHECK(found.address != nullptr ? cudaSuccess : cudaGetLastError());
+            thing.object = found.address;
+            size = found.size;
+            thing.is_variable = true;
+        } else if (kind < 3) {
             CHECK(cudaMallocAsync(&thing.object, size, stream));
             // Other streams and the calls that take none are not ordered with it.
             CHECK(cudaStreamSynchronize(stream));
@@ -232,7 +266,7 @@ struct Worker {
         for (Thing& thing : things) {
             if (thing.object == nullptr) continue;
             expect(thing.object, thing, 0, thing.model.size(), "final read");
-            CHECK(cudaFree(thing.object));
+            if (!thing.is_variable) CHECK(cudaFree(thing.object));
         }
     }
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Device memory that is not cudaMalloc's, used by the CPU: stream-ordered, of pools, and mapped by the program.
-// Linked with libcuda too.
+// Device memory that is not cudaMalloc's, used by the CPU: stream-ordered, of pools, mapped by the program, and
+// variables. Linked with libcuda too.
 #include <cuda.h>
 
 #include <algorithm>
@@ -336,11 +336,129 @@ static void exported(int, char**) {
     say("%u wrong\n", wrong);
 }
 
+__device__ unsigned counter = 7, table[100], late[3] = {11, 12, 13}, longer[5000];
+__device__ unsigned long_one[700'001];  // has pages of its own, the last of which it does not fill
+__constant__ unsigned factors[4] = {1, 2, 3, 4};
+
+__global__ void by_name(unsigned key) {
+    counter = counter * factors[key % 4] + late[1];
+    for (unsigned i = 0; i < 100; ++i) table[i] += key + i;
+}
+
+template <class Variable>
+static unsigned* address_of(const Variable& variable) {
+    void* address = nullptr;
+    CHECK(cudaGetSymbolAddress(&address, variable));
+    return static_cast<unsigned*>(address);
+}
+static unsigned get(const unsigned* at) {
+    if (plain) return *static_cast<const volatile unsigned*>(at);
+    unsigned value = 0;
+    CHECK(cudaMemcpy(&value, at, sizeof value, cudaMemcpyDeviceToHost));
+    return value;
+}
+static void set(unsigned* at, unsigned value) {
+    if (plain) {
+        *static_cast<volatile unsigned*>(at) = value;
+    } else {
+        CHECK(cudaMemcpy(at, &value, sizeof value, cudaMemcpyHostToDevice));
+    }
+}
+
+// Kernels use them by their names.
+static void variables(int, char**) {
+    unsigned *const count = address_of(counter), *const numbers = address_of(table), *const by = address_of(factors);
+    unsigned wrong = get(count) != 7;
+    for (unsigned i = 0; i < 4; ++i) wrong += get(by + i) != i + 1;
+    unsigned model = 7;
+    for (unsigned round = 0; round < 6; ++round) {
+        const unsigned factor = round % 4 + 1 + round / 4 * 10;
+        set(by + round % 4, factor);
+        by_name<<<1, 1>>>(round);
+        model = model * factor + 12;
+        CHECK(cudaDeviceSynchronize());
+        wrong += get(count) != model;
+        set(count, ++model);
+        for (unsigned i = 0; i < 100; i += 7)
+            wrong += get(numbers + i) != (round + i) * (round + 1) - round * (round + 1) / 2;
+    }
+    say("%u wrong\n", wrong);
+    // One that the program asks for while the CPU writes to its neighbours holds its own bytes.
+    for (unsigned i = 0; i < 100; ++i) set(numbers + i, i);
+    const unsigned* const found = address_of(late);
+    for (unsigned i = 0; i < 3; ++i) wrong += get(found + i) != 11 + i;
+    by_name<<<1, 1>>>(0);
+    wrong += get(count) != model * get(by) + 12;
+    for (unsigned i = 0; i < 100; ++i) wrong += get(numbers + i) != 2 * i;
+    Data some(5000, address_of(longer)), many(700'001, address_of(long_one));
+    for (unsigned round = 0; round < 4; ++round) wrong += some.work(round) + many.work(round);
+    many.set(700'000, 5);
+    some.launch();
+    many.launch();
+    wrong += some.check_all() + many.check_all();
+    for (const unsigned* variable :
+         std::initializer_list<const unsigned*>{count, numbers, by, found, some.gpu, many.gpu}) {
+        CUdeviceptr base = 0;
+        std::size_t bytes = 0;
+        CHECK_CU(cuMemGetAddressRange(&base, &bytes, reinterpret_cast<CUdeviceptr>(variable)));
+        say("%d %zu\n", base == reinterpret_cast<CUdeviceptr>(variable), bytes);
+    }
+    say("%u wrong\n", wrong);
+}
+
+// A module that comes again has its first values, wherever they are, and another one keeps its own.
+static void unloaded(int, char**) {
+    static const char ptx[] =
+        ".version 7.0\n.target sm_50\n.address_size 64\n"
+        ".visible .global .align 4 .u32 values[400] = {21, 22, 23};\n.visible .global .align 4 .u32 beside = 5;\n";
+    unsigned wrong = 0;
+    const auto find = [](CUmodule module, const char* name) {
+        CUdeviceptr address = 0;
+        CHECK_CU(cuModuleGetGlobal(&address, nullptr, module, name));
+        return reinterpret_cast<unsigned*>(address);
+    };
+    CHECK(cudaFree(nullptr));
+    CUmodule kept, module;
+    CUlibrary library;
+    CHECK_CU(cuModuleLoadData(&kept, ptx));
+    unsigned* const mine = find(kept, "values");
+    set(mine + 1, 77);
+    for (unsigned round = 0; round < 3; ++round) {
+        if (round % 2 == 0) {
+            CHECK_CU(cuModuleLoadData(&module, ptx));
+        } else {
+            CHECK_CU(cuLibraryLoadData(&library, ptx, nullptr, nullptr, 0, nullptr, nullptr, 0));
+            CHECK_CU(cuLibraryGetModule(&module, library));
+        }
+        unsigned* const values = find(module, "values");
+        for (unsigned i = 0; i < 4; ++i) wrong += get(values + i) != (i < 3 ? 21 + i : 0);
+        for (unsigned i = 0; i < 400; ++i) set(values + i, round + i);
+        advance<><<<blocks_for(400, 128), 128>>>(values, 400, round);
+        for (unsigned i = 0; i < 400; ++i) wrong += get(values + i) != (round + i) * 1664525u + round + i;
+        CUdeviceptr other = 0;
+        if (round % 2 != 0) CHECK_CU(cuLibraryGetGlobal(&other, nullptr, library, "beside"));
+        unsigned* const beside = round % 2 == 0 ? find(module, "beside") : reinterpret_cast<unsigned*>(other);
+        wrong += get(beside) != 5;
+        set(beside, 6);
+        CHECK_CU(round % 2 == 0 ? cuModuleUnload(module) : cuLibraryUnload(library));
+        wrong += get(mine) != 21 || get(mine + 1) != 77 + round;
+        set(mine + 1, 78 + round);
+        advance<><<<1, 1>>>(mine + 2, 1, round);
+    }
+    CHECK(cudaDeviceSynchronize());
+    unsigned last = 23;
+    for (unsigned round = 0; round < 3; ++round) last = last * 1664525u + round;
+    wrong += get(mine + 2) != last;
+    CHECK_CU(cuModuleUnload(kept));
+    say("%u wrong\n", wrong);
+}
+
 int main(int argc, char** argv) {
-    static const Case cases[] = {{"sizes", sizes},       {"freed_in_order", freed_in_order},
-                                 {"pool", pool},         {"chosen", chosen},
-                                 {"captured", captured}, {"threads", threads},
-                                 {"mapped", mapped},     {"twice", twice},
-                                 {"access", access},     {"exported", exported}};
+    static const Case cases[] = {{"sizes", sizes},         {"freed_in_order", freed_in_order},
+                                 {"pool", pool},           {"chosen", chosen},
+                                 {"captured", captured},   {"threads", threads},
+                                 {"mapped", mapped},       {"twice", twice},
+                                 {"access", access},       {"exported", exported},
+                                 {"variables", variables}, {"unloaded", unloaded}};
     return run_case(cases, argc, argv);
 }
