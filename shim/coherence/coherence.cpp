@@ -85,6 +85,7 @@ Object* Coherence::make_object(const Made& made) {
     report::object_added(*object);
     object->accessed_as_context = made.may_access == Peers::OfContext;
     object->lent.store(0, std::memory_order_relaxed);
+    object->holds_variables.store(false, std::memory_order_relaxed);
     object->open(made.block_bytes, words);
     if (!table_.insert(object)) {
         log::warn("allocation {:#x} of {} bytes overlaps one that was never freed: it stays on the device", made.base,
@@ -202,8 +203,10 @@ void Coherence::about_to_free(const Allocation& allocation) const noexcept {
 CUresult Coherence::begin_free(Allocation& allocation) {
     Object& object = *allocation.object;
     if (!object.is_region()) return begin_free(object);
-    // A capture refuses the free, which must not have lost what the CPU wrote (cancel_free).
-    if (in_flight.capturing_anywhere()) before_device_reads({allocation.base, allocation.bytes}, nullptr);
+    // A capture refuses the free, and the driver that of a variable; it must not have lost what the CPU wrote
+    // (cancel_free).
+    if (in_flight.capturing_anywhere() || object.holds_variables.load(std::memory_order_acquire))
+        before_device_reads({allocation.base, allocation.bytes}, nullptr);
     const Locked lock(regions_);
     const auto offset = allocation.base - object.base;
     if (object.serial() % 2 == 0 || object.allocations->at(offset).bytes == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -281,19 +284,31 @@ void Coherence::cancel_free(const Allocation& allocation) {
 
 // The device has its newest bytes: no block with it may count as valid on the host.
 bool Coherence::add_with_data(CUcontext context, std::uintptr_t base, std::size_t bytes) {
+    const auto add = [&] {
+        regions_.assume_held();
+        if (!add_to_region(context, base, bytes)) return false;
+        table_.find(base)->birth = 0;
+        return true;
+    };
+    Object* const object = table_.find(base);
+    if (object == nullptr || object->serial() % 2 == 0) return add();
+    if (!object->touched()) {
+        if (!add()) return false;
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        if (!object->touched()) return true;
+        object->allocations->remove(base - object->base);  // somebody may have opened the block without its bytes
+        report::allocation_removed(*object, {base - object->base, bytes});
+    }
     constexpr unsigned kMost = 100;  // host functions may borrow such a block again and again
     for (unsigned attempt = 0; attempt < kMost; ++attempt) {
-        Object* const object = table_.find(base);
-        const bool is_there = object != nullptr && object->serial() % 2 == 1 && object->touch();
-        if (is_there && before_device_writes({base, bytes}, nullptr) != CUDA_SUCCESS) return false;
+        if (before_device_writes({base, bytes}, nullptr) != CUDA_SUCCESS) return false;
         const SignalsBlocked blocked;
-        const auto first = is_there ? object->block_at(base) : 0;
-        const auto end = is_there ? object->block_at(base + bytes - 1) + 1 : 0;
+        const auto first = object->block_at(base), end = object->block_at(base + bytes - 1) + 1;
         for (auto i = first; i < end; ++i) object->block(i).lock();
-        bool valid = false, added = false;
+        // It may have been coarsened meanwhile.
+        bool valid = first != object->block_at(base) || end > object->blocks(), added = false;
         for (auto i = first; i < end; ++i) valid = valid || valid_on_host(object->block(i).peek().state);
-        if (!valid) added = add_to_region(context, base, bytes);
-        if (added) table_.find(base)->birth = 0;
+        if (!valid) added = add();
         for (auto i = first; i < end; ++i) object->block(i).unlock();
         if (!valid) return added;
     }
@@ -304,7 +319,13 @@ bool Coherence::track_variable(CUcontext context, std::uintptr_t base, std::size
     const auto chunk = base / Allocations::kChunk * Allocations::kChunk;
     if (base + bytes <= chunk + Allocations::kChunk) {
         const Locked lock(regions_);
-        return !allocation_of(base) && reserved_as_whole(chunk, base) && add_with_data(context, base, bytes);
+        const auto offset = base - chunk;
+        const Object* const region = table_.find(base);
+        const bool taken = region != nullptr && region->serial() % 2 == 1 && region->is_region() &&
+                           region->allocations->holding(offset).bytes != 0;
+        if (taken || !reserved_as_whole(chunk, base) || !add_with_data(context, base, bytes)) return false;
+        table_.find(base)->holds_variables.store(true, std::memory_order_release);
+        return true;
     }
     const auto size = padded(bytes);
     const char* refusal = nullptr;
@@ -422,13 +443,19 @@ void Coherence::restore_context(CUcontext context, std::span<const Kept> kept) {
 }
 
 CUresult Coherence::hand_over(std::uintptr_t address, const char* reason) {
-    auto allocation = allocation_of(address);
+    const auto allocation = allocation_of(address);
     // The MPI that an object is lent to exports it, and uses it for messages only, of which libhpe knows.
     if (!allocation || (allocation.object->lent.load(std::memory_order_acquire) != 0 &&
                         lent_ranges::overlap(allocation.base, allocation.bytes))) {
         return CUDA_SUCCESS;
     }
     const LaunchInGate in_gate(launch_gate_);
+    return hand_over_in_gate(address, reason);
+}
+
+CUresult Coherence::hand_over_in_gate(std::uintptr_t address, const char* reason) {
+    auto allocation = allocation_of(address);
+    if (!allocation) return CUDA_SUCCESS;
     const auto result = release_object(*allocation.object);
     if (result != CUDA_SUCCESS) return result;
     const auto size = allocation.object->is_region() ? allocation.bytes : allocation.object->size;

@@ -128,6 +128,8 @@ public:
     // Brings the device copy up to date and stops sharing the object at the address with the CPU, since another process
     // or API will access it. Outside the gate. `reason`: device_owned::add. No object is there: nothing to do.
     CUresult hand_over(std::uintptr_t address, const char* reason);
+    // Inside the gate, as a launch.
+    CUresult hand_over_in_gate(std::uintptr_t address, const char* reason);
     // The same of a range, which may be rounded to whole pages: what lies in its first page alone, and began before it,
     // is not meant if something else begins there.
     CUresult hand_over(DeviceRange range, const char* reason);

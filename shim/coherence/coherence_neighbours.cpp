@@ -47,7 +47,7 @@ struct Coherence::Neighbours {
 
 bool Coherence::side_by_side(const Object& low, const Object& high) noexcept {
     return end_of(low) == high.base && low.view + low.size == high.view && low.context == high.context &&
-           !low.is_region() && !high.is_region();
+           low.device_size == low.size && !low.is_region() && !high.is_region();
 }
 
 // The one that begins where the object ends, or ends where it begins, in the same chunk of the arena: a huge page is

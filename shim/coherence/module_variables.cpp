@@ -2,103 +2,173 @@
 // A map of variables behind one lock, which is held while one becomes an object: two threads may ask for it at once.
 #include "shim/coherence/module_variables.h"
 
+#include <algorithm>
 #include <map>
+#include <set>
 
 #include "shim/base/mutex.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/device_owned.h"
 #include "shim/driver/driver.h"
+#include "shim/memory/allocations.h"
 
 namespace hpe::module_variables {
 
 namespace {
 
-// Of a variable, what it was found through; of a module, its library.
-struct Part {
-    const void* owner;
-    CUcontext context;
-};
+constexpr const char* kReason = "it is a variable of a module (__device__), and others in its pages cannot be shared";
 
 struct State {
     Mutex mutex;
-    std::map<std::uintptr_t, Part> variables HPE_GUARDED_BY(mutex);
-    std::map<const void*, Part> modules HPE_GUARDED_BY(mutex);
+    std::map<std::uintptr_t, Variable> variables HPE_GUARDED_BY(mutex);
+    // Chunks in which no variable is shared, and whose they are.
+    std::map<std::uintptr_t, CUcontext> refused HPE_GUARDED_BY(mutex);
 };
 State& state() {
     static auto* all = new State;
     return *all;
 }
 
-struct Place {
-    unsigned managed = 0;
-    CUcontext context = nullptr;
-};
-Place place_of(std::uintptr_t base) noexcept {
-    Place place;
-    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_CONTEXT};
-    void* answers[] = {&place.managed, &place.context};
-    return driver.cuPointerGetAttributes(2, attributes, answers, base) == CUDA_SUCCESS ? place : Place{};
+std::uintptr_t chunk_of(std::uintptr_t address) noexcept { return address / Allocations::kChunk; }
+
+bool same(const Variable& a, const Variable& b) noexcept { return a.bytes == b.bytes && a.owner == b.owner; }
+
+bool is_refused(State& all, const Variable& variable) HPE_REQUIRES(all.mutex) {
+    return all.refused.contains(chunk_of(variable.base)) ||
+           all.refused.contains(chunk_of(variable.base + variable.bytes - 1));
 }
 
-bool goes_with(State& all, const Part& variable, const void* owner) HPE_REQUIRES(all.mutex) {
-    if (variable.owner == owner) return true;
-    const auto module = all.modules.find(variable.owner);
-    return module != all.modules.end() && module->second.owner == owner;
+// Its pages, the first and the last of which others may lie in, are not to be opened by others.
+void refuse(State& all, const Variable& variable) HPE_REQUIRES(all.mutex) {
+    device_owned::add(variable.base, variable.bytes, kReason);
+    for (const auto address : {variable.base, variable.base + variable.bytes - 1}) {
+        all.refused[chunk_of(address)] = variable.context;
+    }
+}
+
+// Its module has gone in a way that libhpe does not see: what the CPU wrote to it is not to go to its successor.
+void forget_stale(const Variable& stale) {
+    auto allocation = stale.shared ? coherence().allocation_at(stale.base) : Allocation{};
+    if (allocation) allocation.object->holds_variables.store(false, std::memory_order_release);
+    if (allocation && coherence().begin_free(allocation) == CUDA_SUCCESS) coherence().finish_free(allocation);
+    if (!stale.shared) device_owned::remove(stale.base);
+}
+
+// A symbol of the program's that it placed in its own memory (CU_JIT_GLOBAL_SYMBOL_ADDRESSES).
+bool is_allocated(State& all, std::uintptr_t address) HPE_REQUIRES(all.mutex) {
+    const auto allocation = coherence().allocation_of(address);
+    if (!allocation || address >= allocation.base + allocation.bytes) return false;
+    const auto variable = all.variables.find(allocation.base);
+    return variable == all.variables.end() || !variable->second.shared;
+}
+
+// The modules that a library has in contexts where variables were found through modules.
+std::vector<Owner> modules_of(CUlibrary library) {
+    State& all = state();
+    std::set<CUcontext> contexts;
+    {
+        const Locked lock(all.mutex);
+        for (const auto& [base, variable] : all.variables) {
+            if (!variable.owner.is_library && variable.context != nullptr) contexts.insert(variable.context);
+        }
+    }
+    std::vector<Owner> modules;
+    for (const CUcontext context : contexts) {
+        const ContextScope scope(context);
+        CUmodule module = nullptr;
+        if (scope.result() == CUDA_SUCCESS && driver.cuLibraryGetModule != nullptr &&
+            driver.cuLibraryGetModule(&module, library) == CUDA_SUCCESS) {
+            modules.push_back(Owner::of(module));
+        }
+    }
+    return modules;
+}
+
+template <class Ends>
+std::vector<Variable> take_if(State& all, Ends&& ends) HPE_REQUIRES(all.mutex) {
+    std::vector<Variable> taken;
+    for (auto at = all.variables.begin(); at != all.variables.end();) {
+        if (!ends(at->second)) {
+            ++at;
+            continue;
+        }
+        taken.push_back(at->second);
+        if (!at->second.shared) device_owned::remove(at->first);
+        at = all.variables.erase(at);
+    }
+    return taken;
 }
 
 }  // namespace
 
-void found(std::uintptr_t base, std::size_t bytes, const void* owner) {
+std::optional<Variable> if_new(std::uintptr_t base, std::size_t bytes, Owner owner) {
+    Variable variable{base, bytes, owner, nullptr};
+    State& all = state();
+    {
+        const Locked lock(all.mutex);
+        const auto known = all.variables.find(base);
+        if (bytes == 0 || (known != all.variables.end() && same(known->second, variable))) return {};
+    }
+    unsigned managed = 0;
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_CONTEXT};
+    void* answers[] = {&managed, &variable.context};
+    if (driver.cuPointerGetAttributes(2, attributes, answers, base) != CUDA_SUCCESS) variable.context = nullptr;
+    return managed != 0 ? std::nullopt : std::optional(variable);
+}
+
+void add(const Variable& variable) {
     State& all = state();
     const LaunchInGate in_gate(coherence().launch_gate());
     const Locked lock(all.mutex);
-    if (bytes == 0 || all.variables.contains(base)) return;
-    const auto place = place_of(base);
-    if (place.managed != 0) return;
-    all.variables[base] = {owner, place.context};
-    if (place.context == nullptr || !coherence().track_variable(place.context, base, bytes)) {
-        device_owned::add(base, bytes, "it is a variable of a module (__device__) in pages that others use, too");
+    if (const auto known = all.variables.find(variable.base); known != all.variables.end()) {
+        if (same(known->second, variable)) return;
+        forget_stale(known->second);
+        all.variables.erase(known);
+    }
+    if (is_allocated(all, variable.base)) return;
+    auto& added = all.variables[variable.base] = variable;
+    added.shared = variable.context != nullptr && !is_refused(all, variable) &&
+                   coherence().track_variable(variable.context, variable.base, variable.bytes);
+    if (added.shared) return;
+    refuse(all, variable);
+    for (auto& [base, other] : all.variables) {
+        if (!other.shared || !is_refused(all, other)) continue;
+        // Where its bytes cannot be brought to the device, neither can those of any other object.
+        if (coherence().hand_over_in_gate(base, kReason) == CUDA_SUCCESS) other.shared = false;
     }
 }
 
-void is_part(const void* module, const void* library) {
-    CUcontext context = nullptr;
-    driver.cuCtxGetCurrent(&context);
-    State& all = state();
-    const Locked lock(all.mutex);
-    all.modules[module] = {library, context};
-}
-
-std::vector<std::uintptr_t> of(const void* owner) {
-    State& all = state();
-    const Locked lock(all.mutex);
-    std::vector<std::uintptr_t> bases;
-    for (const auto& [base, variable] : all.variables) {
-        if (goes_with(all, variable, owner)) bases.push_back(base);
+std::vector<Variable> take(Owner owner) {
+    std::vector<Owner> owners{owner};
+    if (owner.is_library) {
+        const auto library = static_cast<CUlibrary>(const_cast<void*>(owner.handle));
+        for (const auto& module : modules_of(library)) owners.push_back(module);
     }
-    return bases;
-}
-
-void unloaded(const void* owner, std::span<const std::uintptr_t> bases) {
     State& all = state();
     const Locked lock(all.mutex);
-    for (const auto base : bases) {
-        all.variables.erase(base);
-        device_owned::remove(base);
-    }
-    std::erase_if(all.modules, [&](const auto& part) { return part.first == owner || part.second.owner == owner; });
-}
-
-void forget(CUcontext context) {
-    State& all = state();
-    const Locked lock(all.mutex);
-    std::erase_if(all.modules, [&](const auto& part) { return part.second.context == context; });
-    std::erase_if(all.variables, [&](const auto& entry) {
-        if (entry.second.context != context && entry.second.context != nullptr) return false;
-        device_owned::remove(entry.first);
-        return true;
+    return take_if(all, [&](const Variable& variable) {
+        return std::find(owners.begin(), owners.end(), variable.owner) != owners.end();
     });
+}
+
+std::vector<Variable> take(CUcontext context) {
+    State& all = state();
+    const Locked lock(all.mutex);
+    const auto ends = [&](CUcontext its) { return its == context || its == nullptr; };
+    std::erase_if(all.refused, [&](const auto& chunk) { return ends(chunk.second); });
+    return take_if(all, [&](const Variable& variable) { return ends(variable.context); });
+}
+
+void put_back(std::span<const Variable> variables) {
+    State& all = state();
+    const Locked lock(all.mutex);
+    for (const auto& variable : variables) {
+        all.variables[variable.base] = variable;
+        if (!variable.shared) refuse(all, variable);
+        Object* const object = variable.shared ? coherence().object_of(variable.base) : nullptr;
+        if (object != nullptr) object->holds_variables.store(true, std::memory_order_release);
+    }
 }
 
 }  // namespace hpe::module_variables

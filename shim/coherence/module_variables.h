@@ -3,28 +3,49 @@
 // CPU like allocations, from the first such call until their module or library is unloaded, or their context ends. Only
 // their own bytes are moved: what else the driver placed beside them is nobody's here.
 //
-// Addresses are the device's, sizes bytes; an owner is a CUmodule or a CUlibrary. Threads: any, outside the fault path.
-// Errors: none; a variable that cannot be shared is device-owned.
+// One that cannot be shared (nvcc packs constants side by side, and two in 256 bytes are not told apart) leaves all
+// variables of its chunk of addresses on the device: in an open page it would be accessible, and not be brought.
+//
+// Addresses are the device's, sizes bytes. Threads: any, outside the fault path; the gate: see each. Errors: none; a
+// variable that cannot be shared is device-owned.
 #pragma once
 
 #include <cuda.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 namespace hpe::module_variables {
 
-// Outside the gate.
-void found(std::uintptr_t base, std::size_t bytes, const void* owner);
-// Its variables go with the library.
-void is_part(const void* module, const void* library);
+// What a variable was found through, and is unloaded with.
+struct Owner {
+    const void* handle;
+    bool is_library;  // else a module, which may be one of a library
 
-// What was found through the owner, or through a module of it.
-std::vector<std::uintptr_t> of(const void* owner);
-// After the true call, outside the gate; of a context's, inside.
-void unloaded(const void* owner, std::span<const std::uintptr_t> variables);
-void forget(CUcontext context);
+    static Owner of(CUmodule module) noexcept { return {module, false}; }
+    static Owner of(CUlibrary library) noexcept { return {library, true}; }
+    bool operator==(const Owner&) const = default;
+};
+struct Variable {
+    std::uintptr_t base;
+    std::size_t bytes;
+    Owner owner;
+    CUcontext context;  // nullptr: the driver does not say
+    bool shared = false;
+};
+
+// Nothing: it is known already, or no memory of the device alone (__managed__).
+std::optional<Variable> if_new(std::uintptr_t base, std::size_t bytes, Owner owner);
+// Outside the gate.
+void add(const Variable& variable);
+
+// Before the true call that ends them; they are unknown from here on. put_back(): it failed, and what was shared is so
+// again. Of an owner outside the gate.
+std::vector<Variable> take(Owner owner);
+std::vector<Variable> take(CUcontext context);
+void put_back(std::span<const Variable> variables);
 
 }  // namespace hpe::module_variables

@@ -146,6 +146,7 @@ CUresult end_context_in_gate(CUcontext context, True&& true_call, Gone&& gone, b
     if (flushed != CUDA_SUCCESS) log::warn("cannot flush before a context ends: {}", error_name(flushed));
     peers.ending(context);
     kernel_times::ending(context);
+    const auto variables = module_variables::take(context);
     const auto kept = state.drop_context(context);
     const CUresult result = true_call();
     ended = result == CUDA_SUCCESS && gone();
@@ -156,7 +157,6 @@ CUresult end_context_in_gate(CUcontext context, True&& true_call, Gone&& gone, b
         staging::forget(context);
         in_flight.forget(context);
         loaded_kernels::forget();
-        module_variables::forget(context);
         peers.forget(context);
         packing::forget(context);
         reducing::forget(context);
@@ -170,6 +170,7 @@ CUresult end_context_in_gate(CUcontext context, True&& true_call, Gone&& gone, b
     } else {
         kernel_times::stayed(context);
         state.restore_context(context, kept);
+        module_variables::put_back(variables);
     }
     return result;
 }

@@ -17,28 +17,25 @@ CUresult find_variable(const C& call, CUdeviceptr* at, std::size_t* bytes, Handl
     std::size_t size = 0;
     const CUresult result = call(at, bytes != nullptr ? bytes : &size, handle, name);
     if (result != CUDA_SUCCESS || at == nullptr) return result;
+    const auto variable =
+        module_variables::if_new(address(*at), bytes != nullptr ? *bytes : size, module_variables::Owner::of(handle));
+    if (!variable) return result;
     objects_exist();
-    module_variables::found(address(*at), bytes != nullptr ? *bytes : size, handle);
-    return result;
-}
-
-template <class C>
-CUresult module_of_library(const C& call, CUmodule* module, CUlibrary library) {
-    const CUresult result = call(module, library);
-    if (result == CUDA_SUCCESS && module != nullptr) module_variables::is_part(*module, library);
+    module_variables::add(*variable);
     return result;
 }
 
 // Its kernels go, too, and other kernels may come by under their handles.
 template <class C, class Handle>
 CUresult unload(const C& call, Handle handle) {
-    const auto variables = module_variables::of(handle);
+    const auto variables = module_variables::take(module_variables::Owner::of(handle));
     std::vector<Allocation> objects;
-    for (const auto base : variables) {
-        if (const auto variable = coherence().allocation_at(base)) objects.push_back(variable);
+    for (const auto& variable : variables) {
+        const auto object = variable.shared ? coherence().allocation_at(variable.base) : Allocation{};
+        if (object) objects.push_back(object);
     }
-    const CUresult result = free_all(objects, [&] { return call(handle); });
-    if (result == CUDA_SUCCESS) module_variables::unloaded(handle, variables);
+    const CUresult result = objects.empty() ? call(handle) : free_all(objects, [&] { return call(handle); });
+    if (result != CUDA_SUCCESS) module_variables::put_back(variables);
     loaded_kernels::forget();
     return result;
 }

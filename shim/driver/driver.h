@@ -68,6 +68,7 @@ struct Driver {
     F(cuMemGetAllocationPropertiesFromHandle) \
     F(cuIpcOpenMemHandle_v2)                  \
     F(cuIpcCloseMemHandle)                    \
+    F(cuLibraryGetModule)                     \
     F(cuModuleLoadData)                       \
     F(cuModuleGetFunction)                    \
     F(cuLaunchKernel)                         \
@@ -122,6 +123,12 @@ constexpr bool lost_context(CUresult result) noexcept {
         case CUDA_ERROR_LAUNCH_FAILED: return true;
         default: return false;
     }
+}
+
+// The same of an error to make it current: another one may be that of any call, and says nothing of the context's work.
+constexpr bool no_context(CUresult result) noexcept {
+    return result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+           result == CUDA_ERROR_DEINITIALIZED;
 }
 
 // Makes a context current for a scope, whatever the thread had. result() says when the driver refuses.

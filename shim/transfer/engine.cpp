@@ -399,8 +399,12 @@ CUresult Engine::drain() noexcept {
         if (channel.sent.load(std::memory_order_acquire) == 0) continue;
         ContextScope scope(channel.context.load(std::memory_order_acquire));
         CaptureRelaxed relaxed;
-        // A context that cannot be entered says nothing about the copies either.
-        const auto result = scope.result() == CUDA_SUCCESS ? drain_channel(channel) : CUDA_ERROR_UNKNOWN;
+        auto result = scope.result();
+        if (result == CUDA_SUCCESS) {
+            result = drain_channel(channel);
+        } else if (!no_context(result)) {
+            result = CUDA_ERROR_UNKNOWN;
+        }
         if (first == CUDA_SUCCESS) first = result;
     }
     return first;

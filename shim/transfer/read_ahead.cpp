@@ -293,7 +293,7 @@ CUresult end_windows(Object& object, Chosen&& chosen, End&& end) noexcept {
     CaptureRelaxed relaxed;
     for (auto& window : prefetcher->windows) {
         if (window.object != &object || !chosen(window)) continue;
-        auto waited = CUDA_ERROR_UNKNOWN;  // a context that cannot be entered says nothing about the transfer
+        auto waited = no_context(scope.result()) ? give_up(window) : CUDA_ERROR_UNKNOWN;
         if (scope.result() == CUDA_SUCCESS || window.arrived) waited = wait(*prefetcher, window);
         if (waited == CUDA_SUCCESS) {
             end(*prefetcher, window);

@@ -17,7 +17,8 @@ owned = sys.argv[1]
 # either: only programs that do not need that go on.
 FAILS = {kind: {"HPE_SOFT_FAIL": "cuMemAlloc:1:2,cuMemAlloc:2:2"} for kind in ("short_of", "short_of_rows")}
 REASONS = {"short_of": b"no device memory was left", "short_of_rows": b"no device memory was left",
-           "captured": b"graphs", "mapped_twice": b"mapped elsewhere"}
+           "captured": b"graphs", "mapped_twice": b"mapped elsewhere",
+           "packed": b"a variable of a module"}
 SHARED = ("stream_ordered", "pool", "virtual_memory", "variable")  # by libhpe
 
 for kind in soft.run([owned], preload=False)[1].decode().split():

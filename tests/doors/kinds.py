@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: kinds.py KINDS
+"""usage: kinds.py PROGRAM...
 
 Device memory that is not cudaMalloc's is shared with the CPU like cudaMalloc's, with every protocol, and also where the
 allocations fail once.
@@ -11,8 +11,8 @@ import sys
 import compare
 import soft
 
-kinds = sys.argv[1]
-for case in soft.run([kinds], preload=False)[1].decode().split():
+cases = [(program, case) for program in sys.argv[1:] for case in soft.run([program], preload=False)[1].decode().split()]
+for kinds, case in cases:
     for protocol in ("rolling", "lazy", "batch"):
         status, out, err = compare.check([kinds, case], HPE_PROTOCOL=protocol)
         if status != 0 or re.search(rb"[1-9]\d* (and \d+ )?wrong", out):
