@@ -32,14 +32,18 @@ public:
         const auto unit = offset / kUnit;
         bytes_[unit].store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
         count_.fetch_add(1, std::memory_order_relaxed);
+        sum_.fetch_add(bytes, std::memory_order_relaxed);
         begins_[unit / kBits].fetch_or(bit(unit), std::memory_order_seq_cst);
     }
     void remove(std::size_t offset) noexcept {
         const auto unit = offset / kUnit;
         begins_[unit / kBits].fetch_and(~bit(unit), std::memory_order_seq_cst);
         count_.fetch_sub(1, std::memory_order_relaxed);
+        sum_.fetch_sub(bytes_of(unit), std::memory_order_relaxed);
     }
     std::size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
+    // Of all of them.
+    std::size_t bytes() const noexcept { return sum_.load(std::memory_order_relaxed); }
     // That begins there.
     One at(std::size_t offset) const noexcept {
         const auto unit = offset / kUnit;
@@ -82,7 +86,7 @@ private:
 
     std::array<std::atomic<std::uint64_t>, kUnits / kBits> begins_;
     std::array<std::atomic<std::uint32_t>, kUnits> bytes_;
-    std::atomic<std::size_t> count_;
+    std::atomic<std::size_t> count_, sum_;
 };
 
 }  // namespace hpe

@@ -180,6 +180,7 @@ public:
         });
     }
     std::size_t allocated_bytes(std::size_t offset, std::size_t bytes) const noexcept {
+        if (is_region() && bytes >= Allocations::kChunk) return allocations->bytes();
         std::size_t sum = 0;
         for_allocated(offset, bytes, [&](std::size_t, std::size_t part) {
             sum += part;

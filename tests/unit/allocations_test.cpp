@@ -45,6 +45,7 @@ TEST_CASE("what a sorted map says, chunks say") {
     std::mt19937 random(5);
     const auto all = empty();
     std::map<std::size_t, std::size_t> model;
+    std::size_t sum = 0;
     const auto check_at = [&](std::size_t offset) {
         const auto after = model.upper_bound(offset);
         const auto holder = after == model.begin() ? model.end() : std::prev(after);
@@ -69,11 +70,14 @@ TEST_CASE("what a sorted map says, chunks say") {
         if (free && (next == model.end() || next->first != offset)) {
             all->add(offset, bytes);
             model.emplace(offset, bytes);
+            sum += bytes;
         } else if (next != model.end()) {
             all->remove(next->first);
+            sum -= next->second;
             model.erase(next);
         }
-        right = right && check_at(random() % Allocations::kChunk) && all->count() == model.size();
+        right =
+            right && check_at(random() % Allocations::kChunk) && all->count() == model.size() && all->bytes() == sum;
     }
     CHECK(right);
 }
