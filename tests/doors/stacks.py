@@ -190,8 +190,9 @@ if sum(s["count"] for s, _ in generated) != 20 or sum(framed) < 10:
 
 expect("exceptions", reads(run("exceptions")), {"first_caller": 50})
 
+# Of 600 reads, but a fault beside one's object may open that, too: they are small. Report compares with all that trapped.
 report = run("threads")
-if sum(reads(report).values()) + report.lost < 600:
+if set(reads(report)) != {"first_caller"} or sum(reads(report).values()) + report.lost < 300:
     problem("threads", f"{reads(report)}, {report.lost} without")
 
 # Off: the same report without them.
