@@ -205,8 +205,9 @@ CUresult Coherence::begin_free(Allocation& allocation) {
     if (!object.is_region()) return begin_free(object);
     // A capture refuses the free, and the driver that of a variable; it must not have lost what the CPU wrote
     // (cancel_free).
-    if (in_flight.capturing_anywhere() || object.holds_variables.load(std::memory_order_acquire))
+    if (in_flight.capturing_anywhere() || object.holds_variables.load(std::memory_order_acquire)) {
         before_device_reads({allocation.base, allocation.bytes}, nullptr);
+    }
     const Locked lock(regions_);
     const auto offset = allocation.base - object.base;
     if (object.serial() % 2 == 0 || object.allocations->at(offset).bytes == 0) return CUDA_ERROR_INVALID_VALUE;

@@ -32,7 +32,8 @@ State& state() {
 
 std::uintptr_t chunk_of(std::uintptr_t address) noexcept { return address / Allocations::kChunk; }
 
-bool same(const Variable& a, const Variable& b) noexcept { return a.bytes == b.bytes && a.owner == b.owner; }
+// Or the program asks for it again, perhaps through a module of the library that it was found through.
+bool is_other(const Variable& known, const Variable& found) noexcept { return known.bytes != found.bytes; }
 
 bool is_refused(State& all, const Variable& variable) HPE_REQUIRES(all.mutex) {
     return all.refused.contains(chunk_of(variable.base)) ||
@@ -50,9 +51,13 @@ void refuse(State& all, const Variable& variable) HPE_REQUIRES(all.mutex) {
 // Its module has gone in a way that libhpe does not see: what the CPU wrote to it is not to go to its successor.
 void forget_stale(const Variable& stale) {
     auto allocation = stale.shared ? coherence().allocation_at(stale.base) : Allocation{};
-    if (allocation) allocation.object->holds_variables.store(false, std::memory_order_release);
-    if (allocation && coherence().begin_free(allocation) == CUDA_SUCCESS) coherence().finish_free(allocation);
     if (!stale.shared) device_owned::remove(stale.base);
+    if (!allocation) return;
+    auto& holds_variables = allocation.object->holds_variables;
+    holds_variables.store(false, std::memory_order_release);
+    const bool begun = coherence().begin_free(allocation) == CUDA_SUCCESS;
+    holds_variables.store(true, std::memory_order_release);
+    if (begun) coherence().finish_free(allocation);
 }
 
 // A symbol of the program's that it placed in its own memory (CU_JIT_GLOBAL_SYMBOL_ADDRESSES).
@@ -108,7 +113,7 @@ std::optional<Variable> if_new(std::uintptr_t base, std::size_t bytes, Owner own
     {
         const Locked lock(all.mutex);
         const auto known = all.variables.find(base);
-        if (bytes == 0 || (known != all.variables.end() && same(known->second, variable))) return {};
+        if (bytes == 0 || (known != all.variables.end() && !is_other(known->second, variable))) return {};
     }
     unsigned managed = 0;
     CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_CONTEXT};
@@ -122,7 +127,7 @@ void add(const Variable& variable) {
     const LaunchInGate in_gate(coherence().launch_gate());
     const Locked lock(all.mutex);
     if (const auto known = all.variables.find(variable.base); known != all.variables.end()) {
-        if (same(known->second, variable)) return;
+        if (!is_other(known->second, variable)) return;
         forget_stale(known->second);
         all.variables.erase(known);
     }

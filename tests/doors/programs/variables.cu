@@ -146,6 +146,10 @@ static void refused(int, char**) {
     unsigned wrong = 0;
     for (unsigned i = 0; i < 2; ++i) wrong += get(both[i]) != 10 + i;
     for (unsigned i = 0; i < 2; ++i) set(both[i], 20 + i);
+    // The same one, found in two ways.
+    CUdeviceptr again = 0;
+    CHECK_CU(cuLibraryGetGlobal(&again, nullptr, library, "first"));
+    wrong += again != addresses[0];
     const bool frees = cudaFree(both[1]) == cudaSuccess;
     cudaGetLastError();
     for (unsigned i = 0; i < 2; ++i) wrong += get(both[i]) != 20 + i;
