@@ -3,6 +3,7 @@
 #include "shim/coherence/module_variables.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <set>
 
@@ -29,6 +30,8 @@ State& state() {
     static auto* all = new State;
     return *all;
 }
+
+constinit std::atomic<bool> given{false};
 
 std::uintptr_t chunk_of(std::uintptr_t address) noexcept { return address / Allocations::kChunk; }
 
@@ -70,6 +73,7 @@ bool is_allocated(State& all, std::uintptr_t address) HPE_REQUIRES(all.mutex) {
 
 // The modules that a library has in contexts where variables were found through modules.
 std::vector<Owner> modules_of(CUlibrary library) {
+    if (!given.load(std::memory_order_relaxed)) return {};
     State& all = state();
     std::set<CUcontext> contexts;
     {
@@ -106,6 +110,8 @@ std::vector<Variable> take_if(State& all, Ends&& ends) HPE_REQUIRES(all.mutex) {
 }
 
 }  // namespace
+
+void library_modules_given() noexcept { given.store(true, std::memory_order_relaxed); }
 
 std::optional<Variable> if_new(std::uintptr_t base, std::size_t bytes, Owner owner) {
     Variable variable{base, bytes, owner, nullptr};

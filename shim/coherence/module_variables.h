@@ -42,6 +42,10 @@ std::optional<Variable> if_new(std::uintptr_t base, std::size_t bytes, Owner own
 // Outside the gate.
 void add(const Variable& variable);
 
+// The program was given a module that may be one of a library: only then a library is asked for its modules at its end,
+// which may have to load them first.
+void library_modules_given() noexcept;
+
 // Before the true call that ends them; they are unknown from here on. put_back(): it failed, and what was shared is so
 // again. Of an owner outside the gate.
 std::vector<Variable> take(Owner owner);

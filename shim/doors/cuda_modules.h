@@ -25,6 +25,13 @@ CUresult find_variable(const C& call, CUdeviceptr* at, std::size_t* bytes, Handl
     return result;
 }
 
+template <class C, class From>
+CUresult find_module(const C& call, CUmodule* module, From from) {
+    const CUresult result = call(module, from);
+    if (result == CUDA_SUCCESS) module_variables::library_modules_given();
+    return result;
+}
+
 // Its kernels go, too, and other kernels may come by under their handles.
 template <class C, class Handle>
 CUresult unload(const C& call, Handle handle) {
