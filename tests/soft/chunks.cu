@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Where small allocations lie: several in one mapping of 2 MiB, which the driver tells of, and which no allocation
 // leaves; larger ones have mappings of their own.
+#include <thread>
 #include <vector>
 
 #include "driver.h"
@@ -50,5 +51,16 @@ int main() {
                mapping.bytes == (bytes + kChunk - 1) / kChunk * kChunk);
     }
     for (char* p : all) CUDA(cudaFree(p));
+    // Each of these fills a chunk, which its thread must not lose to another one before it has its part.
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i)
+        threads.emplace_back([] {
+            for (int round = 0; round < 2000; ++round) {
+                char* p = nullptr;
+                CUDA(cudaMalloc(&p, 1'500'000));
+                CUDA(cudaFree(p));
+            }
+        });
+    for (std::thread& thread : threads) thread.join();
     std::printf("chunks: ok\n");
 }

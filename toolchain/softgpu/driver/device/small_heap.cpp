@@ -9,7 +9,7 @@
 
 namespace hpe::soft {
 
-std::uint64_t SmallHeap::allocate(std::uint64_t bytes, std::uint64_t& offset, std::uint64_t& slab_address) {
+std::uint64_t SmallHeap::allocate(std::uint64_t bytes, std::uint64_t& offset) {
     const std::lock_guard lock(mutex_);
     bytes = round_up(bytes, 512);
     const auto carve = [&](Slab& slab, std::map<std::uint64_t, std::uint64_t>::iterator range, std::uint64_t start) {
@@ -18,7 +18,6 @@ std::uint64_t SmallHeap::allocate(std::uint64_t bytes, std::uint64_t& offset, st
         if (start > begin) slab.free.emplace(begin, start - begin);
         if (start + bytes < begin + size) slab.free.emplace(start + bytes, begin + size - start - bytes);
         offset = slab.offset + (start - slab.address);
-        slab_address = slab.address;
         return start;
     };
     for (std::size_t i = recent_.size(); i-- > 0;) {
@@ -64,9 +63,19 @@ std::optional<SmallHeap::Slab> SmallHeap::release(std::uint64_t address, std::ui
     return empty;
 }
 
-void SmallHeap::add_slab(std::uint64_t address, std::uint64_t offset) {
+std::uint64_t SmallHeap::allocate_in_new(std::uint64_t slab_address, std::uint64_t slab_offset, std::uint64_t bytes,
+                                         std::uint64_t& offset) {
     const std::lock_guard lock(mutex_);
-    slabs_.emplace(address, Slab{address, offset, {{address, page_2m}}});
+    bytes = round_up(bytes, 512);
+    Slab& slab = slabs_[slab_address] = {slab_address, slab_offset, {}};
+    if (bytes < page_2m) slab.free.emplace(slab_address + bytes, page_2m - bytes);
+    offset = slab_offset;
+    return slab_address;
+}
+
+void SmallHeap::keep_empty(const Slab& slab) {
+    const std::lock_guard lock(mutex_);
+    slabs_.emplace(slab.address, slab);
 }
 
 std::vector<SmallHeap::Slab> SmallHeap::take_slabs() {

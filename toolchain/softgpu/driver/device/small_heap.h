@@ -23,11 +23,15 @@ public:
         std::uint64_t address, offset;
         std::map<std::uint64_t, std::uint64_t> free;  // address -> bytes
     };
-    // 0: every slab is full; add one.
-    std::uint64_t allocate(std::uint64_t bytes, std::uint64_t& offset, std::uint64_t& slab);
+    // 0: every slab is full; allocate in a new one.
+    std::uint64_t allocate(std::uint64_t bytes, std::uint64_t& offset);
+    // At the begin of a slab that is the heap's from now on. Another thread cannot take the room first, nor free the
+    // last of the slab before.
+    std::uint64_t allocate_in_new(std::uint64_t slab_address, std::uint64_t slab_offset, std::uint64_t bytes,
+                                  std::uint64_t& offset);
     // Returns the slab if nothing of it is used any more: it is the caller's again.
     std::optional<Slab> release(std::uint64_t address, std::uint64_t bytes);
-    void add_slab(std::uint64_t address, std::uint64_t offset);
+    void keep_empty(const Slab& slab);  // one that release() returned
     std::vector<Slab> take_slabs();
 
 private:

@@ -24,8 +24,7 @@ void give_back(Device& device, const SmallHeap::Slab& slab) {
 }
 
 bool allocate_small(Context& context, Allocation& a) {
-    std::uint64_t slab = 0;
-    a.address = heap_of(context, a).allocate(a.size, a.offset, slab);
+    a.address = heap_of(context, a).allocate(a.size, a.offset);
     if (a.address) return true;
     std::uint64_t offset = 0;
     if (!context.device().memory.allocate(page_2m, offset)) return false;
@@ -34,9 +33,8 @@ bool allocate_small(Context& context, Allocation& a) {
         context.device().memory.release(offset, page_2m);
         return false;
     }
-    heap_of(context, a).add_slab(address, offset);
-    a.address = heap_of(context, a).allocate(a.size, a.offset, slab);
-    return a.address != 0;
+    a.address = heap_of(context, a).allocate_in_new(address, offset, a.size, a.offset);
+    return true;
 }
 
 bool allocate_large(Context& context, Allocation& a) {

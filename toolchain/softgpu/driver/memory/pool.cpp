@@ -45,15 +45,12 @@ void MemoryPool::give_back(std::uint64_t bytes, const Chunk& chunk) {
 }
 
 bool MemoryPool::allocate_small(Allocation& a) {
-    std::uint64_t slab = 0;
-    a.address = small_.allocate(a.size, a.offset, slab);
+    a.address = small_.allocate(a.size, a.offset);
     if (!a.address) {
         Chunk chunk;
         if (!reserve(page_2m, chunk)) return false;
-        small_.add_slab(chunk.address, chunk.offset);
-        a.address = small_.allocate(a.size, a.offset, slab);
+        a.address = small_.allocate_in_new(chunk.address, chunk.offset, a.size, a.offset);
     }
-    if (!a.address) return false;
     small_used_ += round_up(a.size, 512);
     return true;
 }
@@ -110,7 +107,7 @@ void MemoryPool::release(const Allocation& a) {
         cached_.emplace(a.reserved, Chunk{a.address, a.offset});
     } else {
         // What is empty stays the pool's until it is trimmed.
-        if (const auto empty = small_.release(a.address, a.size)) small_.add_slab(empty->address, empty->offset);
+        if (const auto empty = small_.release(a.address, a.size)) small_.keep_empty(*empty);
         small_used_ -= round_up(a.size, 512);
     }
     if (a.reserved) trim_locked(threshold);
