@@ -157,6 +157,42 @@ static void refused(int, char**) {
     CHECK_CU(cuLibraryUnload(library));
 }
 
+// A context that ends, or does so only when it is asked again. Its large variable is an object of its own.
+static void ends_of_context(int, char**) {
+    static const char ptx[] =
+        ".version 7.0\n.target sm_50\n.address_size 64\n"
+        ".visible .global .align 4 .u32 small[4] = {1};\n.visible .global .align 4 .u32 large[800000];\n";
+    CUdevice device;
+    CUcontext context;
+    CUmodule module;
+    CUdeviceptr addresses[2];
+    CHECK(cudaFree(nullptr));
+    CHECK_CU(cuDeviceGet(&device, 0));
+    CHECK_CU(cuCtxCreate(&context, nullptr, 0, device));
+    const auto load = [&] {
+        CHECK_CU(cuModuleLoadData(&module, ptx));
+        CHECK_CU(cuModuleGetGlobal(&addresses[0], nullptr, module, "small"));
+        CHECK_CU(cuModuleGetGlobal(&addresses[1], nullptr, module, "large"));
+        return get(reinterpret_cast<unsigned*>(addresses[0])) != 1 ||
+               get(reinterpret_cast<unsigned*>(addresses[1]) + 2) != 0;
+    };
+    unsigned wrong = load(), refused = 0;
+    for (unsigned round = 0; round < 2; ++round) {
+        for (const CUdeviceptr at : {addresses[0], addresses[1]}) set(reinterpret_cast<unsigned*>(at) + 2, round + 5);
+        if (cuCtxDestroy(context) == CUDA_SUCCESS) break;
+        ++refused;
+        for (const CUdeviceptr at : {addresses[0], addresses[1]}) {
+            unsigned on_device = 0;
+            wrong += get(reinterpret_cast<unsigned*>(at) + 2) != round + 5;
+            CHECK_CU(cuMemcpyDtoH(&on_device, at + 8, 4));
+            wrong += on_device != round + 5;
+        }
+        CHECK_CU(cuModuleUnload(module));
+        wrong += load();
+    }
+    say("refused %u times, %u wrong\n", refused, wrong);
+}
+
 // Found by a kernel's module, of which nobody says that it is the library's.
 static void of_a_kernel(int, char**) {
     static const char* const ptx[] = {
@@ -285,6 +321,7 @@ int main(int argc, char** argv) {
     static const Case cases[] = {{"variables", variables},
                                  {"unloaded", unloaded},
                                  {"refused", refused},
+                                 {"ends_of_context", ends_of_context},
                                  {"of_a_kernel", of_a_kernel},
                                  {"threads", threads},
                                  {"placed", placed},
