@@ -14,15 +14,15 @@ namespace hpe::mpi::HPE_MPI_ABI {
 
 namespace {
 
-constinit SpinLock lock;
-constinit std::array<Pending*, 1024> lists HPE_GUARDED_BY(lock){};
-constinit Pending* freed_list HPE_GUARDED_BY(lock) = nullptr;
+constinit SpinLock list_lock;
+constinit std::array<Pending*, 1024> lists HPE_GUARDED_BY(list_lock){};
+constinit Pending* freed_list HPE_GUARDED_BY(list_lock) = nullptr;
 
-Pending*& list_of(MPI_Request request) noexcept HPE_REQUIRES(lock) {
+Pending*& list_of(MPI_Request request) noexcept HPE_REQUIRES(list_lock) {
     return lists[number(request) * 0x9E3779B97F4A7C15ull >> (64 - 10)];
 }
 
-void push(Pending*& list, PendingPointer pending) noexcept HPE_REQUIRES(lock) {
+void push(Pending*& list, PendingPointer pending) noexcept HPE_REQUIRES(list_lock) {
     pending->next = list;
     list = pending.release();
 }
@@ -65,7 +65,7 @@ bool add(PendingPointer pending, MPI_Request request) noexcept {
 }
 
 PendingPointer take(MPI_Request request) noexcept {
-    const Locked held(lock);
+    const Locked held(list_lock);
     for (Pending** at = &list_of(request); *at != nullptr; at = &(*at)->next) {
         Pending* const found = *at;
         if (found->request != request) continue;
@@ -78,7 +78,7 @@ PendingPointer take(MPI_Request request) noexcept {
 
 void give_back(PendingPointer pending) noexcept {
     count.fetch_add(1, std::memory_order_relaxed);
-    const Locked held(lock);
+    const Locked held(list_lock);
     auto& list = list_of(pending->request);
     push(list, std::move(pending));
 }
@@ -111,7 +111,7 @@ void fail(PendingPointer pending) noexcept {
 }
 
 void keep_freed(PendingPointer pending) noexcept {
-    const Locked held(lock);
+    const Locked held(list_lock);
     push(freed_list, std::move(pending));
     freed.fetch_add(1, std::memory_order_release);
 }
@@ -119,7 +119,7 @@ void keep_freed(PendingPointer pending) noexcept {
 void look_at_freed() noexcept {
     Pending* list = nullptr;
     {
-        const Locked held(lock);
+        const Locked held(list_lock);
         list = std::exchange(freed_list, nullptr);
     }
     while (list != nullptr) {
@@ -129,7 +129,7 @@ void look_at_freed() noexcept {
         MPI_Request request = one->request;
         functions.MPI_Test(&request, &done, &status);
         if (done == 0) {
-            const Locked held(lock);
+            const Locked held(list_lock);
             push(freed_list, std::move(one));
             continue;
         }
