@@ -25,8 +25,8 @@ public:
     };
     // 0: every slab is full; allocate in a new one.
     std::uint64_t allocate(std::uint64_t bytes, std::uint64_t& offset);
-    // At the begin of a slab that is the heap's from now on. Another thread cannot take the room first, nor free the
-    // last of the slab before.
+    // The beginning of a slab that is the heap's from now on. No other thread can take the room before, or give the
+    // slab back because nothing of it is used yet.
     std::uint64_t allocate_in_new(std::uint64_t slab_address, std::uint64_t slab_offset, std::uint64_t bytes,
                                   std::uint64_t& offset);
     // Returns the slab if nothing of it is used any more: it is the caller's again.
