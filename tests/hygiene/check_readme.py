@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The figures of README.md and docs/using.md are those that gpu-check measured, and it names every option there is. No result names a place on the
-machine that it was measured on."""
+"""The figures of README.md and docs/using.md are those that gpu-check measured, and it names every option there is. No
+result names a place on the machine that it was measured on. What documents refer to in the repository is there."""
 import json
 import pathlib
 import re
@@ -29,5 +29,21 @@ for variable in re.findall(r'"(HPE_\w+)"', (ROOT / "shim/process/options.inc").r
 for path in (ROOT / "bench/results").glob("*.json"):
     for place in re.findall(r'(?<=[\s"])/\w+/[\w./]+', path.read_text()):
         problems.append(f"{path.name}: {place}")
-print("\n".join(problems) or "README agrees")
+
+
+def anchors(document):
+    headings = re.findall(r"^#+ +(.*)$", document.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+documents = [path for path in ROOT.rglob("*.md") if not path.relative_to(ROOT).parts[0].startswith(("build", "."))]
+for document in documents:
+    for link in re.findall(r"\]\(([^)\s:]+)\)", document.read_text()):
+        place, _, anchor = link.partition("#")
+        target = document.parent / place if place else document
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            problems.append(f"{document.relative_to(ROOT)}: nothing is at {link}")
+if len(documents) < 10:
+    problems.append("documents are missing")
+print("\n".join(problems) or f"README agrees, {len(documents)} documents")
 sys.exit(1 if problems else 0)
