@@ -206,23 +206,24 @@ static void of_a_kernel(int, char**) {
     CHECK_CU(cuModuleLoadData(&kept, ptx[0]));
     CHECK_CU(cuModuleGetGlobal(&beside, nullptr, kept, "values"));
     unsigned wrong = get(reinterpret_cast<unsigned*>(beside)) != 1;
-    for (unsigned round = 0; round < 3; ++round) {
+    for (unsigned round = 0; round < 5; ++round) {
+        const unsigned which = round / 2 % 2;  // the same one twice in a row, too
         CUlibrary library;
         CUkernel kernel;
         CUfunction function;
         CUmodule module;
         CUdeviceptr found = 0, base = 0;
         std::size_t bytes = 0, range = 0;
-        CHECK_CU(cuLibraryLoadData(&library, ptx[round % 2], nullptr, nullptr, 0, nullptr, nullptr, 0));
+        CHECK_CU(cuLibraryLoadData(&library, ptx[which], nullptr, nullptr, 0, nullptr, nullptr, 0));
         CHECK_CU(cuLibraryGetKernel(&kernel, library, "nothing"));
         CHECK_CU(cuKernelGetFunction(&function, kernel));
         CHECK_CU(cuFuncGetModule(&module, function));
         CHECK_CU(cuModuleGetGlobal(&found, &bytes, module, "values"));
         CHECK_CU(cuMemGetAddressRange(&base, &range, found));
         unsigned* const values = reinterpret_cast<unsigned*>(found);
-        wrong += range != bytes || get(values) != (round % 2 == 0 ? 1 : 5);
-        set(values + bytes / 4 - 1, round);
-        wrong += get(values + bytes / 4 - 1) != round;
+        wrong += range != bytes || get(values) != (which == 0 ? 1 : 5) || get(values + bytes / 4 - 1) != 0;
+        set(values + bytes / 4 - 1, round + 1);
+        wrong += get(values + bytes / 4 - 1) != round + 1;
         CHECK_CU(cuLibraryUnload(library));
     }
     say("%u wrong\n", wrong);
