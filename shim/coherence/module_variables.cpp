@@ -35,7 +35,8 @@ constinit std::atomic<bool> given{false};
 
 std::uintptr_t chunk_of(std::uintptr_t address) noexcept { return address / Allocations::kChunk; }
 
-// Or the program asks for it again, perhaps through a module of the library that it was found through.
+// A variable of another size has come to the address of one whose module has gone. With the same size it is the same
+// variable, which the program asks for again, perhaps through a module of the library that it was found through.
 bool is_other(const Variable& known, const Variable& found) noexcept { return known.bytes != found.bytes; }
 
 bool is_refused(State& all, const Variable& variable) HPE_REQUIRES(all.mutex) {

@@ -5,8 +5,8 @@
 Lets each driver call of a program of this folder fail once, at every place it can, under libhpe: the program's own calls
 and libhpe's; then several calls in a row, and libhpe's own calls for ever. Wanted: no wrong number, no crash, no hang. A
 call of libhpe's own is not made again: the program may see its error, or die of an access that cannot be served, after
-a line that says so; it sees nothing of those that libhpe can do without. Says how many it saw nothing of. With an error's name the calls
-fail with that one alone.
+a line that says so; it sees nothing of those that libhpe can do without. Says how many it saw nothing of. With an
+error's name the calls fail with that one alone.
 """
 import pathlib
 import sys

@@ -49,7 +49,7 @@ def arguments_of(entry):
 entries = [e for e in json.loads((build / "compile_commands.json").read_text())
            if e["output"].startswith(("shim/libhpe_core", "shim/libhpe_fault_path", "shim/libhpe_mpi"))]
 # Each source once, with whatever MPI comes first.
-entries = list({re.sub("libhpe_mpi_[a-z]+|hpe_mpi_[a-z]+", "mpi", e["file"]): e for e in reversed(entries)}.values())
+entries = list({re.sub("hpe_mpi_[a-z]+", "mpi", e["file"]): e for e in reversed(entries)}.values())
 with ThreadPoolExecutor(2) as pool:
     problems = [done.stderr for done in pool.map(lambda e: analyse(arguments_of(e)), entries) if done.returncode != 0]
 planted = analyse(["-std=c++20", "-I" + str(pathlib.Path(__file__).resolve().parents[2]), "-x", "c++", "-"], PLANTED)
