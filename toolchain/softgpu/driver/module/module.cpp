@@ -118,7 +118,25 @@ Module::Module(Context& owner, std::shared_ptr<Program> its_program, const HostS
     place_variables(symbols, &managed);
 }
 
+// A module's constants lie side by side in one allocation, as the driver of an H100 has them: base and range are the
+// same for all. Variables have one each.
+std::map<std::string_view, std::uint64_t> Module::allocate_constants() {
+    std::map<std::string_view, std::uint64_t> addresses;
+    std::uint64_t end = 0;
+    for (const Variable& v : program->variables()) {
+        if (!v.constant || v.external) continue;
+        addresses[v.name] = end = round_up(end, std::max<std::uint64_t>(v.alignment, 1));
+        end += std::max<std::uint64_t>(v.size, 1);
+    }
+    if (addresses.empty()) return addresses;
+    constants_ = allocate_device(context, end, true);
+    require(constants_ != 0, CUDA_ERROR_OUT_OF_MEMORY);
+    for (auto& [name, address] : addresses) address += constants_;
+    return addresses;
+}
+
 void Module::place_variables(const HostSymbols& symbols, SharedVariables* managed) {
+    std::map<std::string_view, std::uint64_t> constants;
     std::vector<const Variable*> fresh;  // all but managed ones that another context has brought to life
     const auto place = [&](const Variable& v) {
         if (v.external) {
@@ -138,12 +156,13 @@ void Module::place_variables(const HostSymbols& symbols, SharedVariables* manage
                 return;
             }
         }
-        const std::uint64_t address =
-            v.managed ? allocate_managed(context, size) : allocate_device(context, size, true);
+        const std::uint64_t address = v.managed    ? allocate_managed(context, size)
+                                      : v.constant ? constants.at(v.name)
+                                                   : allocate_device(context, size, true);
         require(address != 0, CUDA_ERROR_OUT_OF_MEMORY);
-        const bool owned = !(v.managed && managed);
-        variables_[v.name] = {address, v.size, owned};
-        if (!owned) (*managed)[v.name] = variables_[v.name];
+        const bool is_librarys = v.managed && managed;
+        variables_[v.name] = {address, v.size, !is_librarys && !v.constant};
+        if (is_librarys) (*managed)[v.name] = variables_[v.name];
         fresh.push_back(&v);
         std::uint64_t run = 0;
         std::byte* bytes = bytes_at(address, size, run, true);
@@ -165,6 +184,7 @@ void Module::place_variables(const HostSymbols& symbols, SharedVariables* manage
         }
     };
     try {
+        constants = allocate_constants();
         for (const Variable& v : program->variables()) place(v);
         for (const Variable* v : fresh) relocate(*v);
     } catch (...) {
@@ -174,10 +194,13 @@ void Module::place_variables(const HostSymbols& symbols, SharedVariables* manage
 }
 
 void Module::end_variables() {
+    const auto end = [](std::uint64_t address) {
+        if (auto a = driver().addresses.remove(address)) end_allocation(*a);
+    };
     for (const auto& [name, v] : variables_) {
-        if (!v.owned) continue;
-        if (auto a = driver().addresses.remove(v.address)) end_allocation(*a);
+        if (v.owned) end(v.address);
     }
+    if (constants_ != 0) end(constants_);
 }
 
 Module::~Module() {

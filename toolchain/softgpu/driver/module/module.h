@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "toolchain/softgpu/driver/context/context.h"
@@ -42,7 +43,7 @@ public:
 
 struct GlobalVariable {
     std::uint64_t address = 0, size = 0;
-    bool owned = true;  // not by the library
+    bool owned = true;  // an allocation of its own, which ends with the module
 };
 
 using SharedVariables = std::map<std::string, GlobalVariable>;
@@ -65,12 +66,14 @@ public:
     Library* const library;  // null: none
 
 private:
+    std::map<std::string_view, std::uint64_t> allocate_constants();  // name -> address
     void place_variables(const HostSymbols& symbols, SharedVariables* managed);
     void end_variables();
 
     std::mutex mutex_;
     std::map<std::string, std::shared_ptr<KernelFunction>> functions_;
     std::map<std::string, GlobalVariable, std::less<>> variables_;
+    std::uint64_t constants_ = 0;  // where they begin; 0: there are none
 };
 
 std::shared_ptr<Program> load_program(const void* image, JitOptions& options, std::string* text = nullptr);
