@@ -35,9 +35,22 @@ constinit std::atomic<bool> given{false};
 
 std::uintptr_t chunk_of(std::uintptr_t address) noexcept { return address / Allocations::kChunk; }
 
-// A variable of another size has come to the address of one whose module has gone. With the same size it is the same
-// variable, which the program asks for again, perhaps through a module of the library that it was found through.
-bool is_other(const Variable& known, const Variable& found) noexcept { return known.bytes != found.bytes; }
+// It has come to the address of one whose module has gone.
+bool is_other(const Variable& known, const Variable& found) noexcept {
+    return known.bytes != found.bytes || known.buffer != found.buffer;
+}
+
+// What the driver says of it; where nothing, no more is known than its address.
+Variable described(std::uintptr_t address, std::size_t bytes, Owner owner, unsigned& managed) {
+    Variable variable{address, bytes, 0, owner, nullptr};
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_CONTEXT,
+                                        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                        CU_POINTER_ATTRIBUTE_BUFFER_ID};
+    void* answers[] = {&managed, &variable.context, &variable.base, &variable.bytes, &variable.buffer};
+    const bool said = driver.cuPointerGetAttributes(5, attributes, answers, address) == CUDA_SUCCESS;
+    if (said && variable.base <= address && address + bytes <= variable.base + variable.bytes) return variable;
+    return {address, bytes, 0, owner, nullptr};
+}
 
 bool is_refused(State& all, const Variable& variable) HPE_REQUIRES(all.mutex) {
     return all.refused.contains(chunk_of(variable.base)) ||
@@ -114,19 +127,16 @@ std::vector<Variable> take_if(State& all, Ends&& ends) HPE_REQUIRES(all.mutex) {
 
 void library_modules_given() noexcept { given.store(true, std::memory_order_relaxed); }
 
-std::optional<Variable> if_new(std::uintptr_t base, std::size_t bytes, Owner owner) {
-    Variable variable{base, bytes, owner, nullptr};
-    State& all = state();
-    {
-        const Locked lock(all.mutex);
-        const auto known = all.variables.find(base);
-        if (bytes == 0 || (known != all.variables.end() && !is_other(known->second, variable))) return {};
-    }
+std::optional<Variable> if_new(std::uintptr_t address, std::size_t bytes, Owner owner) {
+    if (bytes == 0) return {};
     unsigned managed = 0;
-    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_CONTEXT};
-    void* answers[] = {&managed, &variable.context};
-    if (driver.cuPointerGetAttributes(2, attributes, answers, base) != CUDA_SUCCESS) variable.context = nullptr;
-    return managed != 0 ? std::nullopt : std::optional(variable);
+    const Variable variable = described(address, bytes, owner, managed);
+    if (managed != 0) return {};
+    State& all = state();
+    const Locked lock(all.mutex);
+    const auto known = all.variables.find(variable.base);
+    if (known != all.variables.end() && !is_other(known->second, variable)) return {};
+    return variable;
 }
 
 void add(const Variable& variable) {

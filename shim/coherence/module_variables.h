@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The variables of modules (__device__, __constant__) whose addresses the program asked for. They are shared with the
 // CPU like allocations, from the first such call until their module or library is unloaded, or their context ends. Only
-// their own bytes are moved: what else the driver placed beside them is nobody's here.
+// their own bytes are moved: what else the driver placed beside them is nobody's here. The constants of a module are
+// one allocation of the driver's, and so one variable here.
 //
-// One that cannot be shared (nvcc packs constants side by side, and two in 256 bytes are not told apart) leaves all
-// variables of its chunk of addresses on the device: in an open page it would be accessible, and not be brought.
+// One that cannot be shared leaves all variables of its chunk of addresses on the device: in an open page it would be
+// accessible, and not be brought.
 //
 // Addresses are the device's, sizes bytes. Threads: any, outside the fault path; the gate: see each. Errors: none; a
 // variable that cannot be shared is device-owned.
@@ -32,13 +33,14 @@ struct Owner {
 struct Variable {
     std::uintptr_t base;
     std::size_t bytes;
+    std::uint64_t buffer;  // the driver's number of it, which no other allocation has; 0: the driver does not say
     Owner owner;
     CUcontext context;  // nullptr: the driver does not say
     bool shared = false;
 };
 
-// Nothing: it is known already, or no memory of the device alone (__managed__).
-std::optional<Variable> if_new(std::uintptr_t base, std::size_t bytes, Owner owner);
+// The one that holds these bytes. Nothing: it is known already, or no memory of the device alone (__managed__).
+std::optional<Variable> if_new(std::uintptr_t address, std::size_t bytes, Owner owner);
 // Outside the gate.
 void add(const Variable& variable);
 

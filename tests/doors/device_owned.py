@@ -16,9 +16,10 @@ owned = sys.argv[1]
 # Both tries to have whole pages fail. What the driver places behind such an allocation lies in no pages of its own
 # either: only programs that do not need that go on.
 FAILS = {kind: {"HPE_SOFT_FAIL": "cuMemAlloc:1:2,cuMemAlloc:2:2"} for kind in ("short_of", "short_of_rows")}
+FAILS["beside_unknown"] = {"HPE_SOFT_FAIL": "cuPointerGetAttributes:4:1"}  # the question about the second variable
 REASONS = {"short_of": b"no device memory was left", "short_of_rows": b"no device memory was left",
            "captured": b"graphs", "mapped_twice": b"mapped elsewhere",
-           "packed": b"a variable of a module"}
+           "beside_unknown": b"a variable of a module"}
 SHARED = ("stream_ordered", "pool", "virtual_memory", "variable")  # by libhpe
 
 for kind in soft.run([owned], preload=False)[1].decode().split():

@@ -167,25 +167,24 @@ static void variable(int, char**) {
     use(array, nullptr);
     finish(array);
 }
-// Two of them in 256 bytes, as constants of a module lie: placed into the array, whose own bytes libhpe moves.
-static void packed(int, char**) {
-    static const char ptx[] =
-        ".version 7.0\n.target sm_50\n.address_size 64\n.extern .global .align 4 .u32 one;\n"
-        ".extern .global .align 4 .u32 other[400];\n.visible .entry nothing() { ret; }\n";
-    unsigned *array = nullptr, *object = nullptr;
-    CHECK(cudaMalloc(&object, bytes));
-    CHECK(cudaGetSymbolAddress(reinterpret_cast<void**>(&array), numbers));
-    const char* names[] = {"one", "other"};
-    void* places[] = {array, array + 1};
-    CUjit_option options[] = {CU_JIT_GLOBAL_SYMBOL_NAMES, CU_JIT_GLOBAL_SYMBOL_ADDRESSES, CU_JIT_GLOBAL_SYMBOL_COUNT};
-    void* values[] = {names, places, reinterpret_cast<void*>(std::size_t{2})};
-    CUmodule module;
-    CUdeviceptr found[2];
-    CHECK_CU(cuModuleLoadDataEx(&module, ptx, 3, options, values));
-    CHECK_CU(cuModuleGetGlobal(&found[0], nullptr, module, "one"));
-    CHECK_CU(cuModuleGetGlobal(&found[1], nullptr, module, "other"));
-    use(array, nullptr);
-    finish(array + 1);
+// Beside one that libhpe cannot share (here the driver does not say whose it is) another cannot stay so.
+__device__ unsigned small[400], unknown[400];
+static void beside_unknown(int, char**) {
+    unsigned *array = nullptr, *beside = nullptr, last = 0;
+    CHECK(cudaGetSymbolAddress(reinterpret_cast<void**>(&array), small));
+    if (plain) {
+        for (unsigned i = 0; i < 400; ++i) array[i] = i;
+    } else {
+        static unsigned host[400];
+        for (unsigned i = 0; i < 400; ++i) host[i] = i;
+        CHECK(cudaMemcpy(array, host, sizeof host, cudaMemcpyHostToDevice));
+    }
+    CHECK(cudaGetSymbolAddress(reinterpret_cast<void**>(&beside), unknown));
+    advance<><<<4, 128>>>(array, 400, 5);
+    CHECK(cudaMemcpy(beside, array, sizeof small, cudaMemcpyDeviceToDevice));
+    CHECK(cudaMemcpy(&last, beside + 399, sizeof last, cudaMemcpyDeviceToHost));
+    say("last %u\n", last);
+    finish(array);
 }
 // The memory of one that went with its context, or its module, is the program's own, which ends as it wants to. libhpe
 // looks at faults since there was an object.
@@ -249,7 +248,7 @@ int main(int argc, char** argv) {
                                  {"managed", managed},
                                  {"pinned", pinned},
                                  {"variable", variable},
-                                 {"packed", packed},
+                                 {"beside_unknown", beside_unknown},
                                  {"variable_gone", variable_gone},
                                  {"variable_unloaded", variable_unloaded}};
     touches = argc > 3 && std::strcmp(argv[3], "touch") == 0;
