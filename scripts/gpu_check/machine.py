@@ -53,7 +53,8 @@ def build():
                "tests/doors/door_pageable_rows", "tests/doors/door_pageable_shared",
                "tests/doors/door_files", "tests/doors/door_memory", "tests/doors/door_sockets", "tests/doors/door_streams",
                "tests/stress/stress_io", "tests/stress/libio_faults.so", "tests/doors/door_waits", "tests/doors/door_kinds",
-               "tests/doors/door_crowds", "tests/doors/door_regions", "tests/doors/door_unread", "soft-programs"]
+               "tests/doors/door_variables", "tests/doors/door_crowds", "tests/doors/door_regions", "tests/doors/door_unread",
+               "soft-programs"]
     targets += MPI_PROGRAMS.values() if MPIRUN is not None else []
     targets += [f"tests/apps/{name}{form}" for name in names for form in ("", "_copy")]
     done = subprocess.run(["ninja", "-C", str(BUILD), *targets], capture_output=True, text=True)
