@@ -2,7 +2,9 @@
 // What allocations cost, by their number and size.
 //
 //   objects pairs MEMORY BYTES          microseconds of an allocation and its free, which the CPU never touches: by the
-//                                       functions given to the program, and by the driver's own (own.h), in turn
+//                                       functions given to the program, and by the driver's own (own.h), in turn: the
+//                                       medians of 250 pairs each, since the driver's own calls vary by more than
+//                                       libhpe adds
 //   objects many MEMORY BYTES COUNT     of COUNT allocations: microseconds each for the CPU's first write to all of it,
 //                                       milliseconds of a launch that uses all, microseconds each for the CPU's reading
 //                                       a word of it, milliseconds of each of 20 launches after that
@@ -13,6 +15,7 @@
 //   MEMORY  device (needs libhpe but for `pairs`) | stream (the same in stream order) | managed (not for `pairs`)
 //
 // Prints one figure a line. Exits 1 on an error, or if a byte is wrong.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -57,16 +60,9 @@ __global__ void add_one(unsigned char* const* objects, std::size_t bytes) {
     for (std::size_t i = threadIdx.x; i < bytes; i += blockDim.x) object[i] += 1;
 }
 
-// An allocation and its free, `count` times.
-template <class Pair>
-double time_pairs(Pair&& pair, int count) {
-    const auto begin = Clock::now();
-    for (int i = 0; i < count; ++i) {
-        if (!pair()) std::exit(1);
-    }
-    const auto took = microseconds_since(begin) / count;
-    CHECK(cudaDeviceSynchronize());
-    return took;
+double median(std::vector<double>& of) {
+    std::nth_element(of.begin(), of.begin() + of.size() / 2, of.end());
+    return of[of.size() / 2];
 }
 
 template <class Allocate, class Free, class... Stream>
@@ -80,13 +76,15 @@ void pairs(const char* allocate, const char* free, std::size_t bytes, Stream... 
     CUdeviceptr neighbour = 0;  // so that a small pair is no chunk of its own, which the driver maps and unmaps
     if (allocates.own(&neighbour, 256, stream...) != CUDA_SUCCESS) std::exit(1);
     for (int turn = 0; turn < 24; ++turn) {
-        double took[2];
-        for (int k = 0; k < 2; ++k) {
-            const bool given = (k == 0) == (turn % 2 == 0);
-            took[given ? 0 : 1] = time_pairs(
-                [&] { return given ? pair(allocates.given, frees.given) : pair(allocates.own, frees.own); }, 250);
+        std::vector<double> took[2];
+        for (int i = 0; i < 500; ++i) {
+            const bool given = i / 2 % 2 == i % 2;
+            const auto begin = Clock::now();
+            if (!(given ? pair(allocates.given, frees.given) : pair(allocates.own, frees.own))) std::exit(1);
+            took[given ? 0 : 1].push_back(microseconds_since(begin));
         }
-        if (turn >= 4) std::printf("%.3f %.3f\n", took[0], took[1]);
+        CHECK(cudaDeviceSynchronize());
+        if (turn >= 4) std::printf("%.3f %.3f\n", median(took[0]), median(took[1]));
     }
     frees.own(neighbour, stream...);
 }

@@ -3,12 +3,16 @@
 import concurrent.futures
 import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 
 import unread_bytes
 from compare import Failed, called, environment, run
 from gpu_check.machine import (APPS, BUILD, LIBRARY, MPI_PROGRAMS, PROTOCOLS, ROOT, SHARED_RUNTIME, SIZES, UCX,
                                UCX_SETTINGS, ranks, shown)
+
+NOT_THERE = 77  # the status of a program that lacks a library
 
 
 def check_programs(names):
@@ -137,6 +141,27 @@ def check_twins(names):
     with concurrent.futures.ThreadPoolExecutor(max(2, os.cpu_count() // 3)) as pool:
         problems = list(pool.map(check, commands))
     return problems.count(None), [p for p in problems if p]
+
+
+def check_arrays():
+    """NumPy on the memory of Python's GPU libraries, by their allocators: cases that were right; and what was wrong."""
+    program = str(ROOT / "tests/neighbours/programs/arrays.py")
+
+    def check(case):
+        done = subprocess.run([sys.executable, program, case], env=environment(LIBRARY), capture_output=True, text=True,
+                              timeout=120)
+        if done.returncode == NOT_THERE:
+            return NOT_THERE
+        if done.returncode == 0:
+            return None
+        # Results are kept, and what Python says above its last line names places on this machine.
+        return f"{case}: status {done.returncode}: {(done.stdout + done.stderr).strip().splitlines()[-1:]}"
+
+    cases = run([sys.executable, program], environment()).split()
+    with concurrent.futures.ThreadPoolExecutor(max(2, os.cpu_count() // 4)) as pool:
+        problems = list(pool.map(check, cases))
+    return [case for case, problem in zip(cases, problems) if problem is None], [
+        p for p in problems if p not in (None, NOT_THERE)]
 
 
 def check_unread():
