@@ -47,8 +47,11 @@ struct Piece {
     }
     void write(unsigned char value) {
         std::fill(model.begin(), model.end(), value);
+        write();
+    }
+    void write() {
         if (plain) {
-            std::memset(gpu, value, model.size());
+            std::copy(model.begin(), model.end(), gpu);
         } else {
             CHECK(cudaMemcpy(gpu, model.data(), model.size(), cudaMemcpyHostToDevice));
         }
@@ -365,12 +368,72 @@ void filled_gap(int, char**) {
     say("%u wrong\n", wrong + !again.right());
 }
 
+__global__ void change_all(unsigned char* const* all, const unsigned* bytes, unsigned n) {
+    for (unsigned k = blockIdx.x; k < n; k += gridDim.x) {
+        for (unsigned i = threadIdx.x; i < bytes[k]; i += blockDim.x) {
+            all[k][i] = static_cast<unsigned char>(all[k][i] * 5 + i);
+        }
+    }
+}
+
+// The CPU writes every byte of all, a kernel changes them, the CPU reads them.
+void round_trip(std::vector<Piece>& pieces, unsigned round) {
+    std::mt19937 random(round);
+    unsigned char** all = nullptr;
+    unsigned *bytes = nullptr, n = 0, wrong = 0;
+    CHECK(cudaMallocHost(&all, pieces.size() * sizeof *all));
+    CHECK(cudaMallocHost(&bytes, pieces.size() * sizeof *bytes));
+    for (auto& piece : pieces) {
+        for (auto& byte : piece.model) byte = static_cast<unsigned char>(random());
+        piece.write();
+        all[n] = piece.gpu;
+        bytes[n++] = static_cast<unsigned>(piece.model.size());
+    }
+    change_all<<<64, 128>>>(all, bytes, n);
+    CHECK(cudaGetLastError());
+    CHECK(cudaDeviceSynchronize());
+    for (auto& piece : pieces) {
+        for (std::size_t i = 0; i < piece.model.size(); ++i) {
+            piece.model[i] = static_cast<unsigned char>(piece.model[i] * 5 + i);
+        }
+        wrong += !piece.right();
+    }
+    say("%u allocations, %u wrong\n", n, wrong);
+    CHECK(cudaFreeHost(all));
+    CHECK(cudaFreeHost(bytes));
+}
+
+// So many that a kernel of libhpe's moves them: equal ones, of whole words and of others; then in changing order too;
+// then with holes, which others fill.
+void lists(int, char**) {
+    constexpr std::size_t kSizes[] = {256, 1, 255, 1000, 24, 512, 16384, 3000, 100, 20000, 8193};
+    std::vector<Piece> pieces;
+    for (const auto bytes : kSizes) {
+        for (unsigned i = 0; i < (bytes <= 1000 ? 300 : 40); ++i) pieces.emplace_back(bytes);
+    }
+    for (unsigned round = 0; round < 2; ++round) round_trip(pieces, round);
+    for (unsigned i = 0; i < 700; ++i) pieces.emplace_back(kSizes[i * i % 9]);
+    round_trip(pieces, 2);
+    std::vector<Piece> kept;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+        if (i % 7 != 3 && i % 64 < 60) {
+            kept.push_back(std::move(pieces[i]));
+        } else {
+            CHECK(cudaFree(pieces[i].gpu));
+        }
+    }
+    for (unsigned round = 3; round < 5; ++round) round_trip(kept, round);
+    for (unsigned i = 0; i < 200; ++i) kept.emplace_back(kSizes[i % 3] + i);
+    round_trip(kept, 5);
+    for (const auto& piece : kept) CHECK(cudaFree(piece.gpu));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     static const Case cases[] = {{"answers", answers},           {"overruns", overruns},         {"one_page", one_page},
                                  {"freed_pages", freed_pages},   {"whole_chunks", whole_chunks}, {"threads", threads},
                                  {"exported", exported},         {"counted", counted},           {"borrowed", borrowed},
-                                 {"refused_free", refused_free}, {"filled_gap", filled_gap}};
+                                 {"refused_free", refused_free}, {"filled_gap", filled_gap},     {"lists", lists}};
     return run_case(cases, argc, argv);
 }
