@@ -56,53 +56,109 @@ bool ready(CUcontext context) noexcept {
 
 namespace {
 
-// As the kernel reads it: what it copies, from where both sides begin.
-struct Piece {
-    std::uint32_t offset, bytes;
-};
-// What one launch can be told of.
-constexpr std::size_t kMostPieces = 480;
-struct Pieces {
-    std::array<Piece, kMostPieces> all;
+// No entry stands for more bytes. A few blocks of threads copy these at once, so that no block works long after the
+// others.
+constexpr std::size_t kMostBytes = std::size_t{16} << 10;
+// All offsets of pieces are multiples of this: ranges begin at pages, allocations of a region at units, and what is
+// longer than kMostBytes is cut there.
+constexpr std::size_t kUnit = Allocations::kUnit;
+
+// Equal pieces at equal distances, as the allocations of a list's nodes are.
+struct Series {
+    std::size_t offset = 0, bytes = 0;  // of the first piece; no bytes: there is none
+    std::size_t pieces = 1;
+    std::size_t distance = 0;  // from where one begins to where the next one does
+
+    // Whether the piece at `at` was the next one, and now is one of them.
+    bool goes_on(std::size_t at, std::size_t piece_bytes) noexcept {
+        const auto step = pieces == 1 ? at - offset : distance;
+        if (piece_bytes != bytes || at != offset + pieces * step || pieces == kMostPieces || step > kMostDistance ||
+            (pieces + 1) * bytes > kMostBytes) {
+            return false;
+        }
+        distance = step;
+        ++pieces;
+        return true;
+    }
+
+    // What an Entry has bits for.
+    static constexpr std::size_t kMostPieces = kUnit, kMostDistance = ((std::size_t{1} << 18) - 1) * kUnit;
 };
 
-// Pieces for the kernel: neighbours are one, as long as that is no more than one of its blocks is to copy.
+// A series as the kernel reads it. The low bits of the offset would be 0: there they say how many pieces follow the
+// first one. Of the second word 14 bits are a piece's bytes less 1, and 18 the distance in units.
+struct Entry {
+    std::uint32_t offset_and_more = 0, bytes_and_distance = 0;
+
+    explicit Entry(const Series& of) noexcept
+        : offset_and_more(static_cast<std::uint32_t>(of.offset | (of.pieces - 1))),
+          bytes_and_distance(static_cast<std::uint32_t>((of.bytes - 1) | ((of.distance / kUnit) << 14))) {}
+    Entry() = default;
+};
+static_assert(kUnit == 256 && kMostBytes == 1 << 14);
+// What one launch can be told of.
+constexpr std::size_t kMostEntries = 480;
+struct Entries {
+    std::array<Entry, kMostEntries> all;
+};
+static_assert(sizeof(Entries) == 3840);  // as the kernel's parameter
+
+// Tells the kernel of allocations, which are added in the order of their offsets. Neighbours are one piece, and equal
+// pieces at equal distances one entry.
 class Launches {
 public:
-    Launches(CUfunction function, CUdeviceptr to, CUdeviceptr from, CUstream stream, Pieces& pieces) noexcept
-        : function_(function), to_(to), from_(from), stream_(stream), pieces_(pieces) {}
+    Launches(CUfunction function, CUdeviceptr to, CUdeviceptr from, CUstream stream, Entries& entries) noexcept
+        : function_(function), to_(to), from_(from), stream_(stream), entries_(entries) {}
 
     CUresult add(std::size_t offset, std::size_t bytes) noexcept {
-        constexpr std::size_t kMost = std::size_t{16} << 10;
         auto result = CUDA_SUCCESS;
         while (bytes != 0 && result == CUDA_SUCCESS) {
-            Piece* const last = count_ != 0 ? &pieces_.all[count_ - 1] : nullptr;
-            const bool joins = last != nullptr && last->offset + last->bytes == offset && last->bytes < kMost;
-            if (!joins && count_ == kMostPieces) result = finish();
-            Piece& piece = joins ? *last : pieces_.all[count_++];
-            if (!joins) piece = {static_cast<std::uint32_t>(offset), 0};
-            const auto part = std::min(bytes, kMost - piece.bytes);
-            piece.bytes += static_cast<std::uint32_t>(part);
+            if (offset_ + bytes_ != offset || bytes_ == kMostBytes) {
+                result = end_piece();
+                offset_ = offset;
+            }
+            const auto part = std::min(bytes, kMostBytes - bytes_);
+            bytes_ += part;
             offset += part;
             bytes -= part;
         }
         return result;
     }
     CUresult finish() noexcept {
-        constexpr unsigned kThreads = 256, kMostBlocks = 512;
-        if (count_ == 0) return CUDA_SUCCESS;
-        const auto blocks = std::min(count_, kMostBlocks);
-        auto count = std::exchange(count_, 0u);
-        void* parameters[] = {&to_, &from_, &count, pieces_.all.data()};
-        return driver.cuLaunchKernel(function_, blocks, 1, 1, kThreads, 1, 1, 0, stream_, parameters, nullptr);
+        const auto ended = end_piece();
+        return ended == CUDA_SUCCESS ? launch() : ended;
     }
 
 private:
+    CUresult end_piece() noexcept {
+        const auto bytes = std::exchange(bytes_, 0);
+        if (bytes == 0) return CUDA_SUCCESS;
+        auto result = CUDA_SUCCESS;
+        if (!last_.goes_on(offset_, bytes)) {
+            if (count_ == kMostEntries) result = launch();
+            last_ = {.offset = offset_, .bytes = bytes};
+            ++count_;
+        }
+        entries_.all[count_ - 1] = Entry(last_);
+        return result;
+    }
+    // With a thread for each word that an entry can have.
+    CUresult launch() noexcept {
+        constexpr unsigned kThreads = 256, kBlocksEach = kMostBytes / 16 / kThreads;
+        if (count_ == 0) return CUDA_SUCCESS;
+        const auto count = std::exchange(count_, 0u);
+        last_ = {};
+        void* parameters[] = {&to_, &from_, entries_.all.data()};
+        return driver.cuLaunchKernel(function_, count, kBlocksEach, 1, kThreads, 1, 1, 0, stream_, parameters, nullptr);
+    }
+
     const CUfunction function_;
     CUdeviceptr to_, from_;
     const CUstream stream_;
+    std::size_t offset_ = 0, bytes_ = 0;  // the piece that may still grow
+    Series last_;                         // the last entry's
     unsigned count_ = 0;
-    Pieces& pieces_;
+    Entries& entries_;
 };
 
 // Between `device` and other memory, either of which is written. one(offset, bytes) copies what one allocation has.
@@ -112,7 +168,7 @@ CUresult copy(CUcontext context, CUdeviceptr device, CUdeviceptr to, CUdeviceptr
     if (!over.by_kernel) return for_allocated(over.region, device, bytes, one);
     Kernel* const kernel = kernels.known(context);
     const CUfunction function = kernel != nullptr ? kernel->function.load(std::memory_order_acquire) : nullptr;
-    const Room<Pieces> room;
+    const Room<Entries> room;
     if (function == nullptr || room.get() == nullptr) return CUDA_ERROR_NOT_READY;
     Launches launches(function, to, from, stream, *room.get());
     const auto added = for_allocated(over.region, device, bytes,
