@@ -20,7 +20,10 @@ const std::atomic<std::uintptr_t>* BlocksTable::chunk_entry(std::uintptr_t addre
     return &(*middle)[(address >> kChunkBits) & ((1u << kMiddleBits) - 1)];
 }
 
-std::atomic<std::uintptr_t>* BlocksTable::chunk_entry(std::uintptr_t address, bool create) {
+inline std::atomic<std::uintptr_t>* BlocksTable::chunk_entry(std::uintptr_t address,
+                                                             std::atomic<std::uintptr_t>* before, bool create) {
+    const auto index = (address >> kChunkBits) & ((1u << kMiddleBits) - 1);
+    if (before != nullptr && index != 0) return before + 1;
     const auto top = address >> (kChunkBits + kMiddleBits);
     if (top >= top_.size()) return nullptr;
     Middle* middle = top_[top].load(std::memory_order_acquire);
@@ -30,7 +33,7 @@ std::atomic<std::uintptr_t>* BlocksTable::chunk_entry(std::uintptr_t address, bo
         if (middle == nullptr) return nullptr;
         top_[top].store(middle, std::memory_order_release);
     }
-    return &(*middle)[(address >> kChunkBits) & ((1u << kMiddleBits) - 1)];
+    return &(*middle)[index];
 }
 
 Blocks* BlocksTable::find(std::uintptr_t address) const noexcept {
@@ -59,8 +62,9 @@ bool BlocksTable::insert(Blocks* object) {
     std::scoped_lock lock(mutex_);
     const auto begin = object->base, end = object->base + object->size;
     // First make room and look for a neighbour in the way, then write: nothing is half done.
+    std::atomic<std::uintptr_t>* entry = nullptr;
     for (auto at = begin; at < end; at = (at / kChunk + 1) * kChunk) {
-        auto* entry = chunk_entry(at, true);
+        entry = chunk_entry(at, entry, true);
         if (entry == nullptr) return false;
         auto word = entry->load(std::memory_order_relaxed);
         if (word == 0) continue;
@@ -81,8 +85,9 @@ bool BlocksTable::insert(Blocks* object) {
             if ((*leaf)[(page / kPage) % leaf->size()].load(std::memory_order_relaxed) != nullptr) return false;
         }
     }
+    entry = nullptr;
     for (auto at = begin; at < end; at = (at / kChunk + 1) * kChunk) {
-        auto* entry = chunk_entry(at, false);
+        entry = chunk_entry(at, entry, false);
         const auto word = entry->load(std::memory_order_relaxed);
         if (word == 0) {
             entry->store(reinterpret_cast<std::uintptr_t>(object), std::memory_order_release);
@@ -101,8 +106,9 @@ bool BlocksTable::insert(Blocks* object) {
 void BlocksTable::erase(Blocks* object) {
     std::scoped_lock lock(mutex_);
     const auto begin = object->base, end = object->base + object->size;
+    std::atomic<std::uintptr_t>* entry = nullptr;
     for (auto at = begin; at < end; at = (at / kChunk + 1) * kChunk) {
-        auto* entry = chunk_entry(at, false);
+        entry = chunk_entry(at, entry, false);
         if (entry == nullptr) continue;
         const auto word = entry->load(std::memory_order_relaxed);
         if ((word & kLeafTag) == 0) {

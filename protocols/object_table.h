@@ -56,7 +56,8 @@ private:
     using Middle = std::array<std::atomic<std::uintptr_t>, 1u << kMiddleBits>;
 
     std::uintptr_t next_boundary(std::uintptr_t address) const noexcept;
-    std::atomic<std::uintptr_t>* chunk_entry(std::uintptr_t address, bool create);
+    // `before`: the entry of the chunk in front, which most entries of a large object lie behind; or nullptr.
+    std::atomic<std::uintptr_t>* chunk_entry(std::uintptr_t address, std::atomic<std::uintptr_t>* before, bool create);
     const std::atomic<std::uintptr_t>* chunk_entry(std::uintptr_t address) const noexcept;
 
     std::array<std::atomic<Middle*>, 1u << kTopBits> top_{};

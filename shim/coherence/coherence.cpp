@@ -173,8 +173,12 @@ Allocation Coherence::allocation_of(std::uintptr_t address) const noexcept {
 }
 
 Allocation Coherence::allocation_at(std::uintptr_t base) const noexcept {
-    const auto found = allocation_of(base);
-    return found.base == base ? found : Allocation{};
+    Object* const object = table_.find(base);
+    if (object == nullptr || object->serial() % 2 == 0) return {};
+    if (!object->is_region()) return object->base == base ? object->allocation_of(base) : Allocation{};
+    const auto offset = base - object->base;
+    const auto one = offset < Allocations::kChunk ? object->allocations->at(offset) : Allocations::One{};
+    return one.bytes != 0 ? Allocation{object, base, one.bytes, object->context} : Allocation{};
 }
 
 Object* Coherence::object_at(std::uintptr_t base) const noexcept {
