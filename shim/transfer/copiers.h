@@ -8,6 +8,14 @@
 // where libhpe is inert. They do not block SIGSEGV and SIGBUS: the program's own handler may provide the memory that
 // they copy.
 //
+// Parts are taken by counting, without a lock. Behind a spin lock the same queue is ten lines shorter, and slower where
+// a part is short (an H100 and 16 processors, GB/s to the device and to the host, medians of six runs in turn);
+// besides, a signal handler of the program's that faults while its thread holds the lock would wait for ever.
+//
+//             64 KiB     1 MiB        16 MiB       64 MiB       256 MiB      both ways
+//   counting  4.1  4.2   24.0  21.9   41.6  45.4   47.8  51.0   47.4  52.8   83
+//   lock      4.0  4.4   13.5  10.0   35.5  40.9   39.9  50.6   44.9  52.7   77
+//
 // Threads: any, outside the fault path or inside it: no allocation, no lock (start() alone makes threads). Sizes in
 // bytes; the memory belongs to the caller and must stay until the job is finished. Errors: none; start() says how many
 // helpers there are.
