@@ -3,8 +3,8 @@
 //
 //   objects pairs MEMORY BYTES          microseconds of an allocation and its free, which the CPU never touches: by the
 //                                       functions given to the program, and by the driver's own (own.h), in turn: the
-//                                       medians of 250 pairs each, since the driver's own calls vary by more than
-//                                       libhpe adds
+//                                       medians of 250 pairs each, in runs of 25, since the driver's own calls vary by
+//                                       more than libhpe adds
 //   objects many MEMORY BYTES COUNT     of COUNT allocations: microseconds each for the CPU's first write to all of it,
 //                                       milliseconds of a launch that uses all, microseconds each for the CPU's reading
 //                                       a word of it, milliseconds of each of 20 launches after that
@@ -78,7 +78,7 @@ void pairs(const char* allocate, const char* free, std::size_t bytes, Stream... 
     for (int turn = 0; turn < 24; ++turn) {
         std::vector<double> took[2];
         for (int i = 0; i < 500; ++i) {
-            const bool given = i / 2 % 2 == i % 2;
+            const bool given = i / 25 % 2 == 0;
             const auto begin = Clock::now();
             if (!(given ? pair(allocates.given, frees.given) : pair(allocates.own, frees.own))) std::exit(1);
             took[given ? 0 : 1].push_back(microseconds_since(begin));
