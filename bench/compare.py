@@ -119,6 +119,13 @@ def in_step(contenders, rounds, timeout=300):
     return samples
 
 
+def is_undecided(differences, limit):
+    """Whether their median lies so near to the limit that more samples may move it to the other side (twice the median's
+    standard error, by the quartiles)."""
+    low, median, high = statistics.quantiles(differences, n=4)
+    return abs(median - limit) < 2 * 1.25 * (high - low) / 1.35 / len(differences) ** 0.5
+
+
 def times(samples, name, other):
     """How many times as much `name` takes as `other` beside it: the median of the pairs."""
     return statistics.median(a / b for a, b in zip(samples[name], samples[other], strict=True))
