@@ -143,6 +143,7 @@ def numba_arrays():
         to = cuda.device_array_like(array)
         double[(array.size + 127) // 128, 128](to, array)
         return to
+    twice(cuda.to_device(numpy.zeros(1, dtype=numpy.float32)))  # where Numba and NumPy do not fit, this says so
     return (cuda.to_device, twice, lambda array: array.__cuda_array_interface__["data"][0],
             lambda array: array.copy_to_host())
 
@@ -188,7 +189,7 @@ if __name__ == "__main__":
     try:
         import numpy
         library = function()
-    except ImportError as missing:
+    except (ImportError, AttributeError) as missing:  # the latter where two of them do not fit each other
         print(f"{name}: {missing}")
         sys.exit(77)
     bad, seen = wrong(*library)
