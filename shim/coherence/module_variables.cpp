@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -35,21 +36,36 @@ constinit std::atomic<bool> given{false};
 
 std::uintptr_t chunk_of(std::uintptr_t address) noexcept { return address / Allocations::kChunk; }
 
-// It has come to the address of one whose module has gone.
+// The variable that was found has come to the address of one whose module has gone.
 bool is_other(const Variable& known, const Variable& found) noexcept {
     return known.bytes != found.bytes || known.buffer != found.buffer;
 }
 
-// What the driver says of it; where nothing, no more is known than its address.
-Variable described(std::uintptr_t address, std::size_t bytes, Owner owner, unsigned& managed) {
+struct Answer {
+    Variable variable;
+    bool managed = false, said = true;
+};
+// What the driver says of the bytes; where it says nothing, no more is known than their address.
+Answer ask_driver(std::uintptr_t address, std::size_t bytes, Owner owner) {
     Variable variable{address, bytes, 0, owner, nullptr};
+    unsigned managed = 0;
     CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_CONTEXT,
                                         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
                                         CU_POINTER_ATTRIBUTE_BUFFER_ID};
     void* answers[] = {&managed, &variable.context, &variable.base, &variable.bytes, &variable.buffer};
     const bool said = driver.cuPointerGetAttributes(5, attributes, answers, address) == CUDA_SUCCESS;
-    if (said && variable.base <= address && address + bytes <= variable.base + variable.bytes) return variable;
-    return {address, bytes, 0, owner, nullptr};
+    if (said && variable.base <= address && address + bytes <= variable.base + variable.bytes) {
+        return {variable, managed != 0, true};
+    }
+    return {{address, bytes, 0, owner, nullptr}, managed != 0, false};
+}
+
+// nullptr: nobody has asked for the variable that holds these bytes.
+const Variable* holding(const State& all, std::uintptr_t address, std::size_t bytes) HPE_REQUIRES(all.mutex) {
+    auto next = all.variables.upper_bound(address);
+    if (next == all.variables.begin()) return nullptr;
+    const Variable& variable = std::prev(next)->second;
+    return address + bytes <= variable.base + variable.bytes ? &variable : nullptr;
 }
 
 bool is_refused(State& all, const Variable& variable) HPE_REQUIRES(all.mutex) {
@@ -129,13 +145,12 @@ void library_modules_given() noexcept { given.store(true, std::memory_order_rela
 
 std::optional<Variable> if_new(std::uintptr_t address, std::size_t bytes, Owner owner) {
     if (bytes == 0) return {};
-    unsigned managed = 0;
-    const Variable variable = described(address, bytes, owner, managed);
-    if (managed != 0) return {};
+    const auto [variable, managed, said] = ask_driver(address, bytes, owner);
+    if (managed) return {};
     State& all = state();
     const Locked lock(all.mutex);
-    const auto known = all.variables.find(variable.base);
-    if (known != all.variables.end() && !is_other(known->second, variable)) return {};
+    const Variable* const known = holding(all, address, bytes);
+    if (known != nullptr && (!said || !is_other(*known, variable))) return {};
     return variable;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The variables of modules (__device__, __constant__) whose addresses the program asked for. They are shared with the
-// CPU like allocations, from the first such call until their module or library is unloaded, or their context ends. Only
-// their own bytes are moved: what else the driver placed beside them is nobody's here. The constants of a module are
-// one allocation of the driver's, and so one variable here.
+// CPU like allocations, from the first such call until their module or library is unloaded, or their context ends. What
+// else the driver placed beside them is nobody's here, and not moved. The constants of a module are one allocation of
+// the driver's, and so one variable here, with those that nobody asked for.
 //
 // One that cannot be shared leaves all variables of its chunk of addresses on the device: in an open page it would be
 // accessible, and not be brought.

@@ -167,10 +167,10 @@ static void variable(int, char**) {
     use(array, nullptr);
     finish(array);
 }
-// Beside one that libhpe cannot share (here the driver does not say whose it is) another cannot stay so.
-__device__ unsigned small[400], unknown[400];
-static void beside_unknown(int, char**) {
-    unsigned *array = nullptr, *beside = nullptr, last = 0;
+// What the CPU wrote to a variable is there after the program has asked for another one, or for the same one again.
+__device__ unsigned small[400], other[400];
+static void ask_for(const unsigned (&next)[400]) {
+    unsigned *array = nullptr, *found = nullptr, last = 0;
     CHECK(cudaGetSymbolAddress(reinterpret_cast<void**>(&array), small));
     if (plain) {
         for (unsigned i = 0; i < 400; ++i) array[i] = i;
@@ -179,13 +179,15 @@ static void beside_unknown(int, char**) {
         for (unsigned i = 0; i < 400; ++i) host[i] = i;
         CHECK(cudaMemcpy(array, host, sizeof host, cudaMemcpyHostToDevice));
     }
-    CHECK(cudaGetSymbolAddress(reinterpret_cast<void**>(&beside), unknown));
+    CHECK(cudaGetSymbolAddress(reinterpret_cast<void**>(&found), next));
     advance<><<<4, 128>>>(array, 400, 5);
-    CHECK(cudaMemcpy(beside, array, sizeof small, cudaMemcpyDeviceToDevice));
-    CHECK(cudaMemcpy(&last, beside + 399, sizeof last, cudaMemcpyDeviceToHost));
+    CHECK(cudaMemcpy(&last, array + 399, sizeof last, cudaMemcpyDeviceToHost));
     say("last %u\n", last);
     finish(array);
 }
+// Beside one that libhpe cannot share (the driver does not say whose it is) another cannot stay so.
+static void beside_unknown(int, char**) { ask_for(other); }
+static void asked_again(int, char**) { ask_for(small); }
 // The memory of one that went with its context, or its module, is the program's own, which ends as it wants to. libhpe
 // looks at faults since there was an object.
 static void variable_gone(int, char**) {
@@ -249,6 +251,7 @@ int main(int argc, char** argv) {
                                  {"pinned", pinned},
                                  {"variable", variable},
                                  {"beside_unknown", beside_unknown},
+                                 {"asked_again", asked_again},
                                  {"variable_gone", variable_gone},
                                  {"variable_unloaded", variable_unloaded}};
     touches = argc > 3 && std::strcmp(argv[3], "touch") == 0;
