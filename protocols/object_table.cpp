@@ -20,8 +20,8 @@ const std::atomic<std::uintptr_t>* BlocksTable::chunk_entry(std::uintptr_t addre
     return &(*middle)[(address >> kChunkBits) & ((1u << kMiddleBits) - 1)];
 }
 
-inline std::atomic<std::uintptr_t>* BlocksTable::chunk_entry(std::uintptr_t address,
-                                                             std::atomic<std::uintptr_t>* before, bool create) {
+std::atomic<std::uintptr_t>* BlocksTable::chunk_entry(std::uintptr_t address, std::atomic<std::uintptr_t>* before,
+                                                      bool create) {
     const auto index = (address >> kChunkBits) & ((1u << kMiddleBits) - 1);
     if (before != nullptr && index != 0) return before + 1;
     const auto top = address >> (kChunkBits + kMiddleBits);

@@ -56,8 +56,8 @@ bool ready(CUcontext context) noexcept {
 
 namespace {
 
-// No entry stands for more bytes. A few blocks of threads copy these at once, so that no block works long after the
-// others.
+// No entry stands for more bytes. The few blocks of threads that share an entry copy so many at once, so that no block
+// works long after the others.
 constexpr std::size_t kMostBytes = std::size_t{16} << 10;
 // All offsets of pieces are multiples of this: ranges begin at pages, allocations of a region at units, and what is
 // longer than kMostBytes is cut there.
@@ -69,7 +69,7 @@ struct Series {
     std::size_t pieces = 1;
     std::size_t distance = 0;  // from where one begins to where the next one does
 
-    // Whether the piece at `at` was the next one, and now is one of them.
+    // Adds a piece that continues the series. False: the piece does not.
     bool goes_on(std::size_t at, std::size_t piece_bytes) noexcept {
         const auto step = pieces == 1 ? at - offset : distance;
         if (piece_bytes != bytes || at != offset + pieces * step || pieces == kMostPieces || step > kMostDistance ||
@@ -85,8 +85,8 @@ struct Series {
     static constexpr std::size_t kMostPieces = kUnit, kMostDistance = ((std::size_t{1} << 18) - 1) * kUnit;
 };
 
-// A series as the kernel reads it. The low bits of the offset would be 0: there they say how many pieces follow the
-// first one. Of the second word 14 bits are a piece's bytes less 1, and 18 the distance in units.
+// A series as the kernel reads it. The low 8 bits of an offset are 0, so they say how many pieces follow the first one.
+// Of the second word the low 14 bits are a piece's bytes less 1, and the high 18 the distance in units.
 struct Entry {
     std::uint32_t offset_and_more = 0, bytes_and_distance = 0;
 
