@@ -147,15 +147,20 @@ def check_arrays():
     """NumPy on the memory of Python's GPU libraries, by their allocators: cases that were right; and what was wrong."""
     program = str(ROOT / "tests/neighbours/programs/arrays.py")
 
-    def check(case):
-        done = subprocess.run([sys.executable, program, case], env=environment(LIBRARY), capture_output=True, text=True,
+    def outcome(case, library):
+        done = subprocess.run([sys.executable, program, case], env=environment(library), capture_output=True, text=True,
                               timeout=120)
-        if done.returncode == NOT_THERE:
-            return NOT_THERE
-        if done.returncode == 0:
-            return None
         # Results are kept, and what Python says above its last line names places on this machine.
-        return f"{case}: status {done.returncode}: {(done.stdout + done.stderr).strip().splitlines()[-1:]}"
+        return done.returncode, (done.stdout + done.stderr).strip().splitlines()[-1:]
+
+    def check(case):
+        try:
+            status, said = outcome(case, LIBRARY)
+            if status == NOT_THERE and outcome(case, None)[0] == NOT_THERE:
+                return NOT_THERE
+        except subprocess.TimeoutExpired:
+            return f"{case}: no end after 120 s"
+        return None if status == 0 else f"{case}: status {status}: {said}"
 
     cases = run([sys.executable, program], environment()).split()
     with concurrent.futures.ThreadPoolExecutor(max(2, os.cpu_count() // 4)) as pool:
