@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What a protocol asks for in answer to an event: runs of blocks to flush early. A fixed array, since plans are made in
-// the fault path, which does not allocate.
+// What a protocol asks for beyond what its table (transitions.h) says of an event: runs of blocks to flush early. The
+// fetches and flushes of the event's own blocks stand in the table, where they can be checked for all states; a plan
+// would say them a second time. A fixed array, since plans are made in the fault path, which does not allocate.
 //
 // A plan belongs to one thread and owns nothing. Errors: none but a full plan, see evict().
 #pragma once
