@@ -7,7 +7,7 @@
 //                                       more than libhpe adds
 //   objects many MEMORY BYTES COUNT     of COUNT allocations: microseconds each for the CPU's first write to all of it,
 //                                       milliseconds of a launch that uses all, microseconds each for the CPU's reading
-//                                       a word of it, milliseconds of each of 20 launches after that
+//                                       a byte of it, milliseconds of each of 20 launches after that
 //   objects taken MEMORY BYTES COUNT [touched]
 //                                       what COUNT allocations take: MiB of the card; and bytes each of the process's
 //                                       ordinary memory, after the CPU's write to each if they are to be touched

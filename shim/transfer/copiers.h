@@ -12,7 +12,7 @@
 // a part is short (an H100 and 16 processors, GB/s to the device and to the host, medians of six runs in turn);
 // besides, a signal handler of the program's that faults while its thread holds the lock would wait for ever.
 //
-//             64 KiB     1 MiB        16 MiB       64 MiB       256 MiB      both ways
+//             64 KiB     1 MiB        16 MiB       64 MiB       256 MiB      both ways at once
 //   counting  4.1  4.2   24.0  21.9   41.6  45.4   47.8  51.0   47.4  52.8   83
 //   lock      4.0  4.4   13.5  10.0   35.5  40.9   39.9  50.6   44.9  52.7   77
 //
