@@ -36,17 +36,14 @@ constinit std::atomic<bool> given{false};
 
 std::uintptr_t chunk_of(std::uintptr_t address) noexcept { return address / Allocations::kChunk; }
 
-// The variable that was found has come to the address of one whose module has gone.
+// The variable that was found has come to the address of one whose module has gone. Where the driver did not say what
+// it found the known one stays, so that what the CPU wrote to it is not lost.
 bool is_other(const Variable& known, const Variable& found) noexcept {
-    return known.bytes != found.bytes || known.buffer != found.buffer;
+    return found.buffer != 0 && (known.bytes != found.bytes || known.buffer != found.buffer);
 }
 
-struct Answer {
-    Variable variable;
-    bool managed = false, said = true;
-};
-// What the driver says of the bytes; where it says nothing, no more is known than their address.
-Answer ask_driver(std::uintptr_t address, std::size_t bytes, Owner owner) {
+// Nothing: managed memory. Where the driver does not say what the bytes belong to, no more is known than their address.
+std::optional<Variable> ask_driver(std::uintptr_t address, std::size_t bytes, Owner owner) {
     Variable variable{address, bytes, 0, owner, nullptr};
     unsigned managed = 0;
     CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_CONTEXT,
@@ -54,10 +51,9 @@ Answer ask_driver(std::uintptr_t address, std::size_t bytes, Owner owner) {
                                         CU_POINTER_ATTRIBUTE_BUFFER_ID};
     void* answers[] = {&managed, &variable.context, &variable.base, &variable.bytes, &variable.buffer};
     const bool said = driver.cuPointerGetAttributes(5, attributes, answers, address) == CUDA_SUCCESS;
-    if (said && variable.base <= address && address + bytes <= variable.base + variable.bytes) {
-        return {variable, managed != 0, true};
-    }
-    return {{address, bytes, 0, owner, nullptr}, managed != 0, false};
+    if (managed != 0) return {};
+    const bool holds = variable.base <= address && address + bytes <= variable.base + variable.bytes;
+    return said && holds ? variable : Variable{address, bytes, 0, owner, nullptr};
 }
 
 // nullptr: nobody has asked for the variable that holds these bytes.
@@ -145,13 +141,12 @@ void library_modules_given() noexcept { given.store(true, std::memory_order_rela
 
 std::optional<Variable> if_new(std::uintptr_t address, std::size_t bytes, Owner owner) {
     if (bytes == 0) return {};
-    const auto [variable, managed, said] = ask_driver(address, bytes, owner);
-    if (managed) return {};
+    const auto found = ask_driver(address, bytes, owner);
+    if (!found) return {};
     State& all = state();
     const Locked lock(all.mutex);
     const Variable* const known = holding(all, address, bytes);
-    if (known != nullptr && (!said || !is_other(*known, variable))) return {};
-    return variable;
+    return known == nullptr || is_other(*known, *found) ? found : std::nullopt;
 }
 
 void add(const Variable& variable) {

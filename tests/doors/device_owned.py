@@ -18,6 +18,7 @@ owned = sys.argv[1]
 FAILS = {kind: {"HPE_SOFT_FAIL": "cuMemAlloc:1:2,cuMemAlloc:2:2"} for kind in ("short_of", "short_of_rows")}
 # The question about the second variable, or about the first one again.
 FAILS |= {kind: {"HPE_SOFT_FAIL": "cuPointerGetAttributes:4:1"} for kind in ("beside_unknown", "asked_again")}
+# Where the CPU has used objects a program is told that there is no memory; and each form asks its own number of times.
 FORMS = {"short_of": ("copy",), "short_of_rows": ("copy",), "asked_again": ("plain",)}
 REASONS = {"short_of": b"no device memory was left", "short_of_rows": b"no device memory was left",
            "captured": b"graphs", "mapped_twice": b"mapped elsewhere",

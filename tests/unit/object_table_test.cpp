@@ -30,6 +30,17 @@ constexpr std::uintptr_t kBase = 0x7f0000000000;
 
 TEST_CASE("an object is found at its first and last byte and not beside them") {
     auto table = new_table();
+    // From one table of 16 GiB of addresses into the next, which nothing has used before.
+    Blocks* const across = make(kBase + (std::uintptr_t{31} << 30), std::size_t{3} << 30);
+    REQUIRE(table->insert(across));
+    for (std::uintptr_t offset = 0; offset < across->size; offset += std::uintptr_t{1} << 21) {
+        REQUIRE(table->find(across->base + offset) == across);
+    }
+    CHECK(table->find(across->base + across->size) == nullptr);
+    table->erase(across);
+    for (std::uintptr_t offset = 0; offset < across->size; offset += std::uintptr_t{1} << 21) {
+        REQUIRE(table->find(across->base + offset) == nullptr);
+    }
     for (const std::size_t size : {kPage, 3 * kPage, std::size_t{2} << 20, (std::size_t{5} << 30) + kPage}) {
         Blocks* object = make(kBase + kPage, size);
         REQUIRE(table->insert(object));
