@@ -6,6 +6,7 @@
 
 #include "shim/coherence/coherence.h"
 #include "shim/copies/own_work.h"
+#include "shim/driver/inflight.h"
 #include "shim/memory/lent_ranges.h"
 
 namespace hpe {
@@ -15,8 +16,8 @@ Lent::Lent(std::uintptr_t begin, std::size_t bytes, For use) noexcept : begin_(b
     if (object == nullptr || object->touched()) return;
     const ObjectUse in_use(*object, begin);
     if (!in_use || bytes > object->bytes_from(begin)) return;
-    const bulk::InOrder in_order(object->context);
-    if (!in_order) return;
+    // As with the later messages of a window: what comes first would be paid for each.
+    if (!in_flight.only_messages() && !bulk::InOrder(object->context)) return;
     // Either the CPU's first use is seen here, or it sees this.
     lent_ranges::add(begin, bytes);
     object->lent.fetch_add(1, std::memory_order_seq_cst);

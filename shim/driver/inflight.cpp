@@ -311,6 +311,13 @@ void InFlight::carries_messages(CUstream stream) noexcept {
 
 CUresult InFlight::wait_but_for_messages() noexcept { return wait_for_records(Clock::time_point::max(), false); }
 
+bool InFlight::only_messages() const noexcept {
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+        if (r->outstanding() && !r->messages.load(std::memory_order_relaxed)) return false;
+    }
+    return true;
+}
+
 CUresult InFlight::wait_for_records(Clock::time_point end, bool of_messages) noexcept {
     auto first = CUDA_SUCCESS;
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {

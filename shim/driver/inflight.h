@@ -53,6 +53,8 @@ public:
     void carries_messages(CUstream stream) noexcept;
     // wait(), but for such streams: for who uses exactly the bytes that the program names.
     CUresult wait_but_for_messages() noexcept;
+    // Whether that would find nothing to wait for. Asks no stream.
+    bool only_messages() const noexcept;
     // Whether nothing is outstanding, as far as events tell without waiting; but for one stream's work (Mark::record),
     // if that is given.
     bool idle(const void* but_for = nullptr) noexcept;
