@@ -5,9 +5,9 @@
 // The receiver's device itself writes how many have ended, so that neither process waits for the other to act. A sender
 // waits for all copies that have been begun, also for those of other messages: they are over soon.
 //
-// A sender that packs a message waits for its device before MPI hears of it. Two other ways were measured on two H200s,
-// with 1 MiB in pieces of 8 bytes (39.6 us one way; a contiguous one 20.4): that the receiver's process waits instead
-// (38.6), and that its device does (35.5), which a sender that dies would leave waiting.
+// A sender that packs a message waits for its device before MPI hears of it. Two other ways were built and measured on
+// two H100s, with 1 MiB in pieces of 8 bytes (31.8 us one way): that the receiver's process waits instead (31.2), and
+// that its device does (32.0), in both of which the kernels wrote the numbers themselves (docs/hardware.md).
 //
 // Source: UCX completes its CUDA IPC copies by events of the receiver, and only then tells the sender; here MPI has
 // told it already.
