@@ -43,4 +43,11 @@ for memory in ("malloc", "pool"):
 # In pages of their own. Those of cudaMalloc share blocks, whatever their order.
 if (faults := faults_of("shuffled", "pool")) < 4:
     compare.problem(f"shuffled: only {faults} faults for each object: the case does not show anything")
-compare.finish(216)
+# A driver that refuses libhpe's own kernel: the same numbers by copies one by one, and one line says so.
+for case in ("ascending", "shuffled"):
+    refused = {"HPE_SOFT_FAIL": "cuModuleLoadData:*:2", "HPE_BLOCK_SIZE": "64K"}
+    compare.check([crowds, case, "malloc"], said_ok=True, **refused)
+    said = soft.run([crowds, "plain", case, "malloc"], **refused)[2].decode().splitlines()
+    if len(said) != 1 or "hpe_copy" not in said[0] or "CUDA_ERROR_OUT_OF_MEMORY" not in said[0]:
+        compare.problem(f"{case}, without the kernel: {said}")
+compare.finish(220)
