@@ -62,7 +62,10 @@ struct Work {
 // Separate cache lines for what changes at the beginning of a part, at its end, and never.
 struct Place {
     alignas(64) std::atomic<std::uint64_t> open{0};
-    alignas(64) std::atomic<std::uint32_t> left{0};  // parts that have not ended
+    // Parts that have not ended; kAwaited: whose end the job's own thread may be asleep for. Without that mark each end
+    // of a job would be a system call while helpers sleep (spin_lock.h says why).
+    alignas(64) std::atomic<std::uint32_t> left{0};
+    static constexpr std::uint32_t kAwaited = 1u << 31;
     std::atomic<bool> held{false};
     alignas(64) Work work{};
     std::size_t step = 0;  // of a part, as Work::size()
@@ -77,10 +80,18 @@ struct Place {
             work.carry_out(at, std::min(step, work.size() - at), share);
             // Sequentially consistent: a copy's stores leave the processor late. Sleepers must see this store before
             // notify_one() looks for them (seen on an H200's host: the caller slept for ever).
-            if (left.fetch_sub(1, std::memory_order_seq_cst) == 1) left.notify_one();
+            if (left.fetch_sub(1, std::memory_order_seq_cst) == (kAwaited | 1)) left.notify_one();
             if (++count == most) break;
         }
         return count != 0;
+    }
+
+    bool done() const noexcept { return (left.load(std::memory_order_acquire) & ~kAwaited) == 0; }
+    void wait() noexcept {
+        while (!done()) {
+            const auto before = left.fetch_or(kAwaited, std::memory_order_seq_cst) | kAwaited;
+            if (before != kAwaited) wait_while(left, before);
+        }
     }
 
 private:
@@ -341,17 +352,14 @@ void Job::hand_over(const Work& work, std::size_t part, Crew crew) noexcept {
 
 bool Job::help() noexcept { return place_ != nullptr && place_->copy_parts(1); }
 
-bool Job::done() const noexcept { return place_ == nullptr || place_->left.load(std::memory_order_acquire) == 0; }
+bool Job::done() const noexcept { return place_ == nullptr || place_->done(); }
 
 void Job::finish() noexcept {
     if (place_ == nullptr) return;
     place_->copy_parts(~0u);
     constexpr unsigned kSpins = 1000;  // a helper has begun the last: it takes less than a sleep
     for (unsigned i = 0; i < kSpins && !done(); ++i) pause();
-    for (auto left = place_->left.load(std::memory_order_acquire); left != 0;
-         left = place_->left.load(std::memory_order_acquire)) {
-        wait_while(place_->left, left);
-    }
+    place_->wait();
     place_->held.store(false, std::memory_order_release);
     place_ = nullptr;
 }

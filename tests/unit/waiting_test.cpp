@@ -2,10 +2,6 @@
 // Waiting: until the value has changed, and errno stays as the program left it.
 #include "shim/base/waiting.h"
 
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 
 #include <array>
@@ -17,25 +13,12 @@
 
 #include "shim/base/spin_lock.h"
 #include "tests/unit/catch.h"
+#include "tests/unit/futex_calls.h"
 
 namespace {
 
 constexpr int kErrno = 4711;
 volatile std::sig_atomic_t signals = 0;
-volatile std::sig_atomic_t futex_calls = 0;
-
-// From now on the thread's SYS_futex is a signal. False: the system grants no such filter.
-bool count_futex_calls() {
-    struct sigaction action {};
-    action.sa_handler = [](int) { futex_calls = futex_calls + 1; };
-    sigaction(SIGSYS, &action, nullptr);
-    std::array filter{sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-                      sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex, 0, 1),
-                      sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
-                      sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-    const sock_fprog program{filter.size(), filter.data()};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
 
 }  // namespace
 
@@ -91,13 +74,13 @@ TEST_CASE("a lock that nobody wants makes no system call, also while threads sle
     std::thread([&] {
         hpe::SpinLock lock;
         // One atomic after the other, until a wake-up of each would be a call: its thread sleeps.
-        if (!count_futex_calls()) return;
+        if (!futex_calls::begin()) return;
         for (auto& one : sleeping) {
-            for (futex_calls = 0; futex_calls == 0;) one.notify_one();
+            for (futex_calls::count = 0; futex_calls::count == 0;) one.notify_one();
         }
-        futex_calls = 0;
+        futex_calls::count = 0;
         for (int round = 0; round < 100; ++round) const std::scoped_lock hold(lock);
-        calls = futex_calls;
+        calls = futex_calls::count;
     }).join();
     for (auto& one : sleeping) one = 1, one.notify_one();
     for (auto& thread : sleepers) thread.join();
