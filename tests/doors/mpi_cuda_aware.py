@@ -54,6 +54,8 @@ def one_mpi(mpi, protocol, scratch):
 def openmpi_alone(scratch):
     under_way, random = programs["openmpi_under_way"], [programs["openmpi_random"], "11", "30"]
     check("openmpi", [(3, soft.LIBRARY, [under_way, "window", "ring", "posted_late", "broadcast", "used_meanwhile"])], "under way", HPE_SOFT_DEVICE_LATENCY=2000)
+    # What the program's device is still writing comes before the messages.
+    check("openmpi", [(2, soft.LIBRARY, [programs["openmpi_direct"], "unfinished"])], "unfinished", HPE_SOFT_DEVICE_LATENCY=2000)
     # No message waits for UCX's copies of those before it.
     counts = [f"{scratch}/calls-{rank}" for rank in range(2)]
     check("openmpi", [(1, soft.LIBRARY, ["env", f"HPE_SOFT_COUNT={path}", under_way, "window"]) for path in counts], "window",

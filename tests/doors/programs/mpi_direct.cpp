@@ -315,6 +315,26 @@ void busy() {
     cudaStreamDestroy(stream);
 }
 
+// The device is still writing what is sent, and where messages come to, in a stream that no call has waited for.
+void unfinished() {
+    const Memory send, receive;
+    unsigned char* pinned = nullptr;
+    cudaStream_t stream;
+    if (cudaMallocHost(&pinned, kBytes) != cudaSuccess) MPI_Abort(MPI_COMM_WORLD, 1);
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    for (int round = 0; round < 3; ++round) {
+        const auto mine = content(rank, round);
+        std::memcpy(pinned, mine.data(), kBytes);
+        for (int i = 0; i < 10; ++i) cudaMemsetAsync(receive.at(), i, kBytes, stream);
+        cudaMemcpyAsync(send.at(), pinned, kBytes, cudaMemcpyHostToDevice, stream);
+        MPI_Sendrecv(send.at(), kBytes, MPI_BYTE, behind(), 1, receive.at(), kBytes, MPI_BYTE, before(), 1,
+                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        receive.check(content(before(), round));
+    }
+    cudaStreamDestroy(stream);
+    cudaFreeHost(pinned);
+}
+
 // In several pieces, and the CPU's bytes beside them in the same blocks.
 void large() {
     constexpr std::size_t kLarge = (std::size_t{21} << 20) + 777, kAt = 4099;
@@ -554,18 +574,19 @@ void random() {
     for (std::size_t object = 0; object < kObjects; ++object) own[object]->check(of(rank, object));
 }
 
-const std::map<std::string, void (*)()> kCases = {{"vectors", vectors},     {"vectors_later", vectors_later},
-                                                  {"blocking", blocking},   {"exchanged", exchanged},
-                                                  {"later", later},         {"persistent", persistent},
-                                                  {"random", random},       {"written", written},
-                                                  {"beside", beside},       {"shorter", shorter},
-                                                  {"one_sided", one_sided}, {"renewed", renewed},
-                                                  {"spread", spread},       {"communicators", communicators},
-                                                  {"copied", copied},       {"large", large},
-                                                  {"to_all", to_all},       {"gone", gone},
-                                                  {"pools", pools},         {"reset", reset},
-                                                  {"nobody", nobody},       {"chain", chain},
-                                                  {"devices", devices},     {"busy", busy}};
+const std::map<std::string, void (*)()> kCases = {{"vectors", vectors},      {"vectors_later", vectors_later},
+                                                  {"blocking", blocking},    {"exchanged", exchanged},
+                                                  {"later", later},          {"persistent", persistent},
+                                                  {"random", random},        {"written", written},
+                                                  {"beside", beside},        {"shorter", shorter},
+                                                  {"one_sided", one_sided},  {"renewed", renewed},
+                                                  {"spread", spread},        {"communicators", communicators},
+                                                  {"copied", copied},        {"large", large},
+                                                  {"to_all", to_all},        {"gone", gone},
+                                                  {"pools", pools},          {"reset", reset},
+                                                  {"nobody", nobody},        {"chain", chain},
+                                                  {"devices", devices},      {"busy", busy},
+                                                  {"unfinished", unfinished}};
 
 }  // namespace
 
