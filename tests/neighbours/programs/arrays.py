@@ -10,43 +10,39 @@ import ctypes
 import os
 import sys
 
-CASES = {}
+CASES = {}  # the function, and variables of the environment that choose its allocator
 
 
-def case(**variables):
-    """Of a function that returns make(values), twice(array), pointer(array), copied(array); the variables choose the
-    allocator."""
-    def add(function):
-        CASES[function.__name__] = (function, variables)
-        return function
-    return add
+def case(function):
+    """Of a function that returns make(values), twice(array), pointer(array), copied(array), and chooses the allocator."""
+    CASES[function.__name__] = (function, {})
 
 
 def cupy_arrays(cupy):
     return (cupy.array, lambda array: array * 2, lambda array: array.data.ptr, cupy.asnumpy)
 
 
-@case()
+@case
 def cupy_pool():
     import cupy
     return cupy_arrays(cupy)
 
 
-@case()
+@case
 def cupy_async_pool():
     import cupy
     cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
     return cupy_arrays(cupy)
 
 
-@case()
+@case
 def cupy_without_pool():
     import cupy
     cupy.cuda.set_allocator(None)
     return cupy_arrays(cupy)
 
 
-@case()
+@case
 def pieces_of_one_allocation():
     """As RAPIDS' pool (RMM) does it."""
     import cupy
@@ -63,7 +59,7 @@ def pieces_of_one_allocation():
     return cupy_arrays(cupy)
 
 
-@case()
+@case
 def rmm_pool():
     import cupy
     import rmm
@@ -80,19 +76,10 @@ def torch_tensors():
             lambda tensor: tensor.cpu().numpy())
 
 
-@case()
-def torch_default():
-    return torch_tensors()
-
-
-@case(PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
-def torch_expandable_segments():
-    return torch_tensors()
-
-
-@case(PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
-def torch_async():
-    return torch_tensors()
+CASES |= {
+    "torch_default": (torch_tensors, {}),
+    "torch_expandable_segments": (torch_tensors, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
+    "torch_async": (torch_tensors, {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"})}
 
 
 def jax_arrays():
@@ -106,32 +93,15 @@ def jax_arrays():
             lambda array: array.unsafe_buffer_pointer(), lambda array: numpy.asarray(jnp.copy(array)))
 
 
-@case(XLA_PYTHON_CLIENT_MEM_FRACTION="0.2")
-def jax_reserved():
-    return jax_arrays()
+CASES |= {
+    "jax_reserved": (jax_arrays, {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.2"}),
+    "jax_growing": (jax_arrays, {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
+    "jax_platform": (jax_arrays, {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}),
+    "jax_async": (jax_arrays, {"XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.2"}),
+    "jax_vmm": (jax_arrays, {"XLA_PYTHON_CLIENT_ALLOCATOR": "vmm", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.2"})}
 
 
-@case(XLA_PYTHON_CLIENT_PREALLOCATE="false")
-def jax_growing():
-    return jax_arrays()
-
-
-@case(XLA_PYTHON_CLIENT_ALLOCATOR="platform")
-def jax_platform():
-    return jax_arrays()
-
-
-@case(XLA_PYTHON_CLIENT_ALLOCATOR="cuda_async", XLA_PYTHON_CLIENT_MEM_FRACTION="0.2")
-def jax_async():
-    return jax_arrays()
-
-
-@case(XLA_PYTHON_CLIENT_ALLOCATOR="vmm", XLA_PYTHON_CLIENT_MEM_FRACTION="0.2")
-def jax_vmm():
-    return jax_arrays()
-
-
-@case()
+@case
 def numba_arrays():
     from numba import cuda
 
