@@ -21,6 +21,7 @@ struct ThreadState {
     bool touched_inside = false;  // a fault was served while inside or in_gate: the door looks again when it returns
     bool settled = false;         // its signal mask was examined since our handler was installed, in this process
     bool quick = false;           // settled, and nothing is recorded: a door needs no other check
+    bool stepping = false;        // has pages open for one instruction (coherence/uncached.h)
     bool reentered = false;       // a door that records its call is about to call itself
     unsigned traced = 0;          // depth of calls that are being recorded
 };

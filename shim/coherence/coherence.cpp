@@ -96,16 +96,20 @@ Object* Coherence::make_object(const Made& made) {
         *made.refusal = "it overlaps another allocation";
         return nullptr;
     }
-    const auto end = made.base + made.size;
-    for (auto low = lowest_.load(); low > made.base && !lowest_.compare_exchange_weak(low, made.base);) {
-    }
-    for (auto high = highest_.load(); high < end && !highest_.compare_exchange_weak(high, end);) {
-    }
+    look_at(made.base, made.size);
     live_objects::add(object);
     protocol_->object_added();
     if (object->accessed_as_context) peers.saw(made.context);
     if (callbacks_.load(std::memory_order_relaxed)) engine.prepare(made.context);
     return object;
+}
+
+void Coherence::look_at(std::uintptr_t begin, std::size_t bytes) noexcept {
+    const auto end = begin + bytes;
+    for (auto low = lowest_.load(); low > begin && !lowest_.compare_exchange_weak(low, begin);) {
+    }
+    for (auto high = highest_.load(); high < end && !highest_.compare_exchange_weak(high, end);) {
+    }
 }
 
 void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_access) {

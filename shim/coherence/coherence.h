@@ -63,7 +63,7 @@ public:
     void track(std::uintptr_t base, std::size_t requested, Peers may_access = Peers::OfContext);
     // A variable of a module in the context. In the gate, as a launch. False: it cannot be shared.
     bool track_variable(CUcontext context, std::uintptr_t base, std::size_t bytes);
-    // False: no object ever held the address.
+    // False: no object ever held the address, nor does uncached memory.
     bool may_hold(std::uintptr_t address) const noexcept {
         return address < highest_.load(std::memory_order_relaxed) && address >= lowest_.load(std::memory_order_relaxed);
     }
@@ -73,6 +73,8 @@ public:
         return begin < highest_.load(std::memory_order_relaxed) && bytes <= kEnd - begin &&
                begin + bytes > lowest_.load(std::memory_order_relaxed);
     }
+    // From now on they may. Outside the fault path.
+    void look_at(std::uintptr_t begin, std::size_t bytes) noexcept;
     // Whether one begins where the other ends, on the device and in the arena, and both are of one context.
     static bool side_by_side(const Object& low, const Object& high) noexcept;
     // The object that starts at / has the address in an allocation, or nullptr.
@@ -165,6 +167,14 @@ public:
     };
     // `traced` is told what became of it.
     Served serve_fault(const Access& access, trace::Fault& traced) noexcept;
+
+    // Of memory that is no object's (uncached.h): waits for the device work that was enqueued before the access, as
+    // serve_fault() does; false: it cannot.
+    bool wait_before_access() noexcept;
+    // A page of it was mapped for the access: what was there before is there again.
+    void close_page(std::uintptr_t page) noexcept;
+    // What the access wrote could not be sent.
+    void cannot_flush(CUcontext context, CUresult result) noexcept { set_sticky_error(context, result); }
 
     // For calls that do not trap (lease.h). The range lies in the object; `caller` is the instruction that the report
     // names. False, or nullptr: the device cannot give, or take, the bytes any more, or the object is gone.
@@ -285,7 +295,7 @@ private:
     std::atomic<bool> callbacks_{false};
     std::atomic<CUresult> sticky_error_{CUDA_SUCCESS};
     std::atomic<Object*> ever_mapped_list_{nullptr};                // objects whose shadow was ever mapped
-    std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // all objects ever tracked lie between
+    std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // objects, and what look_at() was told
     LaunchGate launch_gate_;
     std::atomic<void*> sticky_context_{nullptr};
     std::atomic<std::uint64_t> loans_sent_{0};       // flushes of borrowed blocks, made by launches and copies

@@ -124,6 +124,17 @@ bool Coherence::map_shadow(Object& object, std::uintptr_t address, bool unordere
     return mapped;
 }
 
+// In a region that is the region's mapping, also if that came there meanwhile.
+void Coherence::close_page(std::uintptr_t page) noexcept {
+    const Locked lock(mapping_);
+    const Object* const region = table_.find(page);
+    const bool shadowed =
+        region != nullptr && region->serial() % 2 == 1 && region->shadowed.load(std::memory_order_acquire);
+    const bool closed = shadowed ? pager::map_shadow(page, kPage, Arena::closed(region->view + (page - region->base)))
+                                 : pager::unmap_shadow(page, kPage);
+    if (!closed) pager::protect(page, kPage, State::Invalid);
+}
+
 // The kernel refused to split a mapping: from here on the object is one block, wholly present, and one mapping.
 bool Coherence::coarsen(Object& object, std::uint32_t serial, bool unordered) noexcept {
     const auto count = object.blocks();

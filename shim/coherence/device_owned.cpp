@@ -2,41 +2,90 @@
 // A sorted map behind one lock.
 #include "shim/coherence/device_owned.h"
 
+#include <iterator>
 #include <map>
-#include <mutex>
 
 #include "shim/base/mutex.h"
+#include "shim/base/spin_lock.h"
+#include "shim/base/thread.h"
+#include "shim/coherence/coherence.h"
+#include "shim/driver/driver.h"
 
 namespace hpe::device_owned {
 
 namespace {
-constinit Mutex mutex;
-std::map<std::uintptr_t, Entry>& entries() HPE_REQUIRES(mutex) {
+
+// Outside the fault path it is taken with signals blocked: a handler of the program may access such memory.
+constinit SpinLock lock;
+std::map<std::uintptr_t, Entry>& entries() HPE_REQUIRES(lock) {
     static auto* map = new std::map<std::uintptr_t, Entry>;
     return *map;
 }
+
+void add(Entry entry) {
+    if (driver.cuCtxGetCurrent(&entry.context) != CUDA_SUCCESS) entry.context = nullptr;
+    coherence().look_at(entry.base, entry.size);
+    const SignalsBlocked blocked;
+    const Locked locked(lock);
+    auto& all = entries();
+    // Of what was there nothing is left.
+    auto at = all.upper_bound(entry.base);
+    if (at != all.begin() && std::prev(at)->first + std::prev(at)->second.size > entry.base) --at;
+    while (at != all.end() && at->first < entry.base + entry.size) at = all.erase(at);
+    all[entry.base] = entry;
+    count.store(all.size(), std::memory_order_release);
+}
+
 }  // namespace
 
-void add(std::uintptr_t base, std::size_t size, const char* reason) {
-    const Locked lock(mutex);
-    entries()[base] = {base, size, reason};
+void add(std::uintptr_t base, std::size_t size, const char* reason) { add({base, size, reason, nullptr, false}); }
+
+void add_of_graph(std::uintptr_t base, std::size_t size) {
+    add({base, size, "allocations of graphs are not shared", nullptr, true});
+}
+
+void add_opened(std::uintptr_t base, const char* reason) {
+    CUdeviceptr begin = 0;
+    std::size_t size = 0;
+    const auto result = driver.cuMemGetAddressRange_v2(&begin, &size, base);
+    const bool known = result == CUDA_SUCCESS && begin <= base && base - begin < size;
+    add(base, known ? size - (base - begin) : 1, reason);
+}
+
+bool is_there(std::uintptr_t base) noexcept {
+    CUdeviceptr begin = 0;
+    return driver.cuMemGetAddressRange_v2(&begin, nullptr, base) == CUDA_SUCCESS;
 }
 
 void remove(std::uintptr_t base) {
-    const Locked lock(mutex);
-    entries().erase(base);
+    if (!any()) return;
+    const SignalsBlocked blocked;
+    const Locked locked(lock);
+    auto& all = entries();
+    if (const auto found = all.find(base); found != all.end() && !found->second.of_graph) all.erase(found);
+    count.store(all.size(), std::memory_order_release);
 }
 
-bool find(std::uintptr_t address, Entry& out) noexcept {
-    // This thread may be the one that holds it; its access is on the way to a crash in any case.
-    if (!mutex.try_lock()) return false;
-    const Locked lock(mutex, std::adopt_lock);
-    const auto after = entries().upper_bound(address);
-    if (after == entries().begin()) return false;
-    const auto& entry = std::prev(after)->second;
-    if (address - entry.base >= entry.size) return false;
-    out = entry;
-    return true;
+void forget(CUcontext context) {
+    if (!any()) return;
+    const SignalsBlocked blocked;
+    const Locked locked(lock);
+    for (auto& [base, entry] : entries()) {
+        if (entry.context == context) entry.context = nullptr;
+    }
+}
+
+std::size_t overlapping(std::uintptr_t begin, std::size_t bytes, std::span<Entry> out) noexcept {
+    if (!any()) return 0;
+    const Locked locked(lock);
+    auto& all = entries();
+    auto at = all.upper_bound(begin);
+    if (at != all.begin()) --at;
+    std::size_t found = 0;
+    for (; at != all.end() && at->first < begin + bytes && found < out.size(); ++at) {
+        if (at->first + at->second.size > begin) out[found++] = at->second;
+    }
+    return found;
 }
 
 }  // namespace hpe::device_owned

@@ -1,23 +1,49 @@
 // SPDX-License-Identifier: MIT
-// Device memory that the library knows of and does not share: what a CPU access to it should be answered with.
-// Addresses are device addresses, sizes bytes. Threads: any, add() and remove() outside the fault path. Errors: none.
+// Device memory that the library knows of and keeps no host copy of, since others may write it at any time, or because
+// its pages are not its own: why that is, for the user, and what a CPU access needs that is served all the same
+// (uncached.h).
+//
+// Addresses are device addresses, sizes bytes. Threads: any, add(), remove() and forget() outside the fault path, the
+// others also inside it. Errors: none.
 #pragma once
 
+#include <cuda.h>
+
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace hpe::device_owned {
-
-// `reason` is a literal that ends the sentence "... is not shared with the CPU: ". Outside the fault path.
-void add(std::uintptr_t base, std::size_t size, const char* reason);
-void remove(std::uintptr_t base);
 
 struct Entry {
     std::uintptr_t base = 0;
     std::size_t size = 0;
     const char* reason = nullptr;
+    CUcontext context = nullptr;  // in which it can be copied; nullptr: that is not known
+    bool of_graph = false;        // there after each run of a graph that allocates it, until it is freed
 };
-// In the fault path: takes the lock only if it is free, false otherwise.
-bool find(std::uintptr_t address, Entry& out) noexcept;
+
+// In the current context. `reason` is a literal that ends the sentence "... is not shared with the CPU: ".
+void add(std::uintptr_t base, std::size_t size, const char* reason);
+// The same of memory that the driver has opened here, whose size it knows.
+void add_opened(std::uintptr_t base, const char* reason);
+// The same of memory that a graph will allocate. Its addresses stay the graph's; the driver says when it is there.
+void add_of_graph(std::uintptr_t base, std::size_t size);
+void remove(std::uintptr_t base);
+// Whether the driver has memory there.
+bool is_there(std::uintptr_t base) noexcept;
+// The context has ended. Memory that is not its own (of cuMemMap) may still be there.
+void forget(CUcontext context);
+
+// Whether there is any.
+inline constinit std::atomic<std::size_t> count{0};
+inline bool any() noexcept { return count.load(std::memory_order_acquire) != 0; }
+// Those that have bytes of the range, in order and as far as there is room for them. Returns how many.
+std::size_t overlapping(std::uintptr_t begin, std::size_t bytes, std::span<Entry> out) noexcept;
+// The first of them.
+inline bool find(std::uintptr_t begin, std::size_t bytes, Entry& out) noexcept {
+    return overlapping(begin, bytes, {&out, 1}) != 0;
+}
 
 }  // namespace hpe::device_owned

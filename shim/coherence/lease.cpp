@@ -56,7 +56,13 @@ private:
 bool any_object(std::uintptr_t begin, std::size_t bytes) noexcept {
     bool any = false;
     coherence().table().overlapping(begin, bytes, [&](Object&) { any = true; });
-    return any;
+    if (any) return true;
+    const auto first = uncached::stretch(begin, bytes);
+    return first.uncached || first.bytes != bytes;
+}
+
+bool stands_for(const void* at, std::size_t bytes) noexcept {
+    return in_one_object(at, bytes) || uncached::stretch(address(at), bytes).uncached;
 }
 
 bool in_one_object(const void* at, std::size_t bytes) noexcept {
@@ -112,6 +118,9 @@ std::size_t load(std::byte* to, const void* from, std::size_t bytes, const void*
     const ErrnoKept kept;
     return for_parts(address(from), bytes, [&](Object* object, std::uintptr_t begin, std::size_t part) -> std::size_t {
         auto* const target = to + (begin - address(from));
+        if (object == nullptr && uncached::stretch(begin, part).uncached) {
+            return uncached::read(target, begin, part) ? part : 0;
+        }
         if (object == nullptr) return copy_ordinary(SYS_process_vm_readv, begin, target, part);
         const auto* const ready = coherence().ready_to_read(*object, begin, part, caller);
         if (ready == nullptr) return 0;
@@ -124,6 +133,9 @@ std::size_t store(void* to, const std::byte* from, std::size_t bytes, const void
     const ErrnoKept kept;
     return for_parts(address(to), bytes, [&](Object* object, std::uintptr_t begin, std::size_t part) -> std::size_t {
         auto* const source = from + (begin - address(to));
+        if (object == nullptr && uncached::stretch(begin, part).uncached) {
+            return uncached::write(begin, source, part) ? part : 0;
+        }
         if (object == nullptr) {
             return copy_ordinary(SYS_process_vm_writev, begin, const_cast<std::byte*>(source), part);
         }

@@ -22,12 +22,19 @@
 
 #include "shim/base/active.h"
 #include "shim/coherence/coherence.h"
+#include "shim/coherence/device_owned.h"
+#include "shim/coherence/uncached.h"
 #include "shim/coherence/unread.h"
 #include "shim/transfer/copiers.h"
 
 namespace hpe::lease {
 
-// Whether an object lies in the range. Else the call is none of libhpe's business: two loads in a process without any.
+// Whether there is any memory for which another must stand: a few loads.
+inline bool any() noexcept {
+    return process::active.load(std::memory_order_relaxed) && (!coherence().table().empty() || device_owned::any());
+}
+// Whether an object, or uncached memory, lies in the range. Else the call is none of libhpe's business: two loads in a
+// process without any.
 bool any_object(std::uintptr_t begin, std::size_t bytes) noexcept;
 inline bool may_overlap(const void* at, std::size_t bytes) noexcept {
     return process::active.load(std::memory_order_relaxed) &&
@@ -40,19 +47,25 @@ inline bool concerns(const void* at, std::size_t bytes) noexcept {
     unread::look(at, bytes);
     return may_overlap(at, bytes) && any_object(reinterpret_cast<std::uintptr_t>(at), bytes);
 }
+// Whether a call cannot be given a part of for_parts() as it is.
+bool stands_for(const void* at, std::size_t bytes) noexcept;
 // Whether all of it lies in one object.
 bool in_one_object(const void* at, std::size_t bytes) noexcept;
 
-// Calls part(object or nullptr, begin, bytes) for each stretch of the range that lies in one object, or in none, in
-// order; until one returns less than it was given. Returns the sum.
+// Calls part(object or nullptr, begin, bytes) for each stretch of the range that lies in one object, in uncached memory
+// or in neither, in order; until one returns less than it was given. Returns the sum.
 template <class Part>
 std::size_t for_parts(std::uintptr_t begin, std::size_t bytes, Part&& part) noexcept {
     std::size_t done = 0;
     const auto stretch = [&](Object* object, std::uintptr_t end) {
-        const auto wanted = end - (begin + done);
-        const auto got = wanted == 0 ? 0 : part(object, begin + done, wanted);
-        done += got;
-        return got == wanted;
+        while (begin + done < end) {
+            auto wanted = end - (begin + done);
+            if (object == nullptr) wanted = uncached::stretch(begin + done, wanted).bytes;
+            const auto got = part(object, begin + done, wanted);
+            done += got;
+            if (got != wanted) return false;
+        }
+        return true;
     };
     bool whole = true;
     coherence().table().overlapping(begin, bytes, [&](Object& object) {

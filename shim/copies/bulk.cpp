@@ -11,6 +11,7 @@
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/fault_path.h"
+#include "shim/coherence/uncached.h"
 
 namespace hpe::bulk {
 
@@ -31,15 +32,19 @@ public:
         } else if (object_ != nullptr) {
             bytes_ = std::min(bytes, object_->bytes_from(at));
         } else {
+            const auto part = uncached::stretch(at, bytes);
+            bytes_ = part.bytes;
+            context_ = part.context;
             bool first = true;
-            coherence().table().overlapping(at, bytes, [&](Object& object) {
+            coherence().table().overlapping(at, bytes_, [&](Object& object) {
                 if (std::exchange(first, false) && object.base > at) bytes_ = object.base - at;
             });
         }
     }
     // Up to the end of the object, or to the next one.
     std::size_t bytes() const noexcept { return bytes_; }
-    const Object* object() const noexcept { return object_; }
+    // Of memory that the device can access; nullptr: it is the CPU's.
+    void* context() const noexcept { return object_ != nullptr ? object_->context : context_; }
     bool on_host(std::size_t offset) const noexcept {
         return object_ != nullptr && !device_only() &&
                valid_on_host(object_->block(object_->block_at(at_ + offset)).peek().state);
@@ -57,6 +62,7 @@ private:
     const std::uintptr_t at_;
     std::size_t bytes_;
     Object* object_;
+    void* context_ = nullptr;  // of uncached memory, which is on the device
     std::optional<ObjectUse> use_;
 };
 
@@ -72,10 +78,8 @@ Stretch next(std::uintptr_t to, std::uintptr_t from, std::size_t bytes) noexcept
     const Side target(to, bytes);
     const Side source(from, from == 0 ? 0 : bytes);
     const auto most = from == 0 ? target.bytes() : std::min(target.bytes(), source.bytes());
-    const Object *const a = target.object(), *const b = from == 0 ? nullptr : source.object();
-    if ((a == nullptr && b == nullptr) || (a != nullptr && b != nullptr && a->context != b->context)) {
-        return {most, nullptr};
-    }
+    void *const a = target.context(), *const b = from == 0 ? nullptr : source.context();
+    if ((a == nullptr && b == nullptr) || (a != nullptr && b != nullptr && a != b)) return {most, nullptr};
     const auto by_device = [&](std::size_t offset) {
         return !target.on_host(offset) && !(b != nullptr && source.on_host(offset));
     };
@@ -86,7 +90,7 @@ Stretch next(std::uintptr_t to, std::uintptr_t from, std::size_t bytes) noexcept
         same += from == 0 ? step : std::min(step, source.alike(same));
     }
     same = std::min(same, most);
-    return {same, device && same >= kSmallest ? (a != nullptr ? a : b)->context : nullptr};
+    return {same, device && same >= kSmallest ? (a != nullptr ? a : b) : nullptr};
 }
 
 InOrder::InOrder(void* context, Order order) noexcept {

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "shim/coherence/device_owned.h"
 #include "shim/coherence/module_variables.h"
 #include "shim/copies/own_work.h"
 #include "shim/copies/packing.h"
@@ -152,6 +153,7 @@ CUresult end_context_in_gate(CUcontext context, True&& true_call, Gone&& gone, b
     ended = result == CUDA_SUCCESS && gone();
     if (ended) {
         engine.forget(context);
+        device_owned::forget(context);
         across::forget(context);
         read_ahead::forget(context);
         staging::forget(context);

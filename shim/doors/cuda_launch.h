@@ -251,12 +251,17 @@ CUresult graph_exec_set_memcpy_node(const C& call, CUgraphExec exec, CUgraphNode
     return call(exec, node, &descriptor, context);
 }
 
+inline void graph_allocates(CUdeviceptr pointer, std::size_t bytes) {
+    process::objects_exist(on_fault);
+    device_owned::add_of_graph(address(pointer), bytes);
+}
+
 template <class C>
 CUresult graph_add_alloc_node(const C& call, CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
                               std::size_t count, CUDA_MEM_ALLOC_NODE_PARAMS* parameters) {
     const CUresult result = call(node, graph, before, count, parameters);
     if (result == CUDA_SUCCESS) {
-        device_owned::add(address(parameters->dptr), parameters->bytesize, "allocations of graphs are not shared yet");
+        graph_allocates(parameters->dptr, parameters->bytesize);
     }
     return result;
 }
@@ -284,8 +289,7 @@ public:
             given_->conditional.phGraph_out = settled_.conditional.phGraph_out;
         if (settled_.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) return;
         *given_ = settled_;
-        device_owned::add(address(settled_.alloc.dptr), settled_.alloc.bytesize,
-                          "allocations of graphs are not shared yet");
+        graph_allocates(settled_.alloc.dptr, settled_.alloc.bytesize);
     }
 
 private:

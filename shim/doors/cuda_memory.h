@@ -26,6 +26,12 @@ inline void objects_exist() {
     mpi_imports::objects_exist();
 }
 
+// Memory that is not this process's alone.
+inline void opened(CUdeviceptr pointer, const char* reason) {
+    process::objects_exist(on_fault);
+    device_owned::add_opened(static_cast<std::uintptr_t>(pointer), reason);
+}
+
 inline std::uintptr_t address(CUdeviceptr pointer) { return static_cast<std::uintptr_t>(pointer); }
 
 // No device memory is left for the allocation with whole pages, but perhaps for the exact bytes, which the program
@@ -245,14 +251,15 @@ CUresult export_object(const C& call, CUipcMemHandle* handle, CUdeviceptr pointe
 template <class C>
 CUresult open_ipc(const C& call, CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) {
     const CUresult result = call(pointer, handle, flags);
-    if (result == CUDA_SUCCESS) device_owned::add(address(*pointer), 1, "another process owns it");
+    if (result == CUDA_SUCCESS) opened(*pointer, "another process owns it");
     return result;
 }
 
 template <class C>
 CUresult close_ipc(const C& call, CUdeviceptr pointer) {
     const CUresult result = call(pointer);
-    if (result == CUDA_SUCCESS) device_owned::remove(address(pointer));
+    // It may have been opened more than once.
+    if (result == CUDA_SUCCESS && !device_owned::is_there(address(pointer))) device_owned::remove(address(pointer));
     return result;
 }
 
@@ -260,7 +267,7 @@ template <class C>
 CUresult map_external(const C& call, CUdeviceptr* pointer, CUexternalMemory memory,
                       const CUDA_EXTERNAL_MEMORY_BUFFER_DESC* description) {
     const CUresult result = call(pointer, memory, description);
-    if (result == CUDA_SUCCESS) device_owned::add(address(*pointer), description->size, "another API owns it");
+    if (result == CUDA_SUCCESS) opened(*pointer, "another API owns it");
     return result;
 }
 
@@ -268,7 +275,7 @@ template <class C>
 CUresult map_graphics(const C& call, CUdeviceptr* pointer, std::size_t* bytes, CUgraphicsResource resource) {
     const CUresult result = call(pointer, bytes, resource);
     if (result == CUDA_SUCCESS) {
-        device_owned::add(address(*pointer), bytes != nullptr ? *bytes : 1, "another API owns it");
+        opened(*pointer, "another API owns it");
     }
     return result;
 }

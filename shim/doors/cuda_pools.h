@@ -66,7 +66,7 @@ CUresult alloc_async(const C& call, CUdeviceptr* pointer, std::size_t bytes, A..
         const CUresult result = call(pointer, bytes, rest...);
         if (result == CUDA_SUCCESS) {
             process::objects_exist(on_fault);
-            device_owned::add(address(*pointer), bytes, "allocations of graphs are not shared");
+            device_owned::add_of_graph(address(*pointer), bytes);
         }
         return result;
     }
@@ -103,7 +103,7 @@ CUresult export_pointer(const C& call, CUmemPoolPtrExportData* data, CUdeviceptr
 template <class C>
 CUresult import_pointer(const C& call, CUdeviceptr* pointer, CUmemoryPool pool, CUmemPoolPtrExportData* data) {
     const CUresult result = call(pointer, pool, data);
-    if (result == CUDA_SUCCESS) device_owned::add(address(*pointer), 1, "another process owns it");
+    if (result == CUDA_SUCCESS) opened(*pointer, "another process owns it");
     return result;
 }
 

@@ -13,6 +13,7 @@
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/device_owned.h"
 #include "shim/coherence/unread.h"
+#include "shim/doors/single_step.h"
 #include "shim/observe/call_stacks.h"
 #include "shim/observe/trace.h"
 #include "shim/process/process.h"
@@ -37,7 +38,7 @@ bool is_page_fault(const siginfo_t* info) noexcept {
 
 void explain(std::uintptr_t address) noexcept {
     device_owned::Entry entry;
-    if (device_owned::find(address, entry)) {
+    if (device_owned::find(address, 1, entry)) {
         log::error("the CPU accessed {:#x} in the device allocation {:#x} of {} bytes, which stays on the device: {}",
                    address, entry.base, entry.size, entry.reason);
     }
@@ -52,6 +53,27 @@ void explain_in_child(std::uintptr_t address) noexcept {
             "a forked child accessed {:#x} in the device allocation {:#x} of {} bytes: its parent has the device",
             address, allocation.base, allocation.bytes);
     }
+}
+
+// The access may be repeated.
+bool serve(const siginfo_t& info, ucontext_t& context) noexcept {
+    const auto address = reinterpret_cast<std::uintptr_t>(info.si_addr);
+    const auto& registers = context.uc_mcontext.gregs;
+    if (single_step::under_way()) {
+        if (single_step::begin(address, context)) return true;
+        // What the instruction needs beside may take long to bring.
+        single_step::end(context);
+    }
+    const bool is_write = (registers[REG_ERR] & kWrite) != 0;
+    trace::Fault traced(address, is_write);
+    call_stacks::Event event;
+    const auto served =
+        coherence().serve_fault({address, is_write, static_cast<std::uintptr_t>(registers[REG_RIP])}, traced);
+    event.ended_access(is_write ? "write fault" : "read fault", &context);
+    traced.stack(event.ticket());
+    if (served == Coherence::Served::Done) return true;
+    // Where nothing is mapped the driver has reserved nothing.
+    return info.si_code == SEGV_ACCERR && single_step::begin(address, context);
 }
 
 extern "C" [[gnu::visibility("hidden")]] const char hpe_guarded_copy_access[], hpe_guarded_copy_failed[];
@@ -97,23 +119,16 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     if (is_page_fault(info) && !process::active.load(std::memory_order_relaxed)) {
         explain_in_child(address);
     } else if (is_page_fault(info)) {
-        const auto& registers = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs;
-        const auto code = registers[REG_ERR];
+        const auto code = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR];
         if ((code & kInstruction) == 0) {
             // Memory is no cancellation point; a wait for the driver may be one.
             int cancellation = PTHREAD_CANCEL_ENABLE;
             pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
             this_thread.in_fault = true;
-            const bool is_write = (code & kWrite) != 0;
-            trace::Fault traced(address, is_write);
-            call_stacks::Event event;
-            const auto served =
-                coherence().serve_fault({address, is_write, static_cast<std::uintptr_t>(registers[REG_RIP])}, traced);
-            event.ended_access(is_write ? "write fault" : "read fault", static_cast<const ucontext_t*>(context));
-            traced.stack(event.ticket());
+            const bool served = serve(*info, *static_cast<ucontext_t*>(context));
             this_thread.in_fault = false;
             pthread_setcancelstate(cancellation, nullptr);
-            if (served == Coherence::Served::Done) {
+            if (served) {
                 errno = saved;
                 return;
             }

@@ -69,9 +69,13 @@ bool done(CUresult enqueued) noexcept {
     return true;
 }
 
+bool on_device(const char* at) noexcept {
+    return hpe::doors::is_object(at) || hpe::uncached::stretch(hpe::doors::address(at), 1).uncached;
+}
+
 bool copy_on_device(char* to, const char* from, const bulk::Stretch& stretch) noexcept {
-    if (!hpe::doors::is_object(from)) bulk::touch_to_read(from, stretch.bytes);
-    if (!hpe::doors::is_object(to)) bulk::touch_to_write(to, stretch.bytes);
+    if (!on_device(from)) bulk::touch_to_read(from, stretch.bytes);
+    if (!on_device(to)) bulk::touch_to_write(to, stretch.bytes);
     const bulk::InOrder in_order(stretch.context);
     return in_order && done(hpe::doors::copy_unified(DriverCall{hpe::driver.cuMemcpy}, hpe::doors::address(to),
                                                      hpe::doors::address(from), stretch.bytes));

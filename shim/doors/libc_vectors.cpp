@@ -18,7 +18,7 @@ std::size_t pages_of(const iovec& part) noexcept {
     return (in_page(part.iov_base) + part.iov_len + kPage - 1) / kPage * kPage;
 }
 
-bool of_object(const iovec& part) noexcept { return lease::in_one_object(part.iov_base, part.iov_len); }
+bool leased(const iovec& part) noexcept { return lease::stands_for(part.iov_base, part.iov_len); }
 
 // Calls visit(part) for each part until one returns false. False: the vector cannot be read to its end.
 template <class Visit>
@@ -37,7 +37,7 @@ bool for_program(const iovec* parts, std::size_t count, Visit&& visit) noexcept 
     return true;
 }
 
-// Calls visit(part) for what lies in one object or in none.
+// Calls visit(part) for what lies in one object, in uncached memory or in neither.
 template <class Visit>
 void for_pieces(const iovec& part, Visit&& visit) noexcept {
     const auto begin = reinterpret_cast<std::uintptr_t>(part.iov_base);
@@ -105,19 +105,38 @@ Vector::Vector(const iovec* program, std::size_t count) noexcept {
 
 VectorToRead::VectorToRead(const iovec* program, std::size_t count, const void* caller) noexcept
     : Vector(program, count) {
+    const auto in_object = [](const iovec& part) { return lease::in_one_object(part.iov_base, part.iov_len); };
+    std::size_t pages = 0;
     for (std::size_t i = 0; ok_ && i < count_; ++i) {
         iovec& part = parts_[i];
-        if (!of_object(part)) continue;
-        const lease::ToRead lease(part.iov_base, part.iov_len, caller);
-        part.iov_base = const_cast<void*>(lease.memory());
-        ok_ = part.iov_base != nullptr;
+        if (in_object(part)) {
+            const lease::ToRead lease(part.iov_base, part.iov_len, caller);
+            part.iov_base = const_cast<void*>(lease.memory());
+            ok_ = part.iov_base != nullptr;
+        } else if (leased(part)) {
+            part.iov_len = std::min(part.iov_len, kMostBytes);
+            pages += pages_of(part);
+        }
+    }
+    if (pages == 0 || !ok_) return;
+    ok_ = bounce_.take(nullptr, pages);
+    auto* at = bounce_.memory();
+    for (std::size_t i = 0; ok_ && i < count_; ++i) {
+        iovec& part = parts_[i];
+        if (!leased(part) || pages < pages_of(part)) continue;  // a view is not
+        auto* const memory = at + in_page(part.iov_base);
+        at += pages_of(part);
+        pages -= pages_of(part);
+        ok_ = lease::load(memory, part.iov_base, part.iov_len, caller) == part.iov_len;
+        if (!ok_) errno = EFAULT;
+        part.iov_base = memory;
     }
 }
 
 VectorToWrite::VectorToWrite(const iovec* program, std::size_t count, Bounces bounces) noexcept
     : Vector(program, count) {
     for (std::size_t i = 0; ok_ && i < count_; ++i) {
-        if (!of_object(parts_[i])) continue;
+        if (!leased(parts_[i])) continue;
         parts_[i].iov_len = std::min(parts_[i].iov_len, kMostBytes);
         pages_ += pages_of(parts_[i]);
     }
@@ -131,8 +150,8 @@ void VectorToWrite::place(std::byte* at) noexcept {
     for (std::size_t i = 0; i < count_; ++i) {
         iovec& part = parts_[i];
         const auto taken = pages_of(part);
-        // No room: it was no object's a moment ago.
-        if (!of_object(part) || taken > left) continue;
+        // No room: it was nobody's a moment ago.
+        if (!leased(part) || taken > left) continue;
         part.iov_base = at + in_page(part.iov_base);
         at += taken;
         left -= taken;

@@ -21,9 +21,7 @@ namespace hpe::doors {
 constexpr std::size_t kMostBytes = 0x7ffff000;
 
 // Or pages that unread.h has closed.
-inline bool any_objects() noexcept {
-    return (process::active.load(std::memory_order_relaxed) && !coherence().table().empty()) || unread::any();
-}
+inline bool any_objects() noexcept { return lease::any() || unread::any(); }
 
 // Whether a part lies in an object; all are asked for, if any pages are closed. A vector that the kernel would refuse
 // concerns nobody: it refuses it itself.
@@ -76,6 +74,9 @@ private:
 class VectorToRead : public Vector {
 public:
     VectorToRead(const iovec* program, std::size_t count, const void* caller) noexcept;
+
+private:
+    lease::Bounce bounce_;  // of parts that have no view
 };
 
 class VectorToWrite : public Vector {

@@ -99,7 +99,9 @@ Staging::~Staging() {
 }
 
 bool Staging::concerns(Span span) const noexcept {
-    return !span.empty() && lease::concerns(pointer(span.begin), span.bytes());
+    if (span.empty() || !lease::concerns(pointer(span.begin), span.bytes())) return false;
+    // An MPI that moves device memory by itself takes it as it is.
+    return !knows_cuda() || !uncached::stretch(span.begin, span.bytes()).uncached;
 }
 
 std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {

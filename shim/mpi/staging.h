@@ -42,11 +42,8 @@
 
 namespace hpe::mpi {
 
-// Whether any buffer can lie in an object that is to be replaced: a few loads.
-inline bool any_objects() noexcept {
-    return hpe::process::active.load(std::memory_order_relaxed) && !coherence().table().empty() &&
-           enabled.load(std::memory_order_relaxed);
-}
+// Whether any buffer can lie in memory that is to be replaced: a few loads.
+inline bool any_objects() noexcept { return lease::any() && enabled.load(std::memory_order_relaxed); }
 
 }  // namespace hpe::mpi
 

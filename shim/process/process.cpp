@@ -16,6 +16,7 @@
 #include "shim/base/waiting.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/live_objects.h"
+#include "shim/coherence/uncached.h"
 #include "shim/coherence/unread.h"
 #include "shim/copies/unread_copies.h"
 #include "shim/ipc/exports.h"
@@ -50,6 +51,7 @@ void finish() {
 
 void in_child() {
     signals::forget();
+    uncached::in_child();
     unread::in_child();
     trace::in_child(started.load(std::memory_order_relaxed));
     call_stacks::in_child();

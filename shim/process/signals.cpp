@@ -150,6 +150,19 @@ void postpone(siginfo_t* info) noexcept {
 
 }  // namespace
 
+void replace(int signal, Handler* handler, struct sigaction& program) noexcept {
+    struct sigaction ours {};
+    ours.sa_sigaction = handler;
+    {
+        const Locked lock(guard);
+        ours.sa_flags = SA_SIGINFO | (program_action.sa_flags & SA_ONSTACK);
+    }
+    sigfillset(&ours.sa_mask);
+    real_sigaction(signal, &ours, &program);
+}
+
+void put_back(int signal, const struct sigaction& program) noexcept { real_sigaction(signal, &program, nullptr); }
+
 namespace {
 
 void on_stand_in(int signal, siginfo_t* info, void* context) {
@@ -267,6 +280,33 @@ sigset_t kernel_mask(const sigset_t& program) noexcept {
 
 void show_mask(sigset_t& kernel) noexcept { installed() ? show(kernel) : show_left_out(kernel); }
 
+namespace {
+
+// Blocks what the kernel would have blocked while the handler runs; the handler may still access objects.
+void run_handler(const struct sigaction& action, const sigset_t& mask, int signal, siginfo_t* info, void* context) {
+    SignalsBlocked::real_sigmask(SIG_SETMASK, &mask, nullptr);
+    if ((action.sa_flags & SA_SIGINFO) != 0) {
+        action.sa_sigaction(signal, info, context);
+    } else {
+        action.sa_handler(signal);
+    }
+}
+
+sigset_t mask_of(const struct sigaction& action, int signal, const ucontext_t& interrupted) noexcept {
+    sigset_t mask = interrupted.uc_sigmask;
+    sigorset(&mask, &mask, &action.sa_mask);
+    if ((action.sa_flags & SA_NODEFER) == 0) sigaddset(&mask, signal);
+    return mask;
+}
+
+}  // namespace
+
+void run(const struct sigaction& action, int signal, siginfo_t* info, void* context) {
+    if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) die_of(signal);
+    // Both masks are the kernel's.
+    run_handler(action, mask_of(action, signal, *static_cast<ucontext_t*>(context)), signal, info, context);
+}
+
 void deliver(int signal, siginfo_t* info, void* context) {
     const bool from_kernel = info->si_code > 0;
     auto* user = static_cast<ucontext_t*>(context);
@@ -293,17 +333,9 @@ void deliver(int signal, siginfo_t* info, void* context) {
         real_sigaction(signal, &plain, nullptr);
         return;
     }
-    // Blocks what the kernel would have blocked while the handler runs; the handler may still access objects.
-    sigset_t mask = user->uc_sigmask;
-    sigorset(&mask, &mask, &action.sa_mask);
-    if ((action.sa_flags & SA_NODEFER) == 0) sigaddset(&mask, SIGSEGV);
+    auto mask = mask_of(action, signal, *user);
     hide(mask);
-    SignalsBlocked::real_sigmask(SIG_SETMASK, &mask, nullptr);
-    if ((action.sa_flags & SA_SIGINFO) != 0) {
-        action.sa_sigaction(signal, info, context);
-    } else {
-        action.sa_handler(signal);
-    }
+    run_handler(action, mask, signal, info, context);
     hide(user->uc_sigmask);  // the handler may have changed the mask to return to
 }
 

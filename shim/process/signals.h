@@ -54,6 +54,12 @@ void show_mask(sigset_t& kernel) noexcept;
 // What sigpending(2) tells, as the program sees it.
 void show_pending(sigset_t& pending) noexcept;
 
+// For a moment another signal's action is ours, with our stack and all signals blocked; then the program's again.
+void replace(int signal, Handler* handler, struct sigaction& program) noexcept;
+void put_back(int signal, const struct sigaction& program) noexcept;
+// What the program does with a fault, or a trap, that came meanwhile. May not return.
+void run(const struct sigaction& action, int signal, siginfo_t* info, void* context);
+
 // A SIGSEGV that is not ours goes to the program. May not return (siglongjmp).
 void deliver(int signal, siginfo_t* info, void* context);
 

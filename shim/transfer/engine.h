@@ -47,6 +47,13 @@ public:
     // callback (Unordered).
     CUresult flush_changes(Object& object, std::size_t offset, std::size_t bytes, const std::byte* twin) noexcept;
 
+    // Memory of the device that is no object's. What is read is there on return, and what is written is on the
+    // device: all, or the bytes that differ from `before`. Also during a host callback.
+    CUresult read(CUcontext context, CUdeviceptr device, std::byte* to, std::size_t bytes) noexcept;
+    CUresult write(CUcontext context, CUdeviceptr device, const std::byte* from, std::size_t bytes) noexcept;
+    CUresult write_changes(CUcontext context, CUdeviceptr device, std::byte* now, const std::byte* before,
+                           std::size_t bytes) noexcept;
+
     // Makes the streams that transfers of this context will need; host callbacks may follow. Outside the fault path.
     void prepare(CUcontext context) noexcept;
 

@@ -335,6 +335,44 @@ void unfinished() {
     cudaFreeHost(pinned);
 }
 
+// The program has exported its memory to another process, whose it is, too: all sizes, vectors and a reduction.
+void exported() {
+    const Memory send, receive;
+    cudaIpcMemHandle_t handle;
+    for (auto* const memory : {send.at(), receive.at()}) {
+        if (cudaIpcGetMemHandle(&handle, memory) != cudaSuccess) MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    int round = 0;
+    for (const int bytes : {8, 3000, 70000, 600000, kBytes}) {
+        send.put(content(rank, ++round));
+        receive.clear();
+        send_receive(send.at(), receive.at(), bytes);
+        receive.check(content(before(), round, static_cast<std::size_t>(bytes)));
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    MPI_Datatype rows;
+    MPI_Type_vector(200, 40, 100, MPI_BYTE, &rows);
+    MPI_Type_commit(&rows);
+    receive.clear();
+    MPI_Sendrecv(send.at(), 1, rows, behind(), 1, receive.at(), 8000, MPI_BYTE, before(), 1, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+    const auto whole = content(before(), round);
+    std::vector<unsigned char> packed;
+    for (std::size_t row = 0; row < 200; ++row) {
+        packed.insert(packed.end(), &whole[row * 100], &whole[row * 100 + 40]);
+    }
+    receive.check(packed);
+    receive.clear();
+    MPI_Allreduce(send.at(), receive.at(), kBytes, MPI_UNSIGNED_CHAR, MPI_BXOR, MPI_COMM_WORLD);
+    std::vector<unsigned char> sum(kBytes);
+    for (int r = 0; r < ranks; ++r) {
+        const auto one = content(r, round);
+        for (std::size_t i = 0; i < kBytes; ++i) sum[i] ^= one[i];
+    }
+    receive.check(sum);
+    MPI_Type_free(&rows);
+}
+
 // In several pieces, and the CPU's bytes beside them in the same blocks.
 void large() {
     constexpr std::size_t kLarge = (std::size_t{21} << 20) + 777, kAt = 4099;
@@ -574,19 +612,19 @@ void random() {
     for (std::size_t object = 0; object < kObjects; ++object) own[object]->check(of(rank, object));
 }
 
-const std::map<std::string, void (*)()> kCases = {{"vectors", vectors},      {"vectors_later", vectors_later},
-                                                  {"blocking", blocking},    {"exchanged", exchanged},
-                                                  {"later", later},          {"persistent", persistent},
-                                                  {"random", random},        {"written", written},
-                                                  {"beside", beside},        {"shorter", shorter},
-                                                  {"one_sided", one_sided},  {"renewed", renewed},
-                                                  {"spread", spread},        {"communicators", communicators},
-                                                  {"copied", copied},        {"large", large},
-                                                  {"to_all", to_all},        {"gone", gone},
-                                                  {"pools", pools},          {"reset", reset},
-                                                  {"nobody", nobody},        {"chain", chain},
-                                                  {"devices", devices},      {"busy", busy},
-                                                  {"unfinished", unfinished}};
+const std::map<std::string, void (*)()> kCases = {{"vectors", vectors},       {"vectors_later", vectors_later},
+                                                  {"blocking", blocking},     {"exchanged", exchanged},
+                                                  {"later", later},           {"persistent", persistent},
+                                                  {"random", random},         {"written", written},
+                                                  {"beside", beside},         {"shorter", shorter},
+                                                  {"one_sided", one_sided},   {"renewed", renewed},
+                                                  {"spread", spread},         {"communicators", communicators},
+                                                  {"copied", copied},         {"large", large},
+                                                  {"to_all", to_all},         {"gone", gone},
+                                                  {"pools", pools},           {"reset", reset},
+                                                  {"nobody", nobody},         {"chain", chain},
+                                                  {"devices", devices},       {"busy", busy},
+                                                  {"unfinished", unfinished}, {"exported", exported}};
 
 }  // namespace
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Device memory that the CPU may not touch even under libhpe: of graphs, mapped twice, given no pages of its own; and
-// memory that it may touch under libhpe (of pools, mapped once) or always (managed). Everything that CUDA does with it
-// works; a CPU access ends as it would without libhpe, or is served.
+// Device memory of which libhpe keeps no host copy: of graphs, mapped twice, given no pages of its own; and memory that
+// it shares (of pools, mapped once), or that is shared always (managed). Everything that CUDA does with it works; a CPU
+// access is served, or ends as it would without libhpe.
 // `owned copy KIND use` and `owned copy KIND touch`. Linked with libcuda too.
 #include <cuda.h>
 

@@ -63,6 +63,26 @@ __global__ void advance(unsigned* data, unsigned n, unsigned key) {
     if (i < n) data[i] = data[i] * 1664525u + key + i;
 }
 
+// A CPU access to a value in device memory.
+template <class T>
+T load(const T* from) {
+    T value;
+    if (plain) {
+        value = *const_cast<const volatile T*>(from);
+    } else {
+        CHECK(cudaMemcpy(&value, from, sizeof value, cudaMemcpyDeviceToHost));
+    }
+    return value;
+}
+template <class T>
+void store(T* to, T value) {
+    if (plain) {
+        *const_cast<volatile T*>(to) = value;
+    } else {
+        CHECK(cudaMemcpy(to, &value, sizeof value, cudaMemcpyHostToDevice));
+    }
+}
+
 // An array that the CPU and the GPU use, and a plain array beside it that says what it must hold.
 struct Data {
     unsigned* gpu = nullptr;

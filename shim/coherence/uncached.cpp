@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+// A few pages of shared memory, which are mapped at device addresses one instruction long.
+#include "shim/coherence/uncached.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+
+#include "shim/base/helper.h"
+#include "shim/base/kernel.h"
+#include "shim/base/log.h"
+#include "shim/base/mutex.h"
+#include "shim/base/spin_lock.h"
+#include "shim/base/thread.h"
+#include "shim/coherence/coherence.h"
+#include "shim/coherence/device_owned.h"
+#include "shim/coherence/fault_path.h"
+#include "shim/memory/pager.h"
+#include "shim/transfer/engine.h"
+
+#include "shim/base/in_fault_path.h"
+
+namespace hpe::uncached {
+
+namespace {
+
+// An instruction accesses four pages at most, but for a gather or a scatter, which goes on where it trapped.
+constexpr std::size_t kPages = 4;
+// Allocations begin 256 bytes apart or more.
+constexpr std::size_t kParts = kPage / 256;
+
+// Held by a thread from its first page to close().
+constinit SpinLock turn;
+
+struct Page {
+    std::uintptr_t address = 0;  // 0: not open
+    std::size_t count = 0;
+    std::array<device_owned::Entry, kParts> parts;  // the page has bytes of
+    std::byte* view = nullptr;
+    alignas(16) std::array<std::byte, kPage> twin;  // what the device gave
+};
+constinit std::array<Page, kPages> pages HPE_GUARDED_BY(turn){};
+constinit std::size_t oldest HPE_GUARDED_BY(turn) = 0;
+
+std::uintptr_t page_of(std::uintptr_t address) noexcept { return address / kPage * kPage; }
+
+bool make_views() noexcept HPE_REQUIRES(turn) {
+    if (pages.front().view != nullptr) return true;
+    auto* const memory =
+        kernel::mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE);
+    if (memory == MAP_FAILED) return false;
+    for (std::size_t i = 0; i < kPages; ++i) pages[i].view = static_cast<std::byte*>(memory) + i * kPage;
+    return true;
+}
+
+// What of a page is a part's.
+struct InPage {
+    std::size_t offset, bytes;
+};
+InPage in_page(const Page& page, const device_owned::Entry& part) noexcept {
+    const auto begin = std::max(part.base, page.address);
+    return {begin - page.address, std::min(part.base + part.size, page.address + kPage) - begin};
+}
+
+void close(Page& page) noexcept HPE_REQUIRES(turn) {
+    if (page.address == 0) return;
+    coherence().close_page(page.address);
+    for (std::size_t i = 0; i < page.count; ++i) {
+        const auto& part = page.parts[i];
+        const auto [offset, bytes] = in_page(page, part);
+        const auto sent = engine.write_changes(part.context, page.address + offset, page.view + offset,
+                                               page.twin.data() + offset, bytes);
+        if (sent != CUDA_SUCCESS) coherence().cannot_flush(part.context, sent);
+    }
+    page.address = 0;
+}
+
+// Reads what the page has of such memory. Of its neighbours the access needs nothing.
+CUresult read(Page& page, std::uintptr_t address) noexcept {
+    const auto count = device_owned::overlapping(page.address, kPage, page.parts);
+    page.count = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto part = page.parts[i];
+        const auto [offset, bytes] = in_page(page, part);
+        const auto result = engine.read(part.context, page.address + offset, page.view + offset, bytes);
+        if (result == CUDA_SUCCESS) {
+            page.parts[page.count++] = part;
+        } else if (address - part.base < part.size) {
+            return result;
+        }
+    }
+    std::memcpy(page.twin.data(), page.view, kPage);
+    return CUDA_SUCCESS;
+}
+
+CUresult open_page(std::uintptr_t address) noexcept HPE_REQUIRES(turn) {
+    if (!make_views()) return CUDA_ERROR_OUT_OF_MEMORY;
+    const auto same =
+        std::find_if(pages.begin(), pages.end(), [&](const Page& page) { return page.address == page_of(address); });
+    Page& page = same != pages.end() ? *same : pages[oldest++ % kPages];
+    close(page);
+    page.address = page_of(address);
+    auto result = read(page, address);
+    if (result == CUDA_SUCCESS && !pager::map_shadow_open(page.address, kPage, page.view)) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS) page.address = 0;
+    return result;
+}
+
+void advise(std::uintptr_t address, const device_owned::Entry& entry) noexcept {
+    static constinit std::atomic_flag said = ATOMIC_FLAG_INIT;
+    if (said.test_and_set()) return;
+    log::warn(
+        "the CPU accesses {:#x} in the device allocation {:#x} of {} bytes, one instruction at a time, each of "
+        "which reads from the device: {}; copy larger parts of such memory (cudaMemcpy)",
+        address, entry.base, entry.size, entry.reason);
+}
+
+// A callback, or a thread inside the driver, may not call it, and a small stack does not suffice.
+bool elsewhere() noexcept {
+    return this_thread.in_callback != 0 || this_thread.inside != 0 || this_thread.in_gate || on_alternate_stack();
+}
+
+}  // namespace
+
+Stretch stretch(std::uintptr_t begin, std::size_t bytes) noexcept {
+    device_owned::Entry next;
+    if (!device_owned::find(begin, bytes, next)) return {bytes, false, nullptr};
+    if (next.base > begin) return {std::min(next.base - begin, bytes), false, nullptr};
+    return {std::min(next.base + next.size - begin, bytes), next.context != nullptr, next.context};
+}
+
+namespace {
+
+template <class Move>
+bool move(std::uintptr_t at, std::size_t bytes, Move&& run) noexcept {
+    if (coherence().sticky_error() != CUDA_SUCCESS || !coherence().wait_before_access()) return false;
+    const auto part = stretch(at, bytes);
+    auto result = CUDA_ERROR_INVALID_VALUE;
+    if (part.uncached && part.bytes == bytes) {
+        helper::with_driver(elsewhere(), helper::Kind::Transfer,
+                            [&] { result = run(static_cast<CUcontext>(part.context)); });
+    }
+    return result == CUDA_SUCCESS;
+}
+
+}  // namespace
+
+bool read(std::byte* to, std::uintptr_t from, std::size_t bytes) noexcept {
+    return move(from, bytes, [&](CUcontext context) { return engine.read(context, from, to, bytes); });
+}
+
+bool write(std::uintptr_t to, const std::byte* from, std::size_t bytes) noexcept {
+    return move(to, bytes, [&](CUcontext context) { return engine.write(context, to, from, bytes); });
+}
+
+bool any_open() noexcept { return this_thread.stepping; }
+
+// The lock is held beyond the function, by the thread.
+bool open(std::uintptr_t address) noexcept HPE_NOT_ANALYSED {
+    device_owned::Entry entry;
+    if (!device_owned::find(address, 1, entry) || entry.context == nullptr) return false;
+    if (coherence().sticky_error() != CUDA_SUCCESS) return false;
+    const bool first = !any_open();
+    if (first) {
+        if (!coherence().wait_before_access()) return false;
+        turn.lock();
+    }
+    auto result = CUDA_SUCCESS;
+    helper::with_driver(elsewhere(), helper::Kind::Transfer, [&]() HPE_NOT_ANALYSED { result = open_page(address); });
+    if (result == CUDA_SUCCESS) {
+        advise(address, entry);
+        this_thread.stepping = true;
+        return true;
+    }
+    if (first) turn.unlock();
+    return false;
+}
+
+void close() noexcept HPE_NOT_ANALYSED {
+    helper::with_driver(elsewhere(), helper::Kind::Transfer, []() HPE_NOT_ANALYSED {
+        for (auto& page : pages) close(page);
+    });
+    this_thread.stepping = false;
+    turn.unlock();
+}
+
+void in_child() noexcept HPE_NOT_ANALYSED {
+    for (auto& page : pages) {
+        if (page.address != 0) pager::unmap_shadow(page.address, kPage);
+        page.address = 0;
+    }
+    this_thread.stepping = false;
+    turn.unlock();
+}
+
+}  // namespace hpe::uncached

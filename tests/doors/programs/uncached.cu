@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: MIT
+// CPU accesses to device memory that was exported, so that others may write it at any time: every instruction sees the
+// device's bytes of its moment, and the program's signals and threads are what they were.
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+
+#include <immintrin.h>
+#include <atomic>
+#include <csetjmp>
+#include <csignal>
+#include <vector>
+
+#include "program.h"
+
+static void export_to_others(void* memory) {
+    cudaIpcMemHandle_t handle;
+    CHECK(cudaIpcGetMemHandle(&handle, memory));
+}
+
+// Of a size that has addresses of its own, exported.
+static constexpr unsigned many = 1u << 20;
+static Data exported(unsigned n = many) {
+    Data data(n);
+    data.set(1, 5);  // the CPU has used it before
+    data.work(1);
+    export_to_others(data.gpu);
+    return data;
+}
+
+// Kernels and CPU accesses take turns; nothing but the launches' order says when.
+static void turns(int, char**) {
+    Data data = exported();
+    unsigned wrong = 0;
+    for (unsigned round = 0; round < 20; ++round) {
+        data.launch();
+        wrong += data.touch(round);
+    }
+    std::vector<unsigned> all(many);
+    CHECK(cudaMemcpy(all.data(), data.gpu, many * 4, cudaMemcpyDeviceToHost));
+    for (unsigned i = 0; i < many; ++i) wrong += all[i] != data.model[i];
+    say("%u wrong\n", wrong);
+    CHECK(cudaMemset(data.gpu, 7, many * 4));
+    say("%08x\n", load(data.gpu + 77));
+    CHECK(cudaFree(data.gpu));
+}
+
+// One that lies in a chunk of addresses with others, which stay shared.
+static void small(int, char**) {
+    std::vector<Data> all;
+    unsigned wrong = 0;
+    for (unsigned n : {40000u, 3000u, 50000u, 100u}) all.emplace_back(n);
+    for (auto& data : all) wrong += data.work(2);
+    export_to_others(all[0].gpu);
+    for (unsigned round = 0; round < 8; ++round) {
+        for (auto& data : all) data.launch();
+        // Whole pages of its own.
+        const unsigned i = 2048 + 4000 * round;
+        wrong += all[0].get(i) != all[0].model[i];
+        all[0].set(i, round);
+        for (unsigned k = 1; k < 4; ++k) wrong += all[k].touch(round);
+        wrong += all[0].get(i) != round;
+    }
+    Data late(2000);  // in the same chunk
+    wrong += late.work(3);
+    wrong += all[0].get(5000) != all[0].model[5000];
+    CHECK(cudaFree(all[0].gpu));
+    for (unsigned k = 1; k < 4; ++k) wrong += all[k].work(4) + all[k].check_all();
+    wrong += late.check_all();
+    say("%u wrong\n", wrong);
+}
+
+// Instructions of all kinds.
+static void instructions(int, char**) {
+    Data data = exported(), object(5000);
+    auto* const bytes = reinterpret_cast<char*>(data.gpu);
+    std::vector<char> host(64 << 10);
+    for (std::size_t i = 0; i < host.size(); ++i) host[i] = static_cast<char>(i * 7 + i / 256);
+    Checksum sum;
+    std::vector<char> back(host.size());
+    if (plain) {
+        char* to = bytes + 100;
+        const char* from = host.data();
+        std::size_t count = 9000;  // over page borders
+        asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(count) : : "memory");
+        say("moved %td, left %zu\n", to - bytes, count);
+        from = bytes + 90;
+        to = bytes + 20000;
+        count = 1200;
+        asm volatile("rep movsq" : "+D"(to), "+S"(from), "+c"(count) : : "memory");
+        to = bytes + 40000;
+        count = 3000;
+        asm volatile("rep stosb" : "+D"(to), "+c"(count) : "a"(9) : "memory");
+        // Over a page border, and between this memory and an object.
+        for (int k = 0; k < 4; ++k) {
+            auto* const at = reinterpret_cast<__m128i*>(bytes + 4096 * (k + 12) - 5);
+            _mm_storeu_si128(at, _mm_loadu_si128(reinterpret_cast<const __m128i*>(host.data() + k)));
+        }
+        auto* target = reinterpret_cast<char*>(object.gpu) + 50;
+        from = bytes + 99;
+        count = 100;
+        asm volatile("rep movsb" : "+D"(target), "+S"(from), "+c"(count) : : "memory");
+        target = bytes + 60000;
+        from = reinterpret_cast<char*>(object.gpu) + 52;
+        count = 90;
+        asm volatile("rep movsb" : "+D"(target), "+S"(from), "+c"(count) : : "memory");
+        auto* const words = reinterpret_cast<std::atomic<unsigned>*>(data.gpu + 20000);
+        words->store(3);
+        words->fetch_add(4);
+        unsigned expected = 7;
+        words->compare_exchange_strong(expected, 50);
+        words->exchange(words->load() + 1);
+        asm volatile("pushq (%0)\n\tpopq 16(%0)" : : "r"(data.gpu + 20000) : "memory");
+        asm volatile("btsq $40, (%0)" : : "r"(data.gpu + 20010) : "memory", "cc");
+    } else {
+        const auto put = [&](std::size_t to, const void* from, std::size_t count) {
+            CHECK(cudaMemcpy(bytes + to, from, count, cudaMemcpyDefault));
+        };
+        put(100, host.data(), 9000);
+        say("moved %d, left 0\n", 9100);
+        put(20000, bytes + 90, 9600);
+        CHECK(cudaMemset(bytes + 40000, 9, 3000));
+        for (int k = 0; k < 4; ++k) put(4096 * (k + 12) - 5, host.data() + k, 16);
+        CHECK(cudaMemcpy(reinterpret_cast<char*>(object.gpu) + 50, bytes + 99, 100, cudaMemcpyDefault));
+        put(60000, reinterpret_cast<char*>(object.gpu) + 52, 90);
+        unsigned words[20];
+        CHECK(cudaMemcpy(words, data.gpu + 20000, sizeof words, cudaMemcpyDefault));
+        words[0] = 51;
+        words[4] = words[0];
+        words[5] = words[1];
+        std::uint64_t bits;
+        std::memcpy(&bits, words + 10, 8);
+        bits |= std::uint64_t{1} << 40;
+        std::memcpy(words + 10, &bits, 8);
+        put(80000, words, sizeof words);
+    }
+    CHECK(cudaMemcpy(back.data(), bytes, back.size(), cudaMemcpyDefault));
+    sum.add(back.data(), back.size());
+    CHECK(cudaMemcpy(back.data(), data.gpu + 20000, 80, cudaMemcpyDefault));
+    sum.add(back.data(), 80);
+    CHECK(cudaMemcpy(back.data(), object.gpu, 400, cudaMemcpyDefault));
+    sum.add(back.data(), 400);
+    say("checksum %016llx\n", static_cast<unsigned long long>(sum.value()));
+}
+
+// Threads that change words side by side, while a signal interrupts them again and again, whose handler accesses the
+// same memory.
+static Data* shared;
+static void threads(int, char**) {
+    Data data = exported();
+    shared = &data;
+    struct sigaction action = {};
+    action.sa_handler = [](int) {
+        if (plain) *static_cast<volatile unsigned*>(shared->gpu + 3000) = 12;
+    };
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGALRM, &action, nullptr);
+    const itimerval often{{0, 500}, {0, 500}};
+    setitimer(ITIMER_REAL, &often, nullptr);
+    auto count = [&](unsigned first) {
+        for (unsigned round = 0; round < 100; ++round) {
+            for (unsigned i = first; i < first + 3; ++i) store(data.gpu + i, load(data.gpu + i) + i);
+        }
+    };
+    for (unsigned i = 0; i < 16; ++i) store(data.gpu + i, 0u);
+    auto a = [&] { count(0); };
+    auto b = [&] { count(4); };
+    auto c = [&] { count(8); };
+    const pthread_t running[] = {start(a), start(b), start(c)};
+    for (const auto thread : running) pthread_join(thread, nullptr);
+    const itimerval never{};
+    setitimer(ITIMER_REAL, &never, nullptr);
+    store(data.gpu + 3000, 12u);
+    unsigned wrong = load(data.gpu + 3000) != 12;
+    for (unsigned i : {0u, 1u, 2u, 4u, 5u, 6u, 8u, 9u, 10u}) wrong += load(data.gpu + i) != 100 * i;
+    say("%u wrong\n", wrong);
+}
+
+// The program's own SIGTRAP, masks and faults are what they were.
+static volatile sig_atomic_t traps;
+static sigjmp_buf back_there;
+static void* volatile faulted;
+static void signals(int, char**) {
+    Data data = exported();
+    struct sigaction action = {}, now = {};
+    action.sa_handler = [](int) { traps = traps + 1; };
+    sigaction(SIGTRAP, &action, nullptr);
+    sigset_t mask, before, after;
+    sigfillset(&mask);
+    sigdelset(&mask, SIGSEGV);
+    sigprocmask(SIG_SETMASK, &mask, &before);
+    store(data.gpu + 9, 4u);
+    say("read %u\n", load(data.gpu + 9));
+    sigprocmask(SIG_SETMASK, &before, &after);
+    for (const int signal : {SIGTRAP, SIGUSR1, SIGSEGV, SIGSTKFLT}) say("blocked %d\n", sigismember(&after, signal));
+    sigaction(SIGTRAP, nullptr, &now);
+    say("kept %d\n", now.sa_handler == action.sa_handler);
+    raise(SIGTRAP);
+    asm volatile("int3");
+    say("traps %d\n", static_cast<int>(traps));
+    // A copy from there to nowhere.
+    struct sigaction fault = {};
+    fault.sa_sigaction = [](int, siginfo_t* info, void*) {
+        faulted = info->si_addr;
+        siglongjmp(back_there, 1);
+    };
+    fault.sa_flags = SA_SIGINFO;
+    sigaction(SIGSEGV, &fault, nullptr);
+    void* const nowhere = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int round = 0; round < 3; ++round) {
+        if (sigsetjmp(back_there, 1) == 0) {
+            if (plain) {
+                const void* from = data.gpu + 9;
+                void* to = nowhere;
+                asm volatile("movsl" : "+D"(to), "+S"(from) : : "memory");
+            } else {
+                *static_cast<volatile unsigned*>(nowhere) = 1;
+            }
+            say("not reached\n");
+        }
+        say("faulted there %d\n", faulted == nowhere);
+        say("read %u\n", load(data.gpu + 9));
+    }
+    sigprocmask(SIG_SETMASK, nullptr, &after);
+    for (const int signal : {SIGTRAP, SIGUSR1, SIGSEGV}) say("blocked %d\n", sigismember(&after, signal));
+    // A division by what lies there, which is zero.
+    struct sigaction division = {};
+    division.sa_handler = [](int) { siglongjmp(back_there, 2); };
+    sigaction(SIGFPE, &division, nullptr);
+    store(data.gpu + 20, 0u);
+    for (int round = 0; round < 2; ++round) {
+        const int how = sigsetjmp(back_there, 1);
+        if (how == 0) {
+            unsigned zero = 0, low = 7, high = 0;
+            const unsigned* const by = plain ? data.gpu + 20 : &zero;
+            asm volatile("divl (%2)" : "+a"(low), "+d"(high) : "r"(by) : "memory", "cc");
+            say("not reached\n");
+        }
+        say("divided %d, read %u\n", how, load(data.gpu + 9));
+    }
+    sigprocmask(SIG_SETMASK, nullptr, &after);
+    say("blocked %d\n", sigismember(&after, SIGUSR1));
+    // Stacks that are small.
+    static char stack[32 << 10];
+    const stack_t alternate{stack, 0, sizeof stack};
+    sigaltstack(&alternate, nullptr);
+    fault.sa_flags |= SA_ONSTACK;
+    sigaction(SIGSEGV, &fault, nullptr);
+    struct sigaction user = {};
+    user.sa_handler = [](int) { say("in a handler %u\n", load(shared->gpu + 9)); };
+    user.sa_flags = SA_ONSTACK;
+    shared = &data;
+    sigaction(SIGUSR1, &user, nullptr);
+    raise(SIGUSR1);
+    store(data.gpu + 9, 6u);
+    say("read %u\n", load(data.gpu + 9));
+    sigaction(SIGTRAP, nullptr, &now);
+    say("kept %d\n", now.sa_handler == action.sa_handler);
+}
+
+// Calls of libc, large and small, between this memory, an object and ordinary memory.
+static void calls(int, char**) {
+    constexpr std::size_t large = 3 << 20, part = 2 << 20, odd = 4097 + 3;
+    Data data = exported(), object(many);
+    auto* const bytes = reinterpret_cast<char*>(data.gpu);
+    auto* const shared_bytes = reinterpret_cast<char*>(object.gpu);
+    std::vector<char> host(large), back(large);
+    for (std::size_t i = 0; i < large; ++i) host[i] = static_cast<char>(i * 7 + i / 256);
+    char name[] = "/tmp/uncached.XXXXXX";
+    const int file = mkstemp(name);
+    unlink(name);
+    const auto done = [](long long got) { say("%lld\n", got); };
+    if (plain) {
+        std::memcpy(bytes + 5, host.data(), part);
+        std::memcpy(shared_bytes, bytes + 100, part);
+        std::memcpy(bytes + part, shared_bytes + 50, part / 2);
+        std::memset(bytes + 3 * part / 2, 3, part / 4);
+        std::memcpy(back.data(), bytes, large);
+        done(write(file, bytes + 1, odd));
+        const iovec mixed[] = {
+            {host.data(), 5}, {bytes + 9000, 100}, {shared_bytes + 7, 90}, {bytes + 50000, large / 2}};
+        done(writev(file, mixed, 4));
+        done(pwrite(file, bytes, large / 4, 8 << 20));
+        done(pread(file, bytes + 20, 3000, 100));
+        done(pread(file, bytes + large / 2, large / 4, 10));
+        const iovec into[] = {{bytes + 11000, 70}, {back.data(), 50}, {bytes + 12000, 5000}};
+        done(preadv(file, into, 3, 40));
+        FILE* const stream = fdopen(dup(file), "r+");
+        std::rewind(stream);
+        done(std::fread(bytes + 777, 1, 20000, stream));
+        std::fclose(stream);
+        int ends[2];
+        if (pipe(ends) != 0) say("no pipe\n");
+        done(write(ends[1], bytes + 3, 2000));
+        done(read(ends[0], bytes + 30000, 2000));
+    } else {
+        const auto put = [&](char* to, const char* from, std::size_t count) {
+            CHECK(cudaMemcpy(to, from, count, cudaMemcpyDefault));
+        };
+        std::vector<char> all(large), file_bytes;
+        const auto load_all = [&] { put(all.data(), bytes, large); };
+        const auto append = [&](const char* from, std::size_t count) {
+            file_bytes.insert(file_bytes.end(), from, from + count);
+        };
+        put(bytes + 5, host.data(), part);
+        put(shared_bytes, bytes + 100, part);
+        put(bytes + part, shared_bytes + 50, part / 2);
+        CHECK(cudaMemset(bytes + 3 * part / 2, 3, part / 4));
+        put(back.data(), bytes, large);
+        load_all();
+        append(all.data() + 1, odd);
+        done(odd);
+        append(host.data(), 5);
+        append(all.data() + 9000, 100);
+        std::vector<char> some(90);
+        put(some.data(), shared_bytes + 7, 90);
+        append(some.data(), 90);
+        append(all.data() + 50000, large / 2);
+        done(195 + large / 2);
+        done(large / 4);
+        put(bytes + 20, file_bytes.data() + 100, 3000);
+        done(3000);
+        put(bytes + large / 2, file_bytes.data() + 10, large / 4);
+        done(large / 4);
+        put(bytes + 11000, file_bytes.data() + 40, 70);
+        std::memcpy(back.data(), file_bytes.data() + 110, 50);
+        put(bytes + 12000, file_bytes.data() + 160, 5000);
+        done(5120);
+        put(bytes + 777, file_bytes.data(), 20000);
+        done(20000);
+        put(bytes + 30000, bytes + 3, 2000);
+        done(2000);
+        done(2000);
+    }
+    close(file);
+    Checksum sum;
+    sum.add(back.data(), large);
+    for (const char* memory : {bytes, shared_bytes}) {
+        CHECK(cudaMemcpy(back.data(), memory, large, cudaMemcpyDefault));
+        sum.add(back.data(), large);
+    }
+    say("checksum %016llx\n", static_cast<unsigned long long>(sum.value()));
+}
+
+// A host function, while the device is at work.
+static void host_functions(int, char**) {
+    Data data = exported(), other(1000);
+    unsigned wrong = 0;
+    for (unsigned round = 0; round < 10; ++round) {
+        data.launch();
+        struct Numbers {
+            unsigned *memory, seen;
+        } numbers{data.gpu, 0};
+        CHECK(cudaLaunchHostFunc(
+            nullptr,
+            [](void* argument) {
+                auto& all = *static_cast<Numbers*>(argument);
+                if (!plain) return;
+                all.seen = static_cast<volatile unsigned*>(all.memory)[4];
+                static_cast<volatile unsigned*>(all.memory)[6] = 21;
+            },
+            &numbers));
+        other.launch();
+        CHECK(cudaDeviceSynchronize());
+        if (!plain) {
+            numbers.seen = data.get(4);
+            data.set(6, 21);
+        }
+        data.model[6] = 21;
+        wrong += numbers.seen != data.model[4];
+        data.launch();
+        wrong += data.get(6) != data.model[6];
+        wrong += other.get(3) != other.model[3];
+    }
+    say("%u wrong\n", wrong);
+}
+
+// Children have no device.
+static void forks(int, char**) {
+    Data data = exported();
+    std::atomic<bool> over{false};
+    auto work = [&] {
+        while (!over) store(data.gpu + 5, load(data.gpu + 6));
+    };
+    const pthread_t thread = start(work);
+    for (int round = 0; round < 10; ++round) {
+        const pid_t child = fork();
+        if (child == 0) _exit(7);
+        int status = 0;
+        waitpid(child, &status, 0);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 7) say("child %d\n", status);
+    }
+    over = true;
+    pthread_join(thread, nullptr);
+    say("done\n");
+}
+
+// What was freed is nobody's.
+static void freed(int, char**) {
+    Data data = exported(), other(100);
+    say("%u\n", load(data.gpu + 1) == data.model[1]);
+    CHECK(cudaFree(data.gpu));
+    say("touching\n");
+    static_cast<volatile unsigned*>(data.gpu)[1] = 1;
+    say("not reached\n");
+}
+
+int main(int argc, char** argv) {
+    static const Case cases[] = {
+        {"turns", turns},     {"small", small},     {"instructions", instructions},     {"calls", calls},
+        {"threads", threads}, {"signals", signals}, {"host_functions", host_functions}, {"forks", forks},
+        {"freed", freed}};
+    return run_case(cases, argc, argv);
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+// CPU accesses to memory of which no host copy is kept: mapped at two addresses, of a graph, of another device,
+// imported from another process. Linked with libcuda too.
+#include <cuda.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <new>
+
+#include "program.h"
+
+static constexpr unsigned many = 1u << 20;
+
+static void twice(int, char**) {
+    CHECK(cudaFree(nullptr));
+    CUmemAllocationProp properties = {};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    std::size_t size = 0;
+    CHECK_CU(cuMemGetAllocationGranularity(&size, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    CUmemGenericAllocationHandle handle;
+    CHECK_CU(cuMemCreate(&handle, size, &properties, 0));
+    CUmemAccessDesc access = {};
+    access.location = properties.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    CUdeviceptr places[2];
+    for (auto& place : places) {
+        CHECK_CU(cuMemAddressReserve(&place, size, 0, 0, 0));
+        CHECK_CU(cuMemMap(place, size, 0, handle, 0));
+        CHECK_CU(cuMemSetAccess(place, size, &access, 1));
+    }
+    auto* const first = reinterpret_cast<unsigned*>(places[0]);
+    auto* const second = reinterpret_cast<unsigned*>(places[1]);
+    unsigned wrong = 0;
+    for (unsigned i = 0; i < 300; ++i) {
+        store(first + i, i * 3);
+        wrong += load(second + i) != i * 3;
+        store(second + i, i * 5);
+        wrong += load(first + i) != i * 5;
+    }
+    advance<><<<2, 128>>>(first, 200, 1);
+    wrong += load(second + 10) != 50 * 1664525u + 1 + 10;
+    say("%u wrong\n", wrong);
+}
+
+// Memory of a graph, from its run on; what it frees is not there any more.
+static void graph_memory(int, char**) {
+    cudaStream_t stream;
+    CHECK(cudaStreamCreate(&stream));
+    unsigned* array = nullptr;
+    cudaGraph_t graph;
+    cudaGraphExec_t runs;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    CHECK(cudaMallocAsync(&array, many * 4, stream));
+    CHECK(cudaMemsetAsync(array, 1, many * 4, stream));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&runs, graph, 0));
+    unsigned wrong = 0;
+    for (unsigned round = 0; round < 3; ++round) {
+        CHECK(cudaGraphLaunch(runs, stream));
+        if (!plain) CHECK(cudaStreamSynchronize(stream));
+        wrong += load(array + 500) != 0x01010101;
+        store(array + 500, round);
+        advance<><<<blocks_for(many, 128), 128, 0, stream>>>(array, many, 1);
+        if (!plain) CHECK(cudaStreamSynchronize(stream));
+        wrong += load(array + 500) != round * 1664525u + 1 + 500;
+        CHECK(cudaFreeAsync(array, stream));
+    }
+    CHECK(cudaStreamSynchronize(stream));
+    say("%u wrong\n", wrong);
+}
+
+// Memory of the last device, allocated while the first one is current: a pool's, and mapped memory.
+static void other_device(int, char**) {
+    int count = 0;
+    CHECK(cudaGetDeviceCount(&count));
+    const int other = count - 1;
+    cudaMemPool_t pool;
+    unsigned *from_pool = nullptr, wrong = 0;
+    CHECK(cudaFree(nullptr));
+    CHECK(cudaDeviceGetDefaultMemPool(&pool, other));
+    CHECK(cudaSetDevice(other));
+    CHECK(cudaFree(nullptr));
+    CHECK(cudaSetDevice(0));
+    CHECK(cudaMallocFromPoolAsync(&from_pool, many * 4, pool, nullptr));
+    CHECK(cudaStreamSynchronize(nullptr));
+    CUmemAllocationProp properties = {};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = other;
+    constexpr std::size_t size = 4 << 20;
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr mapped = 0;
+    CHECK_CU(cuMemCreate(&handle, size, &properties, 0));
+    CHECK_CU(cuMemAddressReserve(&mapped, size, 0, 0, 0));
+    CHECK_CU(cuMemMap(mapped, size, 0, handle, 0));
+    CUmemAccessDesc access = {};
+    access.location = properties.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    CHECK_CU(cuMemSetAccess(mapped, size, &access, 1));
+    for (unsigned* const memory : {from_pool, reinterpret_cast<unsigned*>(mapped)}) {
+        for (unsigned round = 0; round < 5; ++round) {
+            for (unsigned i = 0; i < 30; ++i) store(memory + i * 999, i + round);
+            CHECK(cudaSetDevice(other));
+            advance<><<<blocks_for(many, 128), 128>>>(memory, many, round);
+            CHECK(cudaGetLastError());
+            CHECK(cudaSetDevice(0));
+            if (!plain) {
+                CHECK(cudaSetDevice(other));
+                CHECK(cudaDeviceSynchronize());
+                CHECK(cudaSetDevice(0));
+            }
+            for (unsigned i = 0; i < 30; ++i) {
+                wrong += load(memory + i * 999) != (i + round) * 1664525u + round + i * 999;
+            }
+        }
+    }
+    say("%u wrong\n", wrong);
+}
+
+// Two processes, each of which sees what the other wrote, with its CPU or its device, as soon as a flag in shared
+// memory says so.
+struct Meeting {
+    std::atomic<unsigned> turn;
+    cudaIpcMemHandle_t handle;
+};
+static void await(Meeting& meeting, unsigned turn) {
+    while (meeting.turn.load(std::memory_order_acquire) != turn) sched_yield();
+}
+static constexpr unsigned rounds = 12;
+static int importer(Meeting& meeting) {
+    while (meeting.turn.load(std::memory_order_acquire) == 0) sched_yield();
+    unsigned *array = nullptr, *again = nullptr, wrong = 0;
+    CHECK(cudaIpcOpenMemHandle(reinterpret_cast<void**>(&array), meeting.handle, cudaIpcMemLazyEnablePeerAccess));
+    CHECK(cudaIpcOpenMemHandle(reinterpret_cast<void**>(&again), meeting.handle, cudaIpcMemLazyEnablePeerAccess));
+    CHECK(cudaIpcCloseMemHandle(again));
+    for (unsigned round = 0; round < rounds; ++round) {
+        await(meeting, 2 + 2 * round);
+        for (unsigned i = 0; i < 40; ++i) wrong += load(array + i * 1000) != round * 100 + i;
+        if (round % 2 == 0) {
+            for (unsigned i = 0; i < 40; ++i) store(array + i * 1000, round * 200 + i);
+        } else {
+            CHECK(cudaMemset(array, static_cast<int>(round), many * 4));
+            CHECK(cudaDeviceSynchronize());
+        }
+        meeting.turn.store(3 + 2 * round, std::memory_order_release);
+    }
+    CHECK(cudaIpcCloseMemHandle(array));
+    say("importer: %u wrong\n", wrong);
+    return 0;
+}
+static void processes(int, char**) {
+    auto* const meeting = new (mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Meeting;
+    const pid_t child = fork();
+    if (child == 0) std::exit(importer(*meeting));
+    unsigned *array = nullptr, wrong = 0;
+    CHECK(cudaMalloc(&array, many * 4));
+    CHECK(cudaIpcGetMemHandle(&meeting->handle, array));
+    meeting->turn.store(1, std::memory_order_release);
+    for (unsigned round = 0; round < rounds; ++round) {
+        for (unsigned i = 0; i < 40; ++i) store(array + i * 1000, round * 100 + i);
+        meeting->turn.store(2 + 2 * round, std::memory_order_release);
+        await(*meeting, 3 + 2 * round);
+        for (unsigned i = 0; i < 40; ++i) {
+            const unsigned expected = round % 2 == 0 ? round * 200 + i : round * 0x01010101u;
+            wrong += load(array + i * 1000) != expected;
+        }
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    say("exporter: %u wrong, child %d\n", wrong, status);
+}
+
+int main(int argc, char** argv) {
+    static const Case cases[] = {
+        {"twice", twice}, {"graph_memory", graph_memory}, {"other_device", other_device}, {"processes", processes}};
+    return run_case(cases, argc, argv);
+}

@@ -1,0 +1,26 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""usage: uncached.py PROGRAM...
+
+CPU accesses to device memory that others write, too, see what the device has at each moment, after one line that says
+what they cost; the program's signals, masks and faults are those without libhpe.
+"""
+import re
+import sys
+
+import compare
+import soft
+
+cases = [(program, case) for program in sys.argv[1:] for case in soft.run([program], preload=False)[1].decode().split()]
+for uncached, case in cases:
+    for protocol in ("rolling", "lazy", "batch"):
+        status, out, err = compare.check([uncached, case], said_ok=True, HPE_PROTOCOL=protocol)
+        if status != (-11 if case == "freed" else 0) or re.search(rb"[1-9]\d* wrong", out):
+            compare.problem(f"{case} without libhpe: {status} {out} {err}")
+    lines = soft.run([uncached, "plain", case])[2].splitlines()
+    # Each process says it once; calls of libc are made as a whole.
+    said = [line for line in lines if b"one instruction at a time" in line]
+    if len(lines) != len(said) or len(said) != {"processes": 2, "calls": 0, "other_device": 0}.get(case, 1):
+        compare.problem(f"{case}: {lines}")
+compare.check([sys.argv[2], "other_device"], said_ok=True, HPE_SOFT_DEVICES=2)
+compare.finish(60)
