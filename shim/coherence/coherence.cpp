@@ -18,7 +18,6 @@
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
 #include "shim/memory/arena.h"
-#include "shim/memory/lent_ranges.h"
 #include "shim/memory/pager.h"
 #include "shim/observe/report.h"
 #include "shim/transfer/engine.h"
@@ -156,6 +155,7 @@ bool Coherence::add_to_region(CUcontext context, std::uintptr_t base, std::size_
         region = make_object({chunk, kChunk, 0, block_bytes, context, Peers::OfContext, true, &refusal});
         if (region == nullptr) return false;
     }
+    keep_apart(*region, {offset, requested});
     region->allocations->add(offset, requested);
     report::allocation_added(*region, offset);
     return true;
@@ -172,8 +172,8 @@ Object* Coherence::object_of(std::uintptr_t address) const noexcept {
 }
 
 Allocation Coherence::allocation_of(std::uintptr_t address) const noexcept {
-    const Object* const object = object_of(address);
-    return object != nullptr ? object->allocation_of(address) : Allocation{};
+    const Object* const object = table_.find(address);
+    return object != nullptr && object->serial() % 2 == 1 ? object->allocation_of(address) : Allocation{};
 }
 
 Allocation Coherence::allocation_at(std::uintptr_t base) const noexcept {
@@ -228,7 +228,7 @@ CUresult Coherence::begin_free(Allocation& allocation) {
 
 // A page without an allocation stays closed, so that it is not more accessible than its block's state allows when it
 // gets one again.
-static void close_gaps(const Object& region, std::size_t offset, std::size_t bytes) noexcept {
+void Coherence::close_gaps(const Object& region, std::size_t offset, std::size_t bytes) noexcept {
     if (!region.shadowed.load(std::memory_order_acquire)) return;
     const auto end = (offset + bytes + kPage - 1) / kPage * kPage;
     for (auto page = offset / kPage * kPage; page < end;) {
@@ -263,6 +263,9 @@ CUresult Coherence::leave_region(Object& object, const Allocation& allocation) {
 
 void Coherence::finish_free(const Allocation& allocation) {
     Object& object = *allocation.object;
+    if (object.is_region() && object.allocations->any_uncached()) {
+        device_owned::remove_within(allocation.base, allocation.bytes);
+    }
     if (!allocation.ends_object) return protocol_->object_removed();
     if (object.is_region()) {
         const auto offset = allocation.base - object.base;
@@ -449,51 +452,6 @@ void Coherence::restore_context(CUcontext context, std::span<const Kept> kept) {
         object->birth = 0;
         if (!old.whole_pages) object->device_size = old.requested;
     }
-}
-
-CUresult Coherence::hand_over(std::uintptr_t address, const char* reason) {
-    const auto allocation = allocation_of(address);
-    // The MPI that an object is lent to exports it, and uses it for messages only, of which libhpe knows.
-    if (!allocation || (allocation.object->lent.load(std::memory_order_acquire) != 0 &&
-                        lent_ranges::overlap(allocation.base, allocation.bytes))) {
-        return CUDA_SUCCESS;
-    }
-    const LaunchInGate in_gate(launch_gate_);
-    return hand_over_in_gate(address, reason);
-}
-
-CUresult Coherence::hand_over_in_gate(std::uintptr_t address, const char* reason) {
-    auto allocation = allocation_of(address);
-    if (!allocation) return CUDA_SUCCESS;
-    const auto result = release_object(*allocation.object);
-    if (result != CUDA_SUCCESS) return result;
-    const auto size = allocation.object->is_region() ? allocation.bytes : allocation.object->size;
-    const auto begun = begin_free(allocation);
-    if (begun != CUDA_SUCCESS) return begun;
-    finish_free(allocation);
-    device_owned::add(allocation.base, size, reason);
-    return CUDA_SUCCESS;
-}
-
-CUresult Coherence::hand_over(DeviceRange range, const char* reason) {
-    const Object* const region = table_.find(range.begin);
-    if (region == nullptr || region->serial() % 2 == 0 || !region->is_region()) return hand_over(range.begin, reason);
-    const auto& all = *region->allocations;
-    const auto serial = region->serial();
-    const auto begin = range.begin - region->base, end = std::min(begin + range.bytes, region->size);
-    const auto first_page = begin / kPage * kPage + kPage;
-    const auto before = all.holding(begin);
-    auto next = all.from(begin);
-    const bool only_a_tail = before.offset < begin && before.end() <= first_page && next.bytes != 0 &&
-                             next.offset < std::min(first_page, end);
-    if (before.bytes != 0 && before.offset < begin && !only_a_tail) {
-        if (const auto result = hand_over(region->base + before.offset, reason); result != CUDA_SUCCESS) return result;
-    }
-    for (; next.bytes != 0 && next.offset < end; next = all.from(next.offset + 1)) {
-        if (const auto result = hand_over(region->base + next.offset, reason); result != CUDA_SUCCESS) return result;
-        if (!region->alive(serial)) break;  // that was its last
-    }
-    return CUDA_SUCCESS;
 }
 
 }  // namespace hpe

@@ -229,6 +229,9 @@ private:
     static bool reserved_as_whole(std::uintptr_t chunk, std::uintptr_t allocation) noexcept;
     bool add_to_region(CUcontext context, std::uintptr_t base, std::size_t requested) HPE_REQUIRES(regions_);
     bool add_with_data(CUcontext context, std::uintptr_t base, std::size_t bytes) HPE_REQUIRES(regions_);
+    void share_no_page(Object& region, const Allocations::One& one);
+    void keep_apart(Object& region, const Allocations::One& one);
+    static void close_gaps(const Object& region, std::size_t offset, std::size_t bytes) noexcept;
     CUresult leave_region(Object& object, const Allocation& allocation);
     void drop(Object& object, std::vector<Kept>& kept);
     void recycle(Object& object);

@@ -66,13 +66,26 @@ void remove(std::uintptr_t base) {
     count.store(all.size(), std::memory_order_release);
 }
 
-void forget(CUcontext context) {
+namespace {
+
+template <class Gone>
+void remove_if(Gone&& gone) {
     if (!any()) return;
     const SignalsBlocked blocked;
     const Locked locked(lock);
-    for (auto& [base, entry] : entries()) {
-        if (entry.context == context) entry.context = nullptr;
-    }
+    auto& all = entries();
+    std::erase_if(all, [&](const auto& entry) { return gone(entry.second); });
+    count.store(all.size(), std::memory_order_release);
+}
+
+}  // namespace
+
+void remove_within(std::uintptr_t begin, std::size_t bytes) {
+    remove_if([&](const Entry& entry) { return entry.base >= begin && entry.base + entry.size <= begin + bytes; });
+}
+
+void forget(CUcontext context) {
+    remove_if([&](const Entry& entry) { return entry.context == context; });
 }
 
 std::size_t overlapping(std::uintptr_t begin, std::size_t bytes, std::span<Entry> out) noexcept {

@@ -33,7 +33,9 @@ void add_of_graph(std::uintptr_t base, std::size_t size);
 void remove(std::uintptr_t base);
 // Whether the driver has memory there.
 bool is_there(std::uintptr_t base) noexcept;
-// The context has ended. Memory that is not its own (of cuMemMap) may still be there.
+// All that lie in the range.
+void remove_within(std::uintptr_t begin, std::size_t bytes);
+// The context has ended, and can copy nothing any more.
 void forget(CUcontext context);
 
 // Whether there is any.

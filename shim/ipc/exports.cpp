@@ -266,7 +266,8 @@ void Export::arrived() noexcept {
     if (exported == nullptr) return;
     if (!from_device) return add_to(exported->peers_of_image, peer_);
     if (exported->own == nullptr) {
-        const auto bytes = allocation.object->bytes_from(allocation.base);
+        const Object& object = *allocation.object;
+        const auto bytes = object.is_region() ? allocation.bytes : object.size;
         exported->own = enter(all, *exported, {allocation.base, bytes, 0, false});
     }
     if (exported->own != nullptr) add_to(exported->peers, peer_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Which allocations lie in a chunk of device addresses that the driver cuts into several: where each begins, and how
-// many bytes the program asked for. What lies between them is nobody's, and never copied.
+// many bytes the program asked for. What lies between them is nobody's, and never copied. And which of its pages have
+// memory, too, that others may write (coherence/uncached.h): such a page is not shared at all.
 //
 // Bytes; offsets from the chunk's beginning. Threads: any, also inside the fault path; add() and remove() of one
 // allocation by one thread. Errors: none; memory of zero bytes is a chunk without allocations.
@@ -11,6 +12,8 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+
+#include "protocols/blocks.h"
 
 namespace hpe {
 
@@ -78,6 +81,27 @@ public:
         return {unit * kUnit, bytes_of(unit)};
     }
 
+    // Of whole pages, until clear_uncached().
+    void mark_uncached(std::size_t page) noexcept {
+        uncached_[page / kPage / kBits].fetch_or(bit(page / kPage), std::memory_order_seq_cst);
+        any_uncached_.store(true, std::memory_order_seq_cst);
+    }
+    bool uncached(std::size_t offset) const noexcept {
+        return any_uncached() &&
+               (uncached_[offset / kPage / kBits].load(std::memory_order_seq_cst) & bit(offset / kPage)) != 0;
+    }
+    bool any_uncached() const noexcept { return any_uncached_.load(std::memory_order_seq_cst); }
+    void clear_uncached() noexcept {
+        if (!any_uncached()) return;
+        for (auto& word : uncached_) word.store(0, std::memory_order_relaxed);
+        any_uncached_.store(false, std::memory_order_seq_cst);
+    }
+    // The first page from the offset on that is uncached, or is not; `end` if none of those before it.
+    std::size_t next_page(std::size_t offset, std::size_t end, bool uncached_page) const noexcept {
+        while (offset < end && uncached(offset) != uncached_page) offset = offset / kPage * kPage + kPage;
+        return offset < end ? offset : end;
+    }
+
 private:
     static constexpr std::size_t kBits = 64;
     static std::uint64_t bit(std::size_t unit) noexcept { return std::uint64_t{1} << unit % kBits; }
@@ -87,6 +111,8 @@ private:
     std::array<std::atomic<std::uint64_t>, kUnits / kBits> begins_;
     std::array<std::atomic<std::uint32_t>, kUnits> bytes_;
     std::atomic<std::size_t> count_, sum_;
+    std::array<std::atomic<std::uint64_t>, kChunk / kPage / kBits> uncached_;
+    std::atomic<bool> any_uncached_;
 };
 
 }  // namespace hpe

@@ -27,6 +27,7 @@ bool Object::become_region(bool region) noexcept {
         allocations = static_cast<Allocations*>(std::calloc(1, sizeof(Allocations)));
         if (allocations == nullptr) return false;
     }
+    if (region) allocations->clear_uncached();
     // Released: whoever sees a region sees its table.
     region_.store(region, std::memory_order_release);
     return true;

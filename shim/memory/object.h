@@ -86,11 +86,12 @@ public:
         const auto one = holding(address);
         return one.bytes != 0 ? Allocation{object, base + one.offset, one.bytes, context} : Allocation{};
     }
-    // Whether the CPU may access the address: its page has an allocation.
+    // Whether the CPU may access the address: its page has an allocation, and nothing that others write.
     bool holds(std::uintptr_t address) const noexcept {
         if (!is_region()) return true;
         const auto page = (address - base) / kPage * kPage;
         if (page >= Allocations::kChunk) return false;  // recycled meanwhile
+        if (allocations->uncached(page)) return false;
         if (allocations->holding(page).bytes != 0) return true;
         const auto next = allocations->from(page);
         return next.bytes != 0 && next.offset < page + kPage;
@@ -117,17 +118,22 @@ public:
         if (!is_region()) return {begin, end - begin};
         auto one = allocations->holding(at);
         if (one.bytes == 0) one = {at / kPage * kPage, kPage};
-        const auto first = std::max(begin, one.offset / kPage * kPage), last = std::min(end, one.end());
+        auto first = std::max(begin, one.offset / kPage * kPage);
+        const auto last = allocations->next_page(at, std::min(end, one.end()), true);
+        for (auto page = first; page < at; page += kPage) {
+            if (allocations->uncached(page)) first = page + kPage;
+        }
         return {first, last - first};
     }
     // How many bytes from the address on are its allocation's, for transfers: with the rest of the last page, if the
     // page is its own.
     std::size_t bytes_from(std::uintptr_t address) const noexcept {
         if (!is_region()) return base + size - address;
-        const auto end = base + holding(address).end();
-        return end > address ? end - address : 0;
+        const auto offset = address - base, end = holding(address).end();
+        return end > offset ? allocations->next_page(offset, end, true) - offset : 0;
     }
-    // Calls run(offset, bytes) for what is allocated of [offset, offset + bytes), as long as that returns true.
+    // Calls run(offset, bytes) for what is allocated of [offset, offset + bytes), and shared, as long as that returns
+    // true.
     template <class Run>
     bool for_allocated(std::size_t offset, std::size_t bytes, Run&& run) const noexcept {
         if (!is_region()) return run(offset, std::min(bytes, device_size - offset));
@@ -136,7 +142,7 @@ public:
         if (one.bytes == 0) one = allocations->from(offset);
         for (; one.bytes != 0 && one.offset < end; one = allocations->from(one.offset + 1)) {
             const auto first = std::max(one.offset, offset), last = std::min(one.end(), end);
-            if (first < last && !run(first, last - first)) return false;
+            if (first < last && !for_shared(first, last, run)) return false;
         }
         return true;
     }
@@ -180,7 +186,7 @@ public:
         });
     }
     std::size_t allocated_bytes(std::size_t offset, std::size_t bytes) const noexcept {
-        if (is_region() && bytes >= Allocations::kChunk) return allocations->bytes();
+        if (is_region() && bytes >= Allocations::kChunk && !allocations->any_uncached()) return allocations->bytes();
         std::size_t sum = 0;
         for_allocated(offset, bytes, [&](std::size_t, std::size_t part) {
             sum += part;
@@ -194,6 +200,19 @@ private:
     Allocations::One holding(std::uintptr_t address) const noexcept {
         const auto offset = address - base;
         return offset < Allocations::kChunk ? allocations->holding(offset) : Allocations::One{};
+    }
+    // Of an allocation's bytes.
+    template <class Run>
+    bool for_shared(std::size_t first, std::size_t last, Run&& run) const noexcept {
+        if (!allocations->any_uncached()) [[likely]] {
+            return run(first, last - first);
+        }
+        while ((first = allocations->next_page(first, last, false)) < last) {
+            const auto end = allocations->next_page(first, last, true);
+            if (!run(first, end - first)) return false;
+            first = end;
+        }
+        return true;
     }
     std::atomic<bool> region_{false};
 };

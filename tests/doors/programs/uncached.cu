@@ -71,6 +71,58 @@ static void small(int, char**) {
     say("%u wrong\n", wrong);
 }
 
+// In pages of others, which stay theirs: first, last and other words, kernels, and calls that go over the pages' ends.
+static void beside(int, char**) {
+    std::vector<Data> all;
+    for (unsigned n : {90u, 300u, 40u, 5000u, 100u, 20u, 3000u, 1500u, 64u}) all.emplace_back(n);
+    unsigned wrong = 0;
+    const auto use = [&](unsigned round) {
+        for (auto& data : all) data.launch();
+        for (auto& data : all) {
+            for (const unsigned i : {0u, 1u, data.count / 2, data.count - 1}) {
+                wrong += data.get(i) != data.model[i];
+                data.set(i, round + i);
+            }
+        }
+        std::FILE* const file = std::tmpfile();
+        for (auto& data : all) {
+            std::vector<unsigned> got(data.count);
+            if (plain) {
+                wrong += std::fwrite(data.gpu, 4, data.count, file) != data.count || std::fflush(file) != 0 ||
+                         pread(fileno(file), got.data(), data.count * 4, 0) != data.count * 4;
+                std::rewind(file);
+            } else {
+                CHECK(cudaMemcpy(got.data(), data.gpu, data.count * 4, cudaMemcpyDeviceToHost));
+            }
+            wrong += std::memcmp(got.data(), data.model, data.count * 4) != 0;
+            std::vector<unsigned> fill(data.count, round);
+            std::memcpy(data.model, fill.data(), data.count * 4);
+            if (plain) {
+                std::memcpy(data.gpu, fill.data(), data.count * 4);
+            } else {
+                CHECK(cudaMemcpy(data.gpu, fill.data(), data.count * 4, cudaMemcpyHostToDevice));
+            }
+        }
+        std::fclose(file);
+        wrong += all[3].touch(round) + all[6].touch(round);
+    };
+    use(1);
+    for (const unsigned exports : {4u, 1u, 7u}) {
+        export_to_others(all[exports].gpu);
+        use(exports + 10);
+    }
+    // What comes into such pages, and goes.
+    for (const unsigned frees : {7u, 2u, 4u}) {
+        CHECK(cudaFree(all[frees].gpu));
+        all[frees] = Data(all[frees].count);
+        use(frees + 20);
+    }
+    for (auto& data : all) CHECK(cudaFree(data.gpu));
+    Data anew(2000);
+    wrong += anew.work(1);
+    say("%u wrong\n", wrong);
+}
+
 // Instructions of all kinds.
 static void instructions(int, char**) {
     Data data = exported(), object(5000);
@@ -408,8 +460,8 @@ static void freed(int, char**) {
 
 int main(int argc, char** argv) {
     static const Case cases[] = {
-        {"turns", turns},     {"small", small},     {"instructions", instructions},     {"calls", calls},
-        {"threads", threads}, {"signals", signals}, {"host_functions", host_functions}, {"forks", forks},
-        {"freed", freed}};
+        {"turns", turns}, {"small", small},     {"beside", beside},   {"instructions", instructions},
+        {"calls", calls}, {"threads", threads}, {"signals", signals}, {"host_functions", host_functions},
+        {"forks", forks}, {"freed", freed}};
     return run_case(cases, argc, argv);
 }

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+// Coherence: memory that others will access, and what shares pages with it.
+#include <algorithm>
+
+#include "shim/base/mutex.h"
+#include "shim/base/thread.h"
+#include "shim/coherence/coherence.h"
+#include "shim/coherence/device_owned.h"
+#include "shim/memory/lent_ranges.h"
+
+namespace hpe {
+
+namespace {
+
+// What an allocation of the region has of a page that is not shared.
+void add_uncached(const Object& region, const Allocations::One& one, std::size_t page) {
+    const auto first = std::max(one.offset, page), last = std::min(one.end(), page + kPage);
+    device_owned::add(region.base + first, last - first, "it shares a page with memory that others may write");
+}
+
+std::size_t first_page(const Allocations::One& one) noexcept { return one.offset / kPage * kPage; }
+std::size_t last_page(const Allocations::One& one) noexcept { return (one.end() - 1) / kPage * kPage; }
+
+}  // namespace
+
+CUresult Coherence::hand_over(std::uintptr_t address, const char* reason) {
+    const auto allocation = allocation_of(address);
+    // The MPI that an object is lent to exports it, and uses it for messages only, of which libhpe knows.
+    if (!allocation || (allocation.object->lent.load(std::memory_order_acquire) != 0 &&
+                        lent_ranges::overlap(allocation.base, allocation.bytes))) {
+        return CUDA_SUCCESS;
+    }
+    const LaunchInGate in_gate(launch_gate_);
+    return hand_over_in_gate(address, reason);
+}
+
+CUresult Coherence::hand_over_in_gate(std::uintptr_t address, const char* reason) {
+    auto allocation = allocation_of(address);
+    if (!allocation) return CUDA_SUCCESS;
+    const auto result = release_object(*allocation.object);
+    if (result != CUDA_SUCCESS) return result;
+    const auto size = allocation.object->is_region() ? allocation.bytes : allocation.object->size;
+    const auto begun = begin_free(allocation);
+    if (begun != CUDA_SUCCESS) return begun;
+    finish_free(allocation);
+    device_owned::add(allocation.base, size, reason);
+    if (allocation.object->is_region() && !allocation.ends_object) {
+        share_no_page(*allocation.object, {allocation.base - allocation.object->base, allocation.bytes});
+    }
+    return CUDA_SUCCESS;
+}
+
+// Others may write those bytes from now on: what other allocations have of their pages is not shared any more. The
+// device has it, and all blocks are closed.
+void Coherence::share_no_page(Object& region, const Allocations::One& one) {
+    const SignalsBlocked blocked;
+    const Locked lock(regions_);
+    auto& all = *region.allocations;
+    for (const auto page : {first_page(one), last_page(one)}) {
+        const auto first = all.holding(page).bytes != 0 ? all.holding(page) : all.from(page);
+        if (first.bytes == 0 || first.offset >= page + kPage) continue;
+        Block& block = region.block(region.block_at(region.base + page));
+        block.lock();
+        all.mark_uncached(page);
+        close_gaps(region, page, kPage);
+        block.unlock();
+        for (auto other = first; other.bytes != 0 && other.offset < page + kPage; other = all.from(other.offset + 1)) {
+            add_uncached(region, other, page);
+        }
+    }
+}
+
+CUresult Coherence::hand_over(DeviceRange range, const char* reason) {
+    const Object* const region = table_.find(range.begin);
+    if (region == nullptr || region->serial() % 2 == 0 || !region->is_region()) return hand_over(range.begin, reason);
+    const auto& all = *region->allocations;
+    const auto serial = region->serial();
+    const auto begin = range.begin - region->base, end = std::min(begin + range.bytes, region->size);
+    const auto first_page = begin / kPage * kPage + kPage;
+    const auto before = all.holding(begin);
+    auto next = all.from(begin);
+    const bool only_a_tail = before.offset < begin && before.end() <= first_page && next.bytes != 0 &&
+                             next.offset < std::min(first_page, end);
+    if (before.bytes != 0 && before.offset < begin && !only_a_tail) {
+        if (const auto result = hand_over(region->base + before.offset, reason); result != CUDA_SUCCESS) return result;
+    }
+    for (; next.bytes != 0 && next.offset < end; next = all.from(next.offset + 1)) {
+        if (const auto result = hand_over(region->base + next.offset, reason); result != CUDA_SUCCESS) return result;
+        if (!region->alive(serial)) break;  // that was its last
+    }
+    return CUDA_SUCCESS;
+}
+
+// An allocation comes into the region: of its first and last page others may write what was exported before.
+void Coherence::keep_apart(Object& region, const Allocations::One& one) {
+    if (!device_owned::any()) return;
+    for (const auto page : {first_page(one), last_page(one)}) {
+        device_owned::Entry other;
+        if (!region.allocations->uncached(page) && !device_owned::find(region.base + page, kPage, other)) continue;
+        region.allocations->mark_uncached(page);
+        add_uncached(region, one, page);
+    }
+}
+
+}  // namespace hpe
