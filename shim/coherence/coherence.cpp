@@ -123,7 +123,7 @@ void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_acce
         make_object(
             {base, size, requested, protocol_->block_bytes(size, block_size_), context, may_access, false, &refusal});
     }
-    if (refusal != nullptr) device_owned::add(base, size, refusal);
+    if (refusal != nullptr) keep_off(base, size, refusal);
 }
 
 bool Coherence::track_in_region(std::uintptr_t base, std::size_t requested) {
@@ -280,7 +280,7 @@ void Coherence::cancel_free(const Allocation& allocation) {
     const auto base = allocation.base;
     if (allocation.ends_object && !object.is_region()) return cancel_free(object);
     // Others may have freed the rest of the region meanwhile, or made another one in the same chunk.
-    const Locked lock(regions_);
+    Locked lock(regions_);
     if (allocation.ends_object && table_.find(base) == nullptr) return cancel_free(object);
     if (allocation.ends_object) {
         object.allocations->remove(base - object.base);
@@ -289,9 +289,9 @@ void Coherence::cancel_free(const Allocation& allocation) {
     } else {
         protocol_->object_removed();
     }
-    if (!add_with_data(static_cast<CUcontext>(allocation.context), base, allocation.bytes)) {
-        device_owned::add(base, allocation.bytes, "it could not be freed");
-    }
+    const bool added = add_with_data(static_cast<CUcontext>(allocation.context), base, allocation.bytes);
+    lock.unlock();
+    if (!added) keep_off(base, allocation.bytes, "it could not be freed");
 }
 
 // The device has its newest bytes: no block with it may count as valid on the host.

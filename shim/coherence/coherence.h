@@ -132,8 +132,10 @@ public:
     CUresult hand_over(std::uintptr_t address, const char* reason);
     // Inside the gate, as a launch.
     CUresult hand_over_in_gate(std::uintptr_t address, const char* reason);
-    // The same of a range, which may be rounded to whole pages: what lies in its first page alone, and began before it,
-    // is not meant if something else begins there.
+    // Device memory that is no object, nor shall be: accesses to it, and to what shares its pages, are uncached.
+    void keep_off(std::uintptr_t base, std::size_t bytes, const char* reason);
+    // hand_over() of a range, which may be rounded to whole pages: what lies in its first page alone, and began before
+    // it, is not meant if something else begins there.
     CUresult hand_over(DeviceRange range, const char* reason);
 
     // --- doors -------------------------------------------------------------------------------------------------------
@@ -229,7 +231,8 @@ private:
     static bool reserved_as_whole(std::uintptr_t chunk, std::uintptr_t allocation) noexcept;
     bool add_to_region(CUcontext context, std::uintptr_t base, std::size_t requested) HPE_REQUIRES(regions_);
     bool add_with_data(CUcontext context, std::uintptr_t base, std::size_t bytes) HPE_REQUIRES(regions_);
-    void share_no_page(Object& region, const Allocations::One& one);
+    void share_no_page(std::uintptr_t base, std::size_t bytes);
+    bool mark_uncached(Object& region, std::uintptr_t page) HPE_REQUIRES(regions_);
     void keep_apart(Object& region, const Allocations::One& one);
     static void close_gaps(const Object& region, std::size_t offset, std::size_t bytes) noexcept;
     CUresult leave_region(Object& object, const Allocation& allocation);

@@ -43,31 +43,49 @@ CUresult Coherence::hand_over_in_gate(std::uintptr_t address, const char* reason
     const auto begun = begin_free(allocation);
     if (begun != CUDA_SUCCESS) return begun;
     finish_free(allocation);
-    device_owned::add(allocation.base, size, reason);
-    if (allocation.object->is_region() && !allocation.ends_object) {
-        share_no_page(*allocation.object, {allocation.base - allocation.object->base, allocation.bytes});
-    }
+    keep_off(allocation.base, size, reason);
     return CUDA_SUCCESS;
 }
 
-// Others may write those bytes from now on: what other allocations have of their pages is not shared any more. The
-// device has it, and all blocks are closed.
-void Coherence::share_no_page(Object& region, const Allocations::One& one) {
-    const SignalsBlocked blocked;
+void Coherence::keep_off(std::uintptr_t base, std::size_t bytes, const char* reason) {
+    device_owned::add(base, bytes, reason);
+    if (this_thread.in_gate) return share_no_page(base, bytes);
+    const LaunchInGate in_gate(launch_gate_);
+    share_no_page(base, bytes);
+}
+
+// What allocations of a region have of the pages of those bytes is not shared any more.
+void Coherence::share_no_page(std::uintptr_t base, std::size_t bytes) {
     const Locked lock(regions_);
-    auto& all = *region.allocations;
-    for (const auto page : {first_page(one), last_page(one)}) {
-        const auto first = all.holding(page).bytes != 0 ? all.holding(page) : all.from(page);
-        if (first.bytes == 0 || first.offset >= page + kPage) continue;
-        Block& block = region.block(region.block_at(region.base + page));
-        block.lock();
-        all.mark_uncached(page);
-        close_gaps(region, page, kPage);
-        block.unlock();
-        for (auto other = first; other.bytes != 0 && other.offset < page + kPage; other = all.from(other.offset + 1)) {
-            add_uncached(region, other, page);
+    for (const auto page : {base / kPage * kPage, (base + bytes - 1) / kPage * kPage}) {
+        Object* const region = table_.find(page);
+        if (region == nullptr || region->serial() % 2 == 0 || !region->is_region()) continue;
+        const auto& all = *region->allocations;
+        const auto offset = page - region->base, end = offset + kPage;
+        const auto first = all.holding(offset).bytes != 0 ? all.holding(offset) : all.from(offset);
+        if (first.bytes == 0 || first.offset >= end || !mark_uncached(*region, page)) continue;
+        for (auto one = first; one.bytes != 0 && one.offset < end; one = all.from(one.offset + 1)) {
+            add_uncached(*region, one, offset);
         }
     }
+}
+
+// Once the device has its bytes. False: the device does not take them.
+bool Coherence::mark_uncached(Object& region, std::uintptr_t page) {
+    constexpr unsigned kMost = 100;  // host functions may borrow such a block again and again
+    for (unsigned attempt = 0; attempt < kMost; ++attempt) {
+        if (before_device_writes({page, kPage}, nullptr) != CUDA_SUCCESS) continue;
+        const SignalsBlocked blocked;
+        Block& block = region.block(region.block_at(page));
+        const auto state = block.lock();
+        if (!valid_on_host(state)) {
+            region.allocations->mark_uncached(page - region.base);
+            close_gaps(region, page - region.base, kPage);
+        }
+        block.unlock(state);
+        if (!valid_on_host(state)) return true;
+    }
+    return false;
 }
 
 CUresult Coherence::hand_over(DeviceRange range, const char* reason) {

@@ -43,7 +43,7 @@ CUresult alloc_exactly(const CUdeviceptr* pointer, std::size_t bytes, Exact&& ex
     const CUresult result = exact();
     if (result == CUDA_SUCCESS) {
         process::objects_exist(on_fault);
-        device_owned::add(address(*pointer), bytes, "no device memory was left to give it pages of its own");
+        coherence().keep_off(address(*pointer), bytes, "no device memory was left to give it pages of its own");
     }
     return result;
 }
