@@ -73,8 +73,10 @@ void pairs(const char* allocate, const char* free, std::size_t bytes, Stream... 
         CUdeviceptr made = 0;
         return allocate(&made, bytes, stream...) == CUDA_SUCCESS && free(made, stream...) == CUDA_SUCCESS;
     };
-    CUdeviceptr neighbour = 0;  // so that a small pair is no chunk of its own, which the driver maps and unmaps
-    if (allocates.own(&neighbour, 256, stream...) != CUDA_SUCCESS) std::exit(1);
+    // So that a small pair is no chunk of its own, which the driver maps and unmaps. A whole page: what a pool places
+    // behind it then begins at one, as behind all that libhpe asks for.
+    CUdeviceptr neighbour = 0;
+    if (allocates.own(&neighbour, 4096, stream...) != CUDA_SUCCESS) std::exit(1);
     for (int turn = 0; turn < 24; ++turn) {
         std::vector<double> took[2];
         for (int i = 0; i < 500; ++i) {

@@ -77,16 +77,17 @@ struct Repeated {
     bool stores = false;
 };
 Repeated decode(const unsigned char* code) noexcept {
-    const bool half = code[0] == 0x66;
-    if (half) ++code;
-    if (*code++ != 0xf3) return {};
+    bool repeats = false, half = false;
+    for (; *code == 0xf3 || *code == 0x66; ++code) (*code == 0xf3 ? repeats : half) = true;
     const bool wide = *code == 0x48;
     if (wide) ++code;
+    const std::size_t bytes = wide ? 8 : half ? 2 : 4;
+    if (!repeats) return {};
     switch (*code) {
         case 0xa4: return {1, false};
+        case 0xa5: return {bytes, false};
         case 0xaa: return {1, true};
-        case 0xa5: return {half ? 2u : wide ? 8u : 4u, false};
-        case 0xab: return {half ? 2u : wide ? 8u : 4u, true};
+        case 0xab: return {bytes, true};
         default: return {};
     }
 }

@@ -130,7 +130,7 @@ static void instructions(int, char**) {
     std::vector<char> host(64 << 10);
     for (std::size_t i = 0; i < host.size(); ++i) host[i] = static_cast<char>(i * 7 + i / 256);
     Checksum sum;
-    std::vector<char> back(host.size());
+    std::vector<char> back(128 << 10);
     if (plain) {
         char* to = bytes + 100;
         const char* from = host.data();
@@ -144,6 +144,24 @@ static void instructions(int, char**) {
         to = bytes + 40000;
         count = 3000;
         asm volatile("rep stosb" : "+D"(to), "+c"(count) : "a"(9) : "memory");
+        // Of all widths; what is left of an element at a page's end is one instruction.
+        const auto repeat = [&](auto run, std::size_t at, std::size_t bytes_from, std::size_t elements) {
+            to = bytes + at;
+            from = bytes + bytes_from;
+            count = elements;
+            run();
+            say("to %td, from %td\n", to - bytes, from - bytes);
+        };
+        repeat([&] { asm volatile("rep movsw" : "+D"(to), "+S"(from), "+c"(count) : : "memory"); }, 65001, 200, 3000);
+        repeat([&] { asm volatile("rep movsl" : "+D"(to), "+S"(from), "+c"(count) : : "memory"); }, 73001, 302, 2500);
+        repeat([&] { asm volatile("rep stosw" : "+D"(to), "+c"(count) : "a"(0x1234) : "memory"); }, 90001, 0, 2500);
+        repeat([&] { asm volatile("rep stosl" : "+D"(to), "+c"(count) : "a"(0x1234567) : "memory"); }, 96002, 0, 1200);
+        repeat([&] { asm volatile("rep stosq" : "+D"(to), "+c"(count) : "a"(7ull << 40) : "memory"); }, 102003, 0, 600);
+        repeat(
+            [&] {
+                asm volatile("std; rep movsb; cld" : "+D"(to), "+S"(from), "+c"(count) : : "memory");
+            },
+            120000, 9000, 90);
         // Over a page border, and between this memory and an object.
         for (int k = 0; k < 4; ++k) {
             auto* const at = reinterpret_cast<__m128i*>(bytes + 4096 * (k + 12) - 5);
@@ -173,6 +191,22 @@ static void instructions(int, char**) {
         say("moved %d, left 0\n", 9100);
         put(20000, bytes + 90, 9600);
         CHECK(cudaMemset(bytes + 40000, 9, 3000));
+        const auto moved = [](std::size_t to, std::size_t from) { say("to %zu, from %zu\n", to, from); };
+        put(65001, bytes + 200, 6000);
+        moved(71001, 6200);
+        put(73001, bytes + 302, 10000);
+        moved(83001, 10302);
+        const auto fill = [&](std::size_t at, auto value, std::size_t elements) {
+            std::vector<char> filled(elements * sizeof value);
+            for (std::size_t i = 0; i < elements; ++i) std::memcpy(&filled[i * sizeof value], &value, sizeof value);
+            put(at, filled.data(), filled.size());
+            moved(at + filled.size(), 0);
+        };
+        fill(90001, std::uint16_t{0x1234}, 2500);
+        fill(96002, std::uint32_t{0x1234567}, 1200);
+        fill(102003, std::uint64_t{7} << 40, 600);
+        put(119911, bytes + 8911, 90);
+        moved(119910, 8910);
         for (int k = 0; k < 4; ++k) put(4096 * (k + 12) - 5, host.data() + k, 16);
         CHECK(cudaMemcpy(reinterpret_cast<char*>(object.gpu) + 50, bytes + 99, 100, cudaMemcpyDefault));
         put(60000, reinterpret_cast<char*>(object.gpu) + 52, 90);
