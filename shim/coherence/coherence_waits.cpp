@@ -63,18 +63,18 @@ bool Coherence::wait_for_ending() const noexcept {
     return true;
 }
 
-bool Coherence::wait_before_access() noexcept {
-    if (this_thread.in_callback != 0 || this_thread.inside != 0) return true;
+CUresult Coherence::wait_before_access() noexcept {
+    if (this_thread.in_callback != 0 || this_thread.inside != 0) return CUDA_SUCCESS;
     auto waited = CUDA_SUCCESS;
     if (this_thread.in_gate) {
         helper::with_driver(true, helper::Kind::Wait, [] { in_flight.wait(); });
     } else {
-        helper::with_driver(on_alternate_stack(), helper::Kind::Fault, [&] {
+        helper::with_driver(driver_needs_helper(), helper::Kind::Fault, [&] {
             waited = wait_in_order();
             launch_gate_.leave_fault();
         });
     }
-    return waited == CUDA_SUCCESS;
+    return waited;
 }
 
 }  // namespace hpe

@@ -10,6 +10,7 @@
 
 #include "protocols/object_sweeps.h"
 #include "shim/base/kernel.h"
+#include "shim/driver/driver.h"
 #include "shim/memory/arena.h"
 #include "shim/memory/object.h"
 
@@ -18,6 +19,13 @@ namespace hpe {
 inline bool on_alternate_stack() noexcept {
     stack_t stack{};
     return kernel::sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) != 0;
+}
+
+// Whether the driver is to be called by a helper thread: this one has too little stack, or the driver has forgotten a
+// thread that is ending (CUDA_ERROR_NOT_INITIALIZED, seen on an H100 in a signal handler).
+inline bool driver_needs_helper() noexcept {
+    CUcontext current = nullptr;
+    return on_alternate_stack() || driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS;
 }
 
 // The block is locked: is it still the one that was found, and its object mapped?

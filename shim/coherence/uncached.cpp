@@ -16,6 +16,7 @@
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/device_owned.h"
 #include "shim/coherence/fault_path.h"
+#include "shim/driver/driver.h"
 #include "shim/memory/pager.h"
 #include "shim/transfer/engine.h"
 
@@ -118,9 +119,15 @@ void advise(std::uintptr_t address, const device_owned::Entry& entry) noexcept {
         address, entry.base, entry.size, entry.reason);
 }
 
-// A callback, or a thread inside the driver, may not call it, and a small stack does not suffice.
+bool refused(std::uintptr_t address, const device_owned::Entry& entry, CUresult result) noexcept {
+    log::error("cannot read {:#x} in the device allocation {:#x} of {} bytes, which stays on the device ({}): {}",
+               address, entry.base, entry.size, entry.reason, error_name(result));
+    return false;
+}
+
+// A callback, or a thread inside the driver, may not call it.
 bool elsewhere() noexcept {
-    return this_thread.in_callback != 0 || this_thread.inside != 0 || this_thread.in_gate || on_alternate_stack();
+    return this_thread.in_callback != 0 || this_thread.inside != 0 || this_thread.in_gate || driver_needs_helper();
 }
 
 }  // namespace
@@ -136,7 +143,7 @@ namespace {
 
 template <class Move>
 bool move(std::uintptr_t at, std::size_t bytes, Move&& run) noexcept {
-    if (coherence().sticky_error() != CUDA_SUCCESS || !coherence().wait_before_access()) return false;
+    if (coherence().sticky_error() != CUDA_SUCCESS || coherence().wait_before_access() != CUDA_SUCCESS) return false;
     const auto part = stretch(at, bytes);
     auto result = CUDA_ERROR_INVALID_VALUE;
     if (part.uncached && part.bytes == bytes) {
@@ -162,13 +169,11 @@ bool any_open() noexcept { return this_thread.stepping; }
 bool open(std::uintptr_t address) noexcept HPE_NOT_ANALYSED {
     device_owned::Entry entry;
     if (!device_owned::find(address, 1, entry) || entry.context == nullptr) return false;
-    if (coherence().sticky_error() != CUDA_SUCCESS) return false;
     const bool first = !any_open();
-    if (first) {
-        if (!coherence().wait_before_access()) return false;
-        turn.lock();
-    }
-    auto result = CUDA_SUCCESS;
+    auto result = coherence().sticky_error();
+    if (result == CUDA_SUCCESS && first) result = coherence().wait_before_access();
+    if (result != CUDA_SUCCESS) return refused(address, entry, result);
+    if (first) turn.lock();
     helper::with_driver(elsewhere(), helper::Kind::Transfer, [&]() HPE_NOT_ANALYSED { result = open_page(address); });
     if (result == CUDA_SUCCESS) {
         advise(address, entry);
@@ -176,7 +181,7 @@ bool open(std::uintptr_t address) noexcept HPE_NOT_ANALYSED {
         return true;
     }
     if (first) turn.unlock();
-    return false;
+    return refused(address, entry, result);
 }
 
 void close() noexcept HPE_NOT_ANALYSED {

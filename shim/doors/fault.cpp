@@ -36,9 +36,10 @@ bool is_page_fault(const siginfo_t* info) noexcept {
     return info->si_code == SEGV_MAPERR || info->si_code == SEGV_ACCERR;
 }
 
-void explain(std::uintptr_t address) noexcept {
+// Of other such memory uncached.h has said why it cannot be accessed.
+void explain(std::uintptr_t address, bool mapped) noexcept {
     device_owned::Entry entry;
-    if (device_owned::find(address, 1, entry)) {
+    if (device_owned::find(address, 1, entry) && (entry.context == nullptr || !mapped)) {
         log::error("the CPU accessed {:#x} in the device allocation {:#x} of {} bytes, which stays on the device: {}",
                    address, entry.base, entry.size, entry.reason);
     }
@@ -132,7 +133,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
                 errno = saved;
                 return;
             }
-            explain(address);
+            explain(address, info->si_code == SEGV_ACCERR);
         }
     }
     errno = saved;

@@ -99,13 +99,11 @@ Staging::~Staging() {
 }
 
 bool Staging::concerns(Span span) const noexcept {
-    if (span.empty() || !lease::concerns(pointer(span.begin), span.bytes())) return false;
-    // An MPI that moves device memory by itself takes it as it is.
-    return !knows_cuda() || !uncached::stretch(span.begin, span.bytes()).uncached;
+    return !span.empty() && lease::concerns(pointer(span.begin), span.bytes());
 }
 
 std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {
-    if (leave_to_collective(parts, use)) return 0;
+    if (leave_to_collective(parts, use) || leave_uncached(parts, use)) return 0;
     const auto span = parts.span();
     const int to = use == Use::Send ? receiver_of(parts) : -1;
     const bool left_there = to >= 0 && !lasting_ && leave_on_device(parts, to, settled);
@@ -153,6 +151,14 @@ int Staging::receiver_of(const Parts& parts) const noexcept {
         return -1;
     }
     return peer(receiver_.comm, receiver_.rank);
+}
+
+// A message for an MPI that moves device memory by itself, of which there is no host copy.
+bool Staging::leave_uncached(const Parts& parts, Use use) noexcept {
+    if ((use != Use::Send && use != Use::Receive) || !device_owned::any() || !dense(parts)) return false;
+    const auto span = parts.span();
+    const auto stretch = uncached::stretch(span.begin, span.bytes());
+    return stretch.uncached && stretch.bytes == span.bytes() && moves_device_memory(stretch.context);
 }
 
 // Its receiver will read it there, so nothing is copied: but it is to be there.

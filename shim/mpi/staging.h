@@ -232,6 +232,7 @@ private:
     static std::unique_ptr<Lent> lend(std::uintptr_t at, std::size_t bytes, Use use) noexcept;
     std::byte* leave_to_mpi(const Elements& elements, Use use) noexcept;
     bool leave_to_collective(const Parts& parts, Use use) noexcept;
+    static bool leave_uncached(const Parts& parts, Use use) noexcept;
     // Returns how far the memory in its place lies from the program's. `settled`: what is sent lies on the device,
     // whose work has ended.
     std::uintptr_t replace(Parts&& parts, Use use, bool settled = false) noexcept;

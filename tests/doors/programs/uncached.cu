@@ -14,11 +14,6 @@
 
 #include "program.h"
 
-static void export_to_others(void* memory) {
-    cudaIpcMemHandle_t handle;
-    CHECK(cudaIpcGetMemHandle(&handle, memory));
-}
-
 // Of a size that has addresses of its own, exported.
 static constexpr unsigned many = 1u << 20;
 static Data exported(unsigned n = many) {
@@ -44,83 +39,6 @@ static void turns(int, char**) {
     CHECK(cudaMemset(data.gpu, 7, many * 4));
     say("%08x\n", load(data.gpu + 77));
     CHECK(cudaFree(data.gpu));
-}
-
-// One that lies in a chunk of addresses with others, which stay shared.
-static void small(int, char**) {
-    std::vector<Data> all;
-    unsigned wrong = 0;
-    for (unsigned n : {40000u, 3000u, 50000u, 100u}) all.emplace_back(n);
-    for (auto& data : all) wrong += data.work(2);
-    export_to_others(all[0].gpu);
-    for (unsigned round = 0; round < 8; ++round) {
-        for (auto& data : all) data.launch();
-        // Whole pages of its own.
-        const unsigned i = 2048 + 4000 * round;
-        wrong += all[0].get(i) != all[0].model[i];
-        all[0].set(i, round);
-        for (unsigned k = 1; k < 4; ++k) wrong += all[k].touch(round);
-        wrong += all[0].get(i) != round;
-    }
-    Data late(2000);  // in the same chunk
-    wrong += late.work(3);
-    wrong += all[0].get(5000) != all[0].model[5000];
-    CHECK(cudaFree(all[0].gpu));
-    for (unsigned k = 1; k < 4; ++k) wrong += all[k].work(4) + all[k].check_all();
-    wrong += late.check_all();
-    say("%u wrong\n", wrong);
-}
-
-// In pages of others, which stay theirs: first, last and other words, kernels, and calls that go over the pages' ends.
-static void beside(int, char**) {
-    std::vector<Data> all;
-    for (unsigned n : {90u, 300u, 40u, 5000u, 100u, 20u, 3000u, 1500u, 64u}) all.emplace_back(n);
-    unsigned wrong = 0;
-    const auto use = [&](unsigned round) {
-        for (auto& data : all) data.launch();
-        for (auto& data : all) {
-            for (const unsigned i : {0u, 1u, data.count / 2, data.count - 1}) {
-                wrong += data.get(i) != data.model[i];
-                data.set(i, round + i);
-            }
-        }
-        std::FILE* const file = std::tmpfile();
-        for (auto& data : all) {
-            std::vector<unsigned> got(data.count);
-            if (plain) {
-                wrong += std::fwrite(data.gpu, 4, data.count, file) != data.count || std::fflush(file) != 0 ||
-                         pread(fileno(file), got.data(), data.count * 4, 0) != data.count * 4;
-                std::rewind(file);
-            } else {
-                CHECK(cudaMemcpy(got.data(), data.gpu, data.count * 4, cudaMemcpyDeviceToHost));
-            }
-            wrong += std::memcmp(got.data(), data.model, data.count * 4) != 0;
-            std::vector<unsigned> fill(data.count, round);
-            std::memcpy(data.model, fill.data(), data.count * 4);
-            if (plain) {
-                std::memcpy(data.gpu, fill.data(), data.count * 4);
-            } else {
-                CHECK(cudaMemcpy(data.gpu, fill.data(), data.count * 4, cudaMemcpyHostToDevice));
-            }
-        }
-        std::fclose(file);
-        wrong += all[3].touch(round) + all[6].touch(round);
-    };
-    use(1);
-    for (const unsigned exports : {4u, 1u, 7u}) {
-        export_to_others(all[exports].gpu);
-        use(exports + 10);
-    }
-    // What comes into such pages, and goes.
-    for (const unsigned frees : {7u, 2u, 4u}) {
-        CHECK(cudaFree(all[frees].gpu));
-        all[frees] = Data(all[frees].count);
-        use(frees + 20);
-    }
-    for (auto& data : all) CHECK(cudaFree(data.gpu));
-    Data anew(2000);
-    wrong += anew.work(1);
-    say("%u wrong\n", wrong);
 }
 
 // Instructions of all kinds.
@@ -482,6 +400,34 @@ static void forks(int, char**) {
     say("done\n");
 }
 
+// Destructors of a thread that has made use of memory, when the driver may have forgotten it already.
+static Data* used_last[2];
+static unsigned wrong_last;
+static void ending_threads(int, char**) {
+    Data data = exported(), object(50000);
+    used_last[0] = &data;
+    used_last[1] = &object;
+    pthread_key_t key;
+    pthread_key_create(&key, [](void*) {
+        for (Data* const used : used_last) {
+            wrong_last += used->get(7) != used->model[7];
+            used->set(7, used->model[7] + 1);
+        }
+    });
+    for (int round = 0; round < 5; ++round) {
+        object.launch();
+        data.launch();
+        auto work = [&] {
+            for (Data* const used : used_last) wrong_last += used->get(9) != used->model[9];
+            object.launch();
+            pthread_setspecific(key, &data);
+        };
+        pthread_join(start(work), nullptr);
+    }
+    wrong_last += data.get(7) != data.model[7] || object.get(7) != object.model[7];
+    say("%u wrong\n", wrong_last);
+}
+
 // What was freed is nobody's.
 static void freed(int, char**) {
     Data data = exported(), other(100);
@@ -497,8 +443,8 @@ static void freed(int, char**) {
 
 int main(int argc, char** argv) {
     static const Case cases[] = {
-        {"turns", turns}, {"small", small},     {"beside", beside},   {"instructions", instructions},
-        {"calls", calls}, {"threads", threads}, {"signals", signals}, {"host_functions", host_functions},
-        {"forks", forks}, {"freed", freed}};
+        {"turns", turns},     {"instructions", instructions},     {"calls", calls}, {"threads", threads},
+        {"signals", signals}, {"host_functions", host_functions}, {"forks", forks}, {"ending_threads", ending_threads},
+        {"freed", freed}};
     return run_case(cases, argc, argv);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// CPU accesses to memory of which no host copy is kept: mapped at two addresses, of a graph, of another device,
-// imported from another process. Linked with libcuda too.
+// CPU accesses to memory of which no host copy is kept: exported from pages of others, mapped twice, of a graph, of
+// another device, imported from another process. Linked with libcuda too.
 #include <cuda.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -8,10 +8,88 @@
 
 #include <atomic>
 #include <new>
+#include <vector>
 
 #include "program.h"
 
 static constexpr unsigned many = 1u << 20;
+
+// One that lies in a chunk of addresses with others, which stay shared.
+static void small(int, char**) {
+    std::vector<Data> all;
+    unsigned wrong = 0;
+    for (unsigned n : {40000u, 3000u, 50000u, 100u}) all.emplace_back(n);
+    for (auto& data : all) wrong += data.work(2);
+    export_to_others(all[0].gpu);
+    for (unsigned round = 0; round < 8; ++round) {
+        for (auto& data : all) data.launch();
+        // Whole pages of its own.
+        const unsigned i = 2048 + 4000 * round;
+        wrong += all[0].get(i) != all[0].model[i];
+        all[0].set(i, round);
+        for (unsigned k = 1; k < 4; ++k) wrong += all[k].touch(round);
+        wrong += all[0].get(i) != round;
+    }
+    Data late(2000);  // in the same chunk
+    wrong += late.work(3);
+    wrong += all[0].get(5000) != all[0].model[5000];
+    CHECK(cudaFree(all[0].gpu));
+    for (unsigned k = 1; k < 4; ++k) wrong += all[k].work(4) + all[k].check_all();
+    wrong += late.check_all();
+    say("%u wrong\n", wrong);
+}
+
+// In pages of others, which stay theirs: first, last and other words, kernels, and calls that go over the pages' ends.
+static void beside(int, char**) {
+    std::vector<Data> all;
+    for (unsigned n : {90u, 300u, 40u, 5000u, 100u, 20u, 3000u, 1500u, 64u}) all.emplace_back(n);
+    unsigned wrong = 0;
+    const auto use = [&](unsigned round) {
+        for (auto& data : all) data.launch();
+        for (auto& data : all) {
+            for (const unsigned i : {0u, 1u, data.count / 2, data.count - 1}) {
+                wrong += data.get(i) != data.model[i];
+                data.set(i, round + i);
+            }
+        }
+        std::FILE* const file = std::tmpfile();
+        for (auto& data : all) {
+            std::vector<unsigned> got(data.count);
+            if (plain) {
+                wrong += std::fwrite(data.gpu, 4, data.count, file) != data.count || std::fflush(file) != 0 ||
+                         pread(fileno(file), got.data(), data.count * 4, 0) != data.count * 4;
+                std::rewind(file);
+            } else {
+                CHECK(cudaMemcpy(got.data(), data.gpu, data.count * 4, cudaMemcpyDeviceToHost));
+            }
+            wrong += std::memcmp(got.data(), data.model, data.count * 4) != 0;
+            std::vector<unsigned> fill(data.count, round);
+            std::memcpy(data.model, fill.data(), data.count * 4);
+            if (plain) {
+                std::memcpy(data.gpu, fill.data(), data.count * 4);
+            } else {
+                CHECK(cudaMemcpy(data.gpu, fill.data(), data.count * 4, cudaMemcpyHostToDevice));
+            }
+        }
+        std::fclose(file);
+        wrong += all[3].touch(round) + all[6].touch(round);
+    };
+    use(1);
+    for (const unsigned exports : {4u, 1u, 7u}) {
+        export_to_others(all[exports].gpu);
+        use(exports + 10);
+    }
+    // What comes into such pages, and goes.
+    for (const unsigned frees : {7u, 2u, 4u}) {
+        CHECK(cudaFree(all[frees].gpu));
+        all[frees] = Data(all[frees].count);
+        use(frees + 20);
+    }
+    for (auto& data : all) CHECK(cudaFree(data.gpu));
+    Data anew(2000);
+    wrong += anew.work(1);
+    say("%u wrong\n", wrong);
+}
 
 static void twice(int, char**) {
     CHECK(cudaFree(nullptr));
