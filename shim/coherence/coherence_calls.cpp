@@ -198,7 +198,7 @@ std::size_t Coherence::overwrite(Object& object, std::uintptr_t begin, std::size
     }
     const AsInHandler scope;
     std::size_t done = 0;
-    helper::with_driver(driver_needs_helper(), helper::Kind::Fault, [&] {
+    helper::with_driver(driver_needs_helper(object.context), helper::Kind::Fault, [&] {
         // What a launch's stream waits for may still be on its way out of the very view.
         if (wait_in_order() == CUDA_SUCCESS && object.alive(serial) && map_shadow(object, begin, false) &&
             settle_flushes() == CUDA_SUCCESS) {

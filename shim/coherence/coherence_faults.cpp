@@ -130,7 +130,7 @@ Coherence::Served Coherence::serve_fault(const Access& access, trace::Fault& tra
         served = borrow(*object, serial, access, traced);
         if (this_thread.inside != 0 || interrupted) this_thread.touched_inside = true;
     } else {
-        helper::with_driver(driver_needs_helper(), helper::Kind::Fault,
+        helper::with_driver(driver_needs_helper(object->context), helper::Kind::Fault,
                             [&, mine = &thread_sweeps, event = call_stacks::Event::current()] {
                                 const call_stacks::Event::Lent lent(event);
                                 const auto waited = wait_in_order();

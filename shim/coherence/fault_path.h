@@ -21,11 +21,10 @@ inline bool on_alternate_stack() noexcept {
     return kernel::sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) != 0;
 }
 
-// Whether the driver is to be called by a helper thread: this one has too little stack, or the driver has forgotten a
-// thread that is ending (CUDA_ERROR_NOT_INITIALIZED, seen on an H100 in a signal handler).
-inline bool driver_needs_helper() noexcept {
-    CUcontext current = nullptr;
-    return on_alternate_stack() || driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS;
+// Whether the driver is to be called by a helper thread: this one has too little stack, or it is ending, and the driver
+// has forgotten it (CUDA_ERROR_NOT_INITIALIZED, seen on an H100 and an H200 in signal handlers).
+inline bool driver_needs_helper(void* context) noexcept {
+    return on_alternate_stack() || ContextScope(context).result() != CUDA_SUCCESS;
 }
 
 // The block is locked: is it still the one that was found, and its object mapped?

@@ -126,8 +126,9 @@ bool refused(std::uintptr_t address, const device_owned::Entry& entry, CUresult 
 }
 
 // A callback, or a thread inside the driver, may not call it.
-bool elsewhere() noexcept {
-    return this_thread.in_callback != 0 || this_thread.inside != 0 || this_thread.in_gate || driver_needs_helper();
+bool elsewhere(CUcontext context) noexcept {
+    return this_thread.in_callback != 0 || this_thread.inside != 0 || this_thread.in_gate ||
+           driver_needs_helper(context);
 }
 
 }  // namespace
@@ -143,13 +144,14 @@ namespace {
 
 template <class Move>
 bool move(std::uintptr_t at, std::size_t bytes, Move&& run) noexcept {
-    if (coherence().sticky_error() != CUDA_SUCCESS || coherence().wait_before_access() != CUDA_SUCCESS) return false;
     const auto part = stretch(at, bytes);
-    auto result = CUDA_ERROR_INVALID_VALUE;
-    if (part.uncached && part.bytes == bytes) {
-        helper::with_driver(elsewhere(), helper::Kind::Transfer,
-                            [&] { result = run(static_cast<CUcontext>(part.context)); });
+    auto* const context = static_cast<CUcontext>(part.context);
+    if (!part.uncached || part.bytes != bytes || coherence().sticky_error() != CUDA_SUCCESS ||
+        coherence().wait_before_access(context) != CUDA_SUCCESS) {
+        return false;
     }
+    auto result = CUDA_SUCCESS;
+    helper::with_driver(elsewhere(context), helper::Kind::Transfer, [&] { result = run(context); });
     return result == CUDA_SUCCESS;
 }
 
@@ -171,10 +173,11 @@ bool open(std::uintptr_t address) noexcept HPE_NOT_ANALYSED {
     if (!device_owned::find(address, 1, entry) || entry.context == nullptr) return false;
     const bool first = !any_open();
     auto result = coherence().sticky_error();
-    if (result == CUDA_SUCCESS && first) result = coherence().wait_before_access();
+    if (result == CUDA_SUCCESS && first) result = coherence().wait_before_access(entry.context);
     if (result != CUDA_SUCCESS) return refused(address, entry, result);
     if (first) turn.lock();
-    helper::with_driver(elsewhere(), helper::Kind::Transfer, [&]() HPE_NOT_ANALYSED { result = open_page(address); });
+    helper::with_driver(elsewhere(entry.context), helper::Kind::Transfer,
+                        [&]() HPE_NOT_ANALYSED { result = open_page(address); });
     if (result == CUDA_SUCCESS) {
         advise(address, entry);
         this_thread.stepping = true;
@@ -185,7 +188,9 @@ bool open(std::uintptr_t address) noexcept HPE_NOT_ANALYSED {
 }
 
 void close() noexcept HPE_NOT_ANALYSED {
-    helper::with_driver(elsewhere(), helper::Kind::Transfer, []() HPE_NOT_ANALYSED {
+    const auto open = std::find_if(pages.begin(), pages.end(), [](const Page& page) { return page.address != 0; });
+    const bool by_helper = open != pages.end() && elsewhere(open->parts.front().context);
+    helper::with_driver(by_helper, helper::Kind::Transfer, []() HPE_NOT_ANALYSED {
         for (auto& page : pages) close(page);
     });
     this_thread.stepping = false;
