@@ -300,6 +300,21 @@ CUresult flush_range(std::span<const Engine::Part> parts, Engine::Order order, b
     return CUDA_SUCCESS;
 }
 
+// For copies that can only be made in a channel: all other ways wait for the device.
+template <class Run>
+CUresult in_open_channel(CUcontext context, Run&& run) noexcept {
+    Channel* channel = channels.of(context);
+    ContextScope scope(context);
+    if (scope.result() != CUDA_SUCCESS) return scope.result();
+    if (channel == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    CaptureRelaxed relaxed;
+    {
+        const Locked lock(channel->lock);
+        if (!channel->open()) return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return run(*channel);
+}
+
 template <class Move>
 CUresult one_by_one(std::span<const Engine::Part> parts, Move&& move) noexcept {
     for (const auto& part : parts) {
@@ -380,49 +395,35 @@ CUresult Engine::flush_changes(Object& object, std::size_t offset, std::size_t b
 }
 
 CUresult Engine::read(CUcontext context, CUdeviceptr device, std::byte* to, std::size_t bytes) noexcept {
-    Channel* channel = channels.of(context);
-    ContextScope scope(context);
-    if (scope.result() != CUDA_SUCCESS) return scope.result();
-    if (channel == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-    CaptureRelaxed relaxed;
-    {
-        const Locked lock(channel->lock);
-        if (!channel->open()) return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    const HeldBuffers held(*channel, bytes);
-    if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
-    const auto result = stage_to_host(*channel, held, device, to, bytes, {});
-    // Also after a failure: transfers that were enqueued must not arrive later.
-    const auto waited = driver.cuStreamSynchronize(channel->to_host);
-    return result != CUDA_SUCCESS ? result : waited;
+    return in_open_channel(context, [&](Channel& channel) {
+        const HeldBuffers held(channel, bytes);
+        if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
+        const auto result = stage_to_host(channel, held, device, to, bytes, {});
+        // Also after a failure: transfers that were enqueued must not arrive later.
+        const auto waited = driver.cuStreamSynchronize(channel.to_host);
+        return result != CUDA_SUCCESS ? result : waited;
+    });
 }
 
 CUresult Engine::write(CUcontext context, CUdeviceptr device, const std::byte* from, std::size_t bytes) noexcept {
-    Channel* channel = channels.of(context);
-    ContextScope scope(context);
-    if (scope.result() != CUDA_SUCCESS) return scope.result();
-    if (channel == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-    CaptureRelaxed relaxed;
-    const Locked lock(channel->lock);
-    if (!channel->open()) return CUDA_ERROR_OUT_OF_MEMORY;
-    const HeldBuffers held(*channel, bytes);
-    if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
-    const auto sent = send_staged(*channel, held, device, from, bytes, {});
-    const auto drained = drain_channel(*channel);
-    return sent != CUDA_SUCCESS ? sent : drained;
+    return in_open_channel(context, [&](Channel& channel) {
+        const Locked lock(channel.lock);
+        const HeldBuffers held(channel, bytes);
+        if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
+        const auto sent = send_staged(channel, held, device, from, bytes, {});
+        const auto drained = drain_channel(channel);
+        return sent != CUDA_SUCCESS ? sent : drained;
+    });
 }
 
 CUresult Engine::write_changes(CUcontext context, CUdeviceptr device, std::byte* now, const std::byte* before,
                                std::size_t bytes) noexcept {
     if (std::memcmp(now, before, bytes) == 0) return CUDA_SUCCESS;
-    Channel* channel = channels.of(context);
-    ContextScope scope(context);
-    if (scope.result() != CUDA_SUCCESS) return scope.result();
-    if (channel == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-    CaptureRelaxed relaxed;
-    std::size_t count = 0, sum = 0;
-    const Locked lock(channel->lock);
-    return stage_changes(*channel, {device, now, bytes, {}}, before, count, sum);
+    return in_open_channel(context, [&](Channel& channel) {
+        std::size_t count = 0, sum = 0;
+        const Locked lock(channel.lock);
+        return stage_changes(channel, {device, now, bytes, {}}, before, count, sum);
+    });
 }
 
 void Engine::prepare(CUcontext context) noexcept {
