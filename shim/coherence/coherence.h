@@ -171,8 +171,8 @@ public:
     Served serve_fault(const Access& access, trace::Fault& traced) noexcept;
 
     // Of memory that is no object's (uncached.h): waits for the device work that was enqueued before the access, as
-    // serve_fault() does. `context`: the memory's.
-    CUresult wait_before_access(CUcontext context) noexcept;
+    // serve_fault() does. `by_helper`: not by this thread.
+    CUresult wait_before_access(bool by_helper) noexcept;
     // A page of it was mapped for the access: what was there before is there again.
     void close_page(std::uintptr_t page) noexcept;
     // What the access wrote could not be sent.

@@ -63,13 +63,13 @@ bool Coherence::wait_for_ending() const noexcept {
     return true;
 }
 
-CUresult Coherence::wait_before_access(CUcontext context) noexcept {
+CUresult Coherence::wait_before_access(bool by_helper) noexcept {
     if (this_thread.in_callback != 0 || this_thread.inside != 0) return CUDA_SUCCESS;
     auto waited = CUDA_SUCCESS;
     if (this_thread.in_gate) {
         helper::with_driver(true, helper::Kind::Wait, [] { in_flight.wait(); });
     } else {
-        helper::with_driver(driver_needs_helper(context), helper::Kind::Fault, [&] {
+        helper::with_driver(by_helper, helper::Kind::Fault, [&] {
             waited = wait_in_order();
             launch_gate_.leave_fault();
         });

@@ -125,9 +125,10 @@ bool refused(std::uintptr_t address, const device_owned::Entry& entry, CUresult 
     return false;
 }
 
-// A callback, or a thread inside the driver, may not call it.
+// A callback, or a thread inside the driver, may not call it. A thread that never has may be one of the driver's own,
+// or be ending, and run a signal handler of the program: it may hold what the driver, or malloc, waits for.
 bool elsewhere(CUcontext context) noexcept {
-    return this_thread.in_callback != 0 || this_thread.inside != 0 || this_thread.in_gate ||
+    return this_thread.in_callback != 0 || this_thread.inside != 0 || this_thread.in_gate || !this_thread.settled ||
            driver_needs_helper(context);
 }
 
@@ -147,7 +148,7 @@ bool move(std::uintptr_t at, std::size_t bytes, Move&& run) noexcept {
     const auto part = stretch(at, bytes);
     auto* const context = static_cast<CUcontext>(part.context);
     if (!part.uncached || part.bytes != bytes || coherence().sticky_error() != CUDA_SUCCESS ||
-        coherence().wait_before_access(context) != CUDA_SUCCESS) {
+        coherence().wait_before_access(elsewhere(context)) != CUDA_SUCCESS) {
         return false;
     }
     auto result = CUDA_SUCCESS;
@@ -173,11 +174,11 @@ bool open(std::uintptr_t address) noexcept HPE_NOT_ANALYSED {
     if (!device_owned::find(address, 1, entry) || entry.context == nullptr) return false;
     const bool first = !any_open();
     auto result = coherence().sticky_error();
-    if (result == CUDA_SUCCESS && first) result = coherence().wait_before_access(entry.context);
+    const bool by_helper = elsewhere(entry.context);
+    if (result == CUDA_SUCCESS && first) result = coherence().wait_before_access(by_helper);
     if (result != CUDA_SUCCESS) return refused(address, entry, result);
     if (first) turn.lock();
-    helper::with_driver(elsewhere(entry.context), helper::Kind::Transfer,
-                        [&]() HPE_NOT_ANALYSED { result = open_page(address); });
+    helper::with_driver(by_helper, helper::Kind::Transfer, [&]() HPE_NOT_ANALYSED { result = open_page(address); });
     if (result == CUDA_SUCCESS) {
         advise(address, entry);
         this_thread.stepping = true;
