@@ -21,28 +21,6 @@ namespace hpe {
 
 namespace {
 
-// The state in which the fault door serves a fault: no handler of the program runs, and waiting for the driver is no
-// cancellation point.
-class AsInHandler {
-public:
-    AsInHandler() noexcept {
-        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation_);
-        this_thread.in_fault = true;
-    }
-    ~AsInHandler() {
-        this_thread.in_fault = before_;
-        pthread_setcancelstate(cancellation_, nullptr);
-    }
-    AsInHandler(const AsInHandler&) = delete;
-    AsInHandler& operator=(const AsInHandler&) = delete;
-
-private:
-    const ErrnoKept kept_;
-    const SignalsBlocked blocked_;
-    const bool before_ = this_thread.in_fault;
-    int cancellation_ = PTHREAD_CANCEL_ENABLE;
-};
-
 // As serve_fault() finds out: who may not wait for the device may not give it work.
 bool may_wait() noexcept { return this_thread.in_callback == 0 && this_thread.inside == 0 && !this_thread.in_gate; }
 

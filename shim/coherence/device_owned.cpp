@@ -2,8 +2,11 @@
 // A sorted map behind one lock.
 #include "shim/coherence/device_owned.h"
 
+#include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <map>
+#include <optional>
 
 #include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
@@ -17,6 +20,8 @@ namespace {
 
 // Outside the fault path it is taken with signals blocked: a handler of the program may access such memory.
 constinit SpinLock lock;
+// All that was ever added lies between: most ranges that are asked for do not.
+constinit std::atomic<std::uintptr_t> lowest{UINTPTR_MAX}, highest{0};
 std::map<std::uintptr_t, Entry>& entries() HPE_REQUIRES(lock) {
     static auto* map = new std::map<std::uintptr_t, Entry>;
     return *map;
@@ -33,6 +38,8 @@ void add(Entry entry) {
     if (at != all.begin() && std::prev(at)->first + std::prev(at)->second.size > entry.base) --at;
     while (at != all.end() && at->first < entry.base + entry.size) at = all.erase(at);
     all[entry.base] = entry;
+    lowest.store(std::min(lowest.load(), entry.base));
+    highest.store(std::max(highest.load(), entry.base + entry.size));
     count.store(all.size(), std::memory_order_release);
 }
 
@@ -89,7 +96,9 @@ void forget(CUcontext context) {
 }
 
 std::size_t overlapping(std::uintptr_t begin, std::size_t bytes, std::span<Entry> out) noexcept {
-    if (!any()) return 0;
+    if (!any() || begin >= highest.load() || begin + bytes <= lowest.load()) return 0;
+    std::optional<SignalsBlocked> blocked;
+    if (!this_thread.in_fault) blocked.emplace();
     const Locked locked(lock);
     auto& all = entries();
     auto at = all.upper_bound(begin);

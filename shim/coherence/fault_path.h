@@ -5,11 +5,15 @@
 // Threads: any; async-signal-safe. Errors: none.
 #pragma once
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <csignal>
 
 #include "protocols/object_sweeps.h"
+#include "shim/base/errno_kept.h"
 #include "shim/base/kernel.h"
+#include "shim/base/thread.h"
 #include "shim/driver/driver.h"
 #include "shim/memory/arena.h"
 #include "shim/memory/object.h"
@@ -20,6 +24,28 @@ inline bool on_alternate_stack() noexcept {
     stack_t stack{};
     return kernel::sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) != 0;
 }
+
+// The state in which the fault door serves a fault: no handler of the program runs, and waiting for the driver is no
+// cancellation point.
+class AsInHandler {
+public:
+    AsInHandler() noexcept {
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation_);
+        this_thread.in_fault = true;
+    }
+    ~AsInHandler() {
+        this_thread.in_fault = before_;
+        pthread_setcancelstate(cancellation_, nullptr);
+    }
+    AsInHandler(const AsInHandler&) = delete;
+    AsInHandler& operator=(const AsInHandler&) = delete;
+
+private:
+    const ErrnoKept kept_;
+    const SignalsBlocked blocked_;
+    const bool before_ = this_thread.in_fault;
+    int cancellation_ = PTHREAD_CANCEL_ENABLE;
+};
 
 // Whether the driver is to be called by a helper thread: this one has too little stack, or it is ending, and the driver
 // has forgotten it (CUDA_ERROR_NOT_INITIALIZED, seen on an H100 and an H200 in signal handlers).

@@ -145,6 +145,7 @@ namespace {
 
 template <class Move>
 bool move(std::uintptr_t at, std::size_t bytes, Move&& run) noexcept {
+    const AsInHandler scope;
     const auto part = stretch(at, bytes);
     auto* const context = static_cast<CUcontext>(part.context);
     if (!part.uncached || part.bytes != bytes || coherence().sticky_error() != CUDA_SUCCESS ||

@@ -138,6 +138,8 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     }
     errno = saved;
     if (is_page_fault(info) && unread::opened_meanwhile()) return;
+    // A fault that is no access to a page.
+    if (single_step::under_way()) single_step::end(*static_cast<ucontext_t*>(context));
     if (leave_guarded_copy(*static_cast<ucontext_t*>(context))) return;
     signals::deliver(signal, info, context);
 }

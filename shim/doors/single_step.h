@@ -3,7 +3,7 @@
 // CPU's trap flag (Intel SDM volume 3, 18.3.1.4), and the SIGTRAP behind the instruction closes the pages.
 //
 // Until then every signal that may interrupt the thread is blocked, and the actions of SIGTRAP, SIGFPE and SIGBUS are
-// ours; all that is the program's again afterwards. An instruction that repeats itself (REP) is one instruction; copies
+// ours; all that is the program's again afterwards. An action that another thread sets meanwhile is lost. An instruction that repeats itself (REP) is one instruction; copies
 // and fills by such ones, as memcpy makes of them, go on to the end of a page at once. A debugger takes the SIGTRAP for
 // its own (docs/limits.md).
 //

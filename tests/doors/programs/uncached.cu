@@ -353,6 +353,42 @@ static void calls(int, char**) {
     say("checksum %016llx\n", static_cast<unsigned long long>(sum.value()));
 }
 
+// Calls of libc on such memory while signals interrupt them, whose handler accesses it, too.
+static void calls_interrupted(int, char**) {
+    Data data = exported();
+    shared = &data;
+    struct sigaction action = {};
+    action.sa_handler = [](int) {
+        if (plain) *static_cast<volatile unsigned*>(shared->gpu + 3000) = 12;
+        ++handled;
+    };
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGUSR1, &action, nullptr);
+    int ends[2];
+    if (pipe(ends) != 0) say("no pipe\n");
+    std::atomic<bool> over{false};
+    store(data.gpu + 5, 7u);
+    auto work = [&] {
+        CHECK(cudaDeviceSynchronize());  // this thread has called CUDA
+        while (!over) {
+            if (!plain) continue;
+            unsigned got = 0;
+            if (write(ends[1], data.gpu + 5, 4) != 4 || read(ends[0], data.gpu + 6, 4) != 4) say("no bytes\n");
+            if (write(ends[1], data.gpu + 6, 4) != 4 || read(ends[0], &got, 4) != 4 || got != 7) say("%u\n", got);
+        }
+    };
+    const pthread_t thread = start(work);
+    for (int round = 0; round < 2000; ++round) {
+        const int before = handled;
+        for (int wait = round * 97 % 5000; wait > 0; --wait) _mm_pause();  // anywhere in a call
+        pthread_kill(thread, SIGUSR1);
+        while (handled == before) sched_yield();
+    }
+    over = true;
+    pthread_join(thread, nullptr);
+    say("handled %d\n", handled.load());
+}
+
 // A host function, while the device is at work.
 static void host_functions(int, char**) {
     Data data = exported(), other(1000);
@@ -448,9 +484,15 @@ static void freed(int, char**) {
 }
 
 int main(int argc, char** argv) {
-    static const Case cases[] = {
-        {"turns", turns},     {"instructions", instructions},     {"calls", calls}, {"threads", threads},
-        {"signals", signals}, {"host_functions", host_functions}, {"forks", forks}, {"ending_threads", ending_threads},
-        {"freed", freed}};
+    static const Case cases[] = {{"turns", turns},
+                                 {"instructions", instructions},
+                                 {"calls", calls},
+                                 {"threads", threads},
+                                 {"calls_interrupted", calls_interrupted},
+                                 {"signals", signals},
+                                 {"host_functions", host_functions},
+                                 {"forks", forks},
+                                 {"ending_threads", ending_threads},
+                                 {"freed", freed}};
     return run_case(cases, argc, argv);
 }
