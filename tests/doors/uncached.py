@@ -22,5 +22,5 @@ for uncached, case in cases:
     said = [line for line in lines if b"one instruction at a time" in line]
     if len(lines) != len(said) or len(said) != {"processes": 2, "calls": 0, "other_device": 0}.get(case, 1):
         compare.problem(f"{case}: {lines}")
-compare.check([sys.argv[2], "other_device"], said_ok=True, HPE_SOFT_DEVICES=2)
+compare.check([uncached, "other_device"], said_ok=True, HPE_SOFT_DEVICES=2)
 compare.finish(60)

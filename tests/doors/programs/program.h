@@ -83,12 +83,6 @@ void store(T* to, T value) {
     }
 }
 
-// Others may write it from now on.
-inline void export_to_others(void* memory) {
-    cudaIpcMemHandle_t handle;
-    CHECK(cudaIpcGetMemHandle(&handle, memory));
-}
-
 // An array that the CPU and the GPU use, and a plain array beside it that says what it must hold.
 struct Data {
     unsigned* gpu = nullptr;

@@ -7,12 +7,11 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <initializer_list>
 #include <new>
 #include <vector>
 
-#include "program.h"
-
-static constexpr unsigned many = 1u << 20;
+#include "exported.h"
 
 // One that lies in a chunk of addresses with others, which stay shared.
 static void small(int, char**) {
@@ -91,24 +90,28 @@ static void beside(int, char**) {
     say("%u wrong\n", wrong);
 }
 
-static void twice(int, char**) {
-    CHECK(cudaFree(nullptr));
+// Memory of the device, mapped at each of the places.
+static void map(int device, std::size_t size, std::initializer_list<CUdeviceptr*> places) {
     CUmemAllocationProp properties = {};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    std::size_t size = 0;
-    CHECK_CU(cuMemGetAllocationGranularity(&size, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    properties.location.id = device;
     CUmemGenericAllocationHandle handle;
     CHECK_CU(cuMemCreate(&handle, size, &properties, 0));
     CUmemAccessDesc access = {};
     access.location = properties.location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    CUdeviceptr places[2];
-    for (auto& place : places) {
-        CHECK_CU(cuMemAddressReserve(&place, size, 0, 0, 0));
-        CHECK_CU(cuMemMap(place, size, 0, handle, 0));
-        CHECK_CU(cuMemSetAccess(place, size, &access, 1));
+    for (CUdeviceptr* const place : places) {
+        CHECK_CU(cuMemAddressReserve(place, size, 0, 0, 0));
+        CHECK_CU(cuMemMap(*place, size, 0, handle, 0));
+        CHECK_CU(cuMemSetAccess(*place, size, &access, 1));
     }
+}
+
+static void twice(int, char**) {
+    CHECK(cudaFree(nullptr));
+    CUdeviceptr places[2];
+    map(0, 2 << 20, {&places[0], &places[1]});
     auto* const first = reinterpret_cast<unsigned*>(places[0]);
     auto* const second = reinterpret_cast<unsigned*>(places[1]);
     unsigned wrong = 0;
@@ -164,20 +167,8 @@ static void other_device(int, char**) {
     CHECK(cudaSetDevice(0));
     CHECK(cudaMallocFromPoolAsync(&from_pool, many * 4, pool, nullptr));
     CHECK(cudaStreamSynchronize(nullptr));
-    CUmemAllocationProp properties = {};
-    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = other;
-    constexpr std::size_t size = 4 << 20;
-    CUmemGenericAllocationHandle handle;
     CUdeviceptr mapped = 0;
-    CHECK_CU(cuMemCreate(&handle, size, &properties, 0));
-    CHECK_CU(cuMemAddressReserve(&mapped, size, 0, 0, 0));
-    CHECK_CU(cuMemMap(mapped, size, 0, handle, 0));
-    CUmemAccessDesc access = {};
-    access.location = properties.location;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    CHECK_CU(cuMemSetAccess(mapped, size, &access, 1));
+    map(other, 4 << 20, {&mapped});
     for (unsigned* const memory : {from_pool, reinterpret_cast<unsigned*>(mapped)}) {
         for (unsigned round = 0; round < 5; ++round) {
             for (unsigned i = 0; i < 30; ++i) store(memory + i * 999, i + round);
@@ -252,7 +243,11 @@ static void processes(int, char**) {
 }
 
 int main(int argc, char** argv) {
-    static const Case cases[] = {
-        {"twice", twice}, {"graph_memory", graph_memory}, {"other_device", other_device}, {"processes", processes}};
+    static const Case cases[] = {{"small", small},
+                                 {"beside", beside},
+                                 {"twice", twice},
+                                 {"graph_memory", graph_memory},
+                                 {"other_device", other_device},
+                                 {"processes", processes}};
     return run_case(cases, argc, argv);
 }
