@@ -90,6 +90,17 @@ static void beside(int, char**) {
     say("%u wrong\n", wrong);
 }
 
+// Pages of what was exported, and of what lay beside it, are shared again when all of it was freed.
+static void given_back(int, char**) {
+    for (const bool exported_first : {true, false}) {
+        const Data other(300), beside(300);
+        export_to_others(other.gpu);
+        for (const bool first : {true, false}) CHECK(cudaFree(first == exported_first ? other.gpu : beside.gpu));
+    }
+    Data anew(300), another(300);
+    say("%u wrong\n", anew.work(1) + another.work(2));
+}
+
 // Memory of the device, mapped at each of the places.
 static void map(int device, std::size_t size, std::initializer_list<CUdeviceptr*> places) {
     CUmemAllocationProp properties = {};
@@ -245,6 +256,7 @@ static void processes(int, char**) {
 int main(int argc, char** argv) {
     static const Case cases[] = {{"small", small},
                                  {"beside", beside},
+                                 {"given_back", given_back},
                                  {"twice", twice},
                                  {"graph_memory", graph_memory},
                                  {"other_device", other_device},
