@@ -18,28 +18,49 @@ namespace hpe::device_owned {
 
 namespace {
 
-// Outside the fault path it is taken with signals blocked: a handler of the program may access such memory.
-constinit SpinLock lock;
+// Outside the fault path the lock is taken with signals blocked: a handler of the program may access such memory.
+// Memory is allocated and freed without it, since the handler may have interrupted malloc.
+using Entries = std::map<std::uintptr_t, Entry>;
+struct Table {
+    SpinLock lock;
+    Entries entries HPE_GUARDED_BY(lock);
+};
+Table& table() {
+    static auto* all = new Table;
+    return *all;
+}
 // All that was ever added lies between: most ranges that are asked for do not.
 constinit std::atomic<std::uintptr_t> lowest{UINTPTR_MAX}, highest{0};
-std::map<std::uintptr_t, Entry>& entries() HPE_REQUIRES(lock) {
-    static auto* map = new std::map<std::uintptr_t, Entry>;
-    return *map;
-}
 
 void add(Entry entry) {
     if (driver.cuCtxGetCurrent(&entry.context) != CUDA_SUCCESS) entry.context = nullptr;
     coherence().look_at(entry.base, entry.size);
+    Entries made{{entry.base, entry}}, gone;
+    auto& [lock, all] = table();
     const SignalsBlocked blocked;
     const Locked locked(lock);
-    auto& all = entries();
     // Of what was there nothing is left.
     auto at = all.upper_bound(entry.base);
     if (at != all.begin() && std::prev(at)->first + std::prev(at)->second.size > entry.base) --at;
-    while (at != all.end() && at->first < entry.base + entry.size) at = all.erase(at);
-    all[entry.base] = entry;
+    while (at != all.end() && at->first < entry.base + entry.size) gone.insert(all.extract(at++));
+    all.insert(made.extract(made.begin()));
     lowest.store(std::min(lowest.load(), entry.base));
     highest.store(std::max(highest.load(), entry.base + entry.size));
+    count.store(all.size(), std::memory_order_release);
+}
+
+template <class Gone>
+void remove_if(Gone&& is_gone) {
+    if (!any()) return;
+    Entries gone;
+    auto& [lock, all] = table();
+    const SignalsBlocked blocked;
+    const Locked locked(lock);
+    for (auto at = all.begin(); at != all.end();) {
+        const auto next = std::next(at);
+        if (is_gone(at->second)) gone.insert(all.extract(at));
+        at = next;
+    }
     count.store(all.size(), std::memory_order_release);
 }
 
@@ -66,26 +87,15 @@ bool is_there(std::uintptr_t base) noexcept {
 
 void remove(std::uintptr_t base) {
     if (!any()) return;
+    Entries gone;
+    auto& [lock, all] = table();
     const SignalsBlocked blocked;
     const Locked locked(lock);
-    auto& all = entries();
-    if (const auto found = all.find(base); found != all.end() && !found->second.of_graph) all.erase(found);
+    if (const auto found = all.find(base); found != all.end() && !found->second.of_graph) {
+        gone.insert(all.extract(found));
+    }
     count.store(all.size(), std::memory_order_release);
 }
-
-namespace {
-
-template <class Gone>
-void remove_if(Gone&& gone) {
-    if (!any()) return;
-    const SignalsBlocked blocked;
-    const Locked locked(lock);
-    auto& all = entries();
-    std::erase_if(all, [&](const auto& entry) { return gone(entry.second); });
-    count.store(all.size(), std::memory_order_release);
-}
-
-}  // namespace
 
 void remove_within(std::uintptr_t begin, std::size_t bytes) {
     remove_if([&](const Entry& entry) { return entry.base >= begin && entry.base + entry.size <= begin + bytes; });
@@ -99,8 +109,8 @@ std::size_t overlapping(std::uintptr_t begin, std::size_t bytes, std::span<Entry
     if (!any() || begin >= highest.load() || begin + bytes <= lowest.load()) return 0;
     std::optional<SignalsBlocked> blocked;
     if (!this_thread.in_fault) blocked.emplace();
+    auto& [lock, all] = table();
     const Locked locked(lock);
-    auto& all = entries();
     auto at = all.upper_bound(begin);
     if (at != all.begin()) --at;
     std::size_t found = 0;
