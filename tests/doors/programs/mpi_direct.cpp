@@ -371,15 +371,6 @@ void exported() {
     }
     receive.check(sum);
     MPI_Type_free(&rows);
-    MPI_Win window;
-    receive.clear();
-    MPI_Win_create(receive.at(), kBytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
-    MPI_Win_fence(0, window);
-    const auto mine = content(rank, 9, 5000);
-    MPI_Put(mine.data(), 5000, MPI_BYTE, behind(), 777, 5000, MPI_BYTE, window);
-    MPI_Win_fence(0, window);
-    MPI_Win_free(&window);
-    receive.check(content(before(), 9, 5000), 777);
 }
 
 // In several pieces, and the CPU's bytes beside them in the same blocks.

@@ -51,14 +51,16 @@ void windows(Twins& w) {
     MPI_Type_free(&gaps);
 }
 
-// Windows over the buffers themselves: what other ranks put there, and what this one stores there, is where the other
-// looks for it after the calls that MPI 4.1 (12.7) names.
-void windows_over_objects(Twins& w) {
+// Windows over the buffers themselves, which others may write, too, if they are exported: what other ranks put there,
+// and what this one stores there, is where the other looks for it after the calls that MPI 4.1 (12.7) names.
+void over_objects(Twins& w, bool exported) {
     const int n = 50000, bytes = 4 * n;
     MPI_Datatype gaps;
     MPI_Type_vector(200, 2, 5, MPI_INT, &gaps);
     MPI_Type_commit(&gaps);
     Pair send(w, bytes), receive(w, bytes), memory(w, bytes + 64);
+    cudaIpcMemHandle_t handle;
+    if (exported && w.device && cudaIpcGetMemHandle(&handle, memory.device()) != cudaSuccess) std::abort();
     both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
         const bool on_device = s != send.host() && w.device;
         // A base that is no multiple of 8 MPICH 4.0 itself does not give back.
@@ -178,6 +180,8 @@ void windows_over_objects(Twins& w) {
     memory.check("the window");
     MPI_Type_free(&gaps);
 }
+void windows_over_objects(Twins& w) { over_objects(w, false); }
+void windows_over_exported(Twins& w) { over_objects(w, true); }
 
 // Host memory that is attached, at addresses that the ranks tell each other.
 void dynamic(Twins& w) {
@@ -246,6 +250,7 @@ void overlapping(Twins& w) {
 const Cases cases = {
     {"windows", windows},
     {"windows_over_objects", windows_over_objects},
+    {"windows_over_exported", windows_over_exported},
     {"dynamic", dynamic},
 #ifdef OPEN_MPI
     {"overlapping", overlapping},
