@@ -20,20 +20,24 @@ const std::atomic<std::uintptr_t>* BlocksTable::chunk_entry(std::uintptr_t addre
     return &(*middle)[(address >> kChunkBits) & ((1u << kMiddleBits) - 1)];
 }
 
-std::atomic<std::uintptr_t>* BlocksTable::chunk_entry(std::uintptr_t address, std::atomic<std::uintptr_t>* before,
-                                                      bool create) {
-    const auto index = (address >> kChunkBits) & ((1u << kMiddleBits) - 1);
-    if (before != nullptr && index != 0) return before + 1;
-    const auto top = address >> (kChunkBits + kMiddleBits);
-    if (top >= top_.size()) return nullptr;
-    Middle* middle = top_[top].load(std::memory_order_acquire);
-    if (middle == nullptr) {
-        if (!create) return nullptr;
-        middle = new (std::nothrow) Middle{};
-        if (middle == nullptr) return nullptr;
-        top_[top].store(middle, std::memory_order_release);
+template <class Visit>
+bool BlocksTable::each_chunk(std::uintptr_t begin, std::uintptr_t end, Visit&& visit) {
+    for (auto at = begin; at < end;) {
+        const auto top = at >> (kChunkBits + kMiddleBits);
+        if (top >= top_.size()) return false;
+        Middle* middle = top_[top].load(std::memory_order_acquire);
+        if (middle == nullptr) {
+            middle = new (std::nothrow) Middle{};
+            if (middle == nullptr) return false;
+            top_[top].store(middle, std::memory_order_release);
+        }
+        for (auto i = at / kChunk % middle->size(); i < middle->size() && at < end; ++i) {
+            const auto next = std::min(end, (at / kChunk + 1) * kChunk);
+            if (!visit((*middle)[i], at, next)) return false;
+            at = next;
+        }
     }
-    return &(*middle)[index];
+    return true;
 }
 
 Blocks* BlocksTable::find(std::uintptr_t address) const noexcept {
@@ -62,43 +66,39 @@ bool BlocksTable::insert(Blocks* object) {
     std::scoped_lock lock(mutex_);
     const auto begin = object->base, end = object->base + object->size;
     // First make room and look for a neighbour in the way, then write: nothing is half done.
-    std::atomic<std::uintptr_t>* entry = nullptr;
-    for (auto at = begin; at < end; at = (at / kChunk + 1) * kChunk) {
-        entry = chunk_entry(at, entry, true);
-        if (entry == nullptr) return false;
-        auto word = entry->load(std::memory_order_relaxed);
-        if (word == 0) continue;
+    const auto make_room = [](std::atomic<std::uintptr_t>& entry, std::uintptr_t from, std::uintptr_t to) {
+        auto word = entry.load(std::memory_order_relaxed);
+        if (word == 0) return true;
         if ((word & kLeafTag) == 0) {
             auto* resident = reinterpret_cast<Blocks*>(word);
             auto* leaf = new (std::nothrow) Leaf{};
             if (leaf == nullptr) return false;
-            const auto chunk = at / kChunk * kChunk;
+            const auto chunk = from / kChunk * kChunk;
             for (std::size_t page = 0; page < leaf->size(); ++page) {
                 if (resident->contains(chunk + page * kPage)) (*leaf)[page].store(resident, std::memory_order_relaxed);
             }
             word = reinterpret_cast<std::uintptr_t>(leaf) | kLeafTag;
-            entry->store(word, std::memory_order_release);
+            entry.store(word, std::memory_order_release);
         }
         const auto* leaf = reinterpret_cast<const Leaf*>(word & ~kLeafTag);
-        const auto chunk_end = std::min(end, (at / kChunk + 1) * kChunk);
-        for (auto page = at; page < chunk_end; page += kPage) {
-            if ((*leaf)[(page / kPage) % leaf->size()].load(std::memory_order_relaxed) != nullptr) return false;
+        for (auto page = from; page < to; page += kPage) {
+            if ((*leaf)[page / kPage % leaf->size()].load(std::memory_order_relaxed) != nullptr) return false;
         }
-    }
-    entry = nullptr;
-    for (auto at = begin; at < end; at = (at / kChunk + 1) * kChunk) {
-        entry = chunk_entry(at, entry, false);
-        const auto word = entry->load(std::memory_order_relaxed);
+        return true;
+    };
+    if (!each_chunk(begin, end, make_room)) return false;
+    each_chunk(begin, end, [&](std::atomic<std::uintptr_t>& entry, std::uintptr_t from, std::uintptr_t to) {
+        const auto word = entry.load(std::memory_order_relaxed);
         if (word == 0) {
-            entry->store(reinterpret_cast<std::uintptr_t>(object), std::memory_order_release);
-            continue;
+            entry.store(reinterpret_cast<std::uintptr_t>(object), std::memory_order_release);
+            return true;
         }
         auto* leaf = reinterpret_cast<Leaf*>(word & ~kLeafTag);
-        const auto chunk_end = std::min(end, (at / kChunk + 1) * kChunk);
-        for (auto page = at; page < chunk_end; page += kPage) {
-            (*leaf)[(page / kPage) % leaf->size()].store(object, std::memory_order_release);
+        for (auto page = from; page < to; page += kPage) {
+            (*leaf)[page / kPage % leaf->size()].store(object, std::memory_order_release);
         }
-    }
+        return true;
+    });
     count_.fetch_add(1, std::memory_order_relaxed);
     return true;
 }
@@ -106,22 +106,19 @@ bool BlocksTable::insert(Blocks* object) {
 void BlocksTable::erase(Blocks* object) {
     std::scoped_lock lock(mutex_);
     const auto begin = object->base, end = object->base + object->size;
-    std::atomic<std::uintptr_t>* entry = nullptr;
-    for (auto at = begin; at < end; at = (at / kChunk + 1) * kChunk) {
-        entry = chunk_entry(at, entry, false);
-        if (entry == nullptr) continue;
-        const auto word = entry->load(std::memory_order_relaxed);
+    each_chunk(begin, end, [&](std::atomic<std::uintptr_t>& entry, std::uintptr_t from, std::uintptr_t to) {
+        const auto word = entry.load(std::memory_order_relaxed);
         if ((word & kLeafTag) == 0) {
-            if (word == reinterpret_cast<std::uintptr_t>(object)) entry->store(0, std::memory_order_release);
-            continue;
+            if (word == reinterpret_cast<std::uintptr_t>(object)) entry.store(0, std::memory_order_release);
+            return true;
         }
         auto* leaf = reinterpret_cast<Leaf*>(word & ~kLeafTag);
-        const auto chunk_end = std::min(end, (at / kChunk + 1) * kChunk);
-        for (auto page = at; page < chunk_end; page += kPage) {
-            auto& slot = (*leaf)[(page / kPage) % leaf->size()];
+        for (auto page = from; page < to; page += kPage) {
+            auto& slot = (*leaf)[page / kPage % leaf->size()];
             if (slot.load(std::memory_order_relaxed) == object) slot.store(nullptr, std::memory_order_release);
         }
-    }
+        return true;
+    });
     count_.fetch_sub(1, std::memory_order_relaxed);
 }
 

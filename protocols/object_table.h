@@ -56,8 +56,10 @@ private:
     using Middle = std::array<std::atomic<std::uintptr_t>, 1u << kMiddleBits>;
 
     std::uintptr_t next_boundary(std::uintptr_t address) const noexcept;
-    // `before`: the entry of the chunk in front, which most entries of a large object lie behind; or nullptr.
-    std::atomic<std::uintptr_t>* chunk_entry(std::uintptr_t address, std::atomic<std::uintptr_t>* before, bool create);
+    // Calls visit(entry, from, to) for each chunk and the part of [begin, end) in it, until it returns false. Makes the
+    // tree's nodes; false as well where there is no memory for one.
+    template <class Visit>
+    bool each_chunk(std::uintptr_t begin, std::uintptr_t end, Visit&& visit);
     const std::atomic<std::uintptr_t>* chunk_entry(std::uintptr_t address) const noexcept;
 
     std::array<std::atomic<Middle*>, 1u << kTopBits> top_{};
