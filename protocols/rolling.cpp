@@ -80,13 +80,15 @@ void Rolling::released() noexcept {
 
 // Held for a few instructions, with all signals blocked by the caller: it cannot be interrupted for long.
 void Rolling::lock() noexcept {
-    while (busy_.test_and_set(std::memory_order_acquire)) busy_.wait(true, std::memory_order_relaxed);
+    auto seen = kFree;
+    if (lock_.compare_exchange_strong(seen, kHeld, std::memory_order_acquire)) return;
+    // Whoever has slept does not know who else does, and leaves the word so that its unlock wakes one.
+    while (lock_.exchange(kWanted, std::memory_order_acquire) != kFree) lock_.wait(kWanted, std::memory_order_relaxed);
 }
 
 void Rolling::unlock() noexcept {
     // Sequentially consistent: a thread that is about to sleep sees this before notify_one() looks for sleepers.
-    busy_.clear(std::memory_order_seq_cst);
-    busy_.notify_one();
+    if (lock_.exchange(kFree, std::memory_order_seq_cst) == kWanted) lock_.notify_one();
 }
 
 }  // namespace hpe

@@ -53,7 +53,9 @@ private:
     const std::size_t fixed_;
     std::atomic<std::size_t> objects_{0};
     std::atomic<std::size_t> more_{0};  // runs, in addition to the paper's two per object; written under the lock
-    std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
+    // kWanted: held, and somebody may sleep. Nobody else is woken: that may cost a system call.
+    static constexpr std::uint32_t kFree = 0, kHeld = 1, kWanted = 2;
+    std::atomic<std::uint32_t> lock_{kFree};
     std::size_t head_ = 0, count_ = 0;
     std::array<RunRef, kRing> ring_;  // uninitialised: filling 1.5 MiB would be most of what a start costs
 };

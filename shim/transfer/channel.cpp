@@ -43,9 +43,9 @@ bool hold(Channel& channel, unsigned index) noexcept {
 }
 
 void let_go(Channel& channel, unsigned index) noexcept {
-    // Sequentially consistent: notify_all() looks for sleepers, and must not look before they can see this.
+    // Sequentially consistent: must not look for sleepers before they can see this.
     channel.held.fetch_and(~(1u << index), std::memory_order_seq_cst);
-    channel.held.notify_all();
+    if (channel.waiting.load(std::memory_order_seq_cst) != 0) channel.held.notify_all();
 }
 
 }  // namespace
@@ -88,7 +88,9 @@ HeldBuffers::HeldBuffers(Channel& channel, std::size_t bytes) noexcept : channel
             }
         }
         if (count_ != 0 || held == 0) return;
-        wait_while(channel.held, held);
+        channel.waiting.fetch_add(1, std::memory_order_seq_cst);
+        wait_while(channel.held, held, std::memory_order_seq_cst);
+        channel.waiting.fetch_sub(1, std::memory_order_relaxed);
     }
 }
 

@@ -35,8 +35,9 @@ struct Channel {
     std::atomic<std::size_t> sent{0};                          // flushes enqueued and not yet waited for
 
     std::array<staging::BounceBuffer, kBuffers> buffers{};
-    std::atomic<std::uint32_t> held{0};  // bit i: buffer i is held; its holder alone looks at it
-    std::atomic<bool> complete{false};   // all buffers are of use
+    std::atomic<std::uint32_t> held{0};     // bit i: buffer i is held; its holder alone looks at it
+    std::atomic<std::uint32_t> waiting{0};  // threads that may sleep: to wake nobody may be a system call, too
+    std::atomic<bool> complete{false};      // all buffers are of use
 
     // Makes what is missing. False: no stream, or no buffer, is to be had.
     bool open() noexcept HPE_REQUIRES(lock);

@@ -4,14 +4,17 @@
 
 #include <sys/time.h>
 
-#include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "protocols/rolling.h"
 #include "shim/base/spin_lock.h"
+#include "shim/transfer/channel.h"
 #include "tests/unit/catch.h"
 #include "tests/unit/futex_calls.h"
 
@@ -64,28 +67,28 @@ TEST_CASE("a lock that others hold keeps them apart, and changes no errno") {
     CHECK(changed == 0);
 }
 
-// Wherever the sleepers and the lock lie: libstdc++ keeps the sleepers of all atomics in one table of 16 entries, by
-// their addresses.
-TEST_CASE("a lock that nobody wants makes no system call, also while threads sleep elsewhere") {
-    std::array<std::atomic<int>, 16> sleeping{};
-    std::vector<std::thread> sleepers;
-    for (auto& one : sleeping) sleepers.emplace_back([&] { one.wait(0); });
-    int calls = -1;
-    std::thread([&] {
+TEST_CASE("what nobody waits for is let go without a system call, also while threads sleep elsewhere") {
+    const auto none = [](auto&& action) {
+        const int calls = futex_calls::while_others_sleep(action);
+        if (calls < 0) WARN("no filter of system calls here");
+        CHECK(calls <= 0);
+    };
+    SECTION("a lock") {
         hpe::SpinLock lock;
-        // One atomic after the other, until a wake-up of each would be a call: its thread sleeps.
-        if (!futex_calls::begin()) return;
-        for (auto& one : sleeping) {
-            for (futex_calls::count = 0; futex_calls::count == 0;) one.notify_one();
-        }
-        futex_calls::count = 0;
-        for (int round = 0; round < 100; ++round) const std::scoped_lock hold(lock);
-        calls = futex_calls::count;
-    }).join();
-    for (auto& one : sleeping) one = 1, one.notify_one();
-    for (auto& thread : sleepers) thread.join();
-    if (calls < 0) WARN("no filter of system calls here");
-    CHECK(calls <= 0);
+        none([&] { const std::scoped_lock hold(lock); });
+    }
+    SECTION("a channel's buffers") {
+        hpe::Channel channel;
+        std::byte memory{};
+        for (auto& buffer : channel.buffers) buffer.memory = &memory;
+        int held = 0;
+        none([&] { held += hpe::HeldBuffers(channel, 2 * hpe::Channel::kBufferBytes).all().size() == 2; });
+        CHECK(held == 100);
+    }
+    SECTION("the list of rolling update") {
+        const auto rolling = std::make_unique<hpe::Rolling>(std::size_t{0});
+        none([&] { rolling->released(); });
+    }
 }
 
 TEST_CASE("a nap that a signal cuts short changes no errno") {
