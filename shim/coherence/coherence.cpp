@@ -96,6 +96,7 @@ Object* Coherence::make_object(const Made& made) {
         return nullptr;
     }
     look_at(made.base, made.size);
+    if (!made.region) device_owned::remove_of_graphs(made.base, made.size);
     live_objects::add(object);
     protocol_->object_added();
     if (object->accessed_as_context) peers.saw(made.context);
@@ -263,9 +264,6 @@ CUresult Coherence::leave_region(Object& object, const Allocation& allocation) {
 
 void Coherence::finish_free(const Allocation& allocation) {
     Object& object = *allocation.object;
-    if (object.is_region() && object.allocations->any_uncached()) {
-        device_owned::remove_within(allocation.base, allocation.bytes);
-    }
     if (!allocation.ends_object) return protocol_->object_removed();
     if (object.is_region()) {
         const auto offset = allocation.base - object.base;
@@ -281,7 +279,10 @@ void Coherence::cancel_free(const Allocation& allocation) {
     if (allocation.ends_object && !object.is_region()) return cancel_free(object);
     // Others may have freed the rest of the region meanwhile, or made another one in the same chunk.
     Locked lock(regions_);
-    if (allocation.ends_object && table_.find(base) == nullptr) return cancel_free(object);
+    if (allocation.ends_object && table_.find(base) == nullptr) {
+        cancel_free(object);
+        return keep_apart(object, {base - object.base, allocation.bytes});
+    }
     if (allocation.ends_object) {
         object.allocations->remove(base - object.base);
         report::allocation_removed(object, {base - object.base, allocation.bytes});

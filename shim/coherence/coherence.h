@@ -132,6 +132,8 @@ public:
     CUresult hand_over(std::uintptr_t address, const char* reason);
     // Inside the gate, as a launch.
     CUresult hand_over_in_gate(std::uintptr_t address, const char* reason);
+    // begin_free() has succeeded: nor is what others may write of it accessed from now on.
+    void end_uncached(const Allocation& allocation);
     // Device memory that is no object, nor shall be: accesses to it, and to what shares its pages, are uncached.
     void keep_off(std::uintptr_t base, std::size_t bytes, const char* reason);
     // hand_over() of a range, which may be rounded to whole pages: what lies in its first page alone, and began before
@@ -175,6 +177,9 @@ public:
     CUresult wait_before_access(bool by_helper) noexcept;
     // A page of it was mapped for the access: what was there before is there again.
     void close_page(std::uintptr_t page) noexcept;
+    // A thread has pages open so: what others stored there is not on the device yet (uncached::let_step_end()).
+    bool page_open() const noexcept { return page_open_.load(std::memory_order_acquire); }
+    void set_page_open(bool open) noexcept { page_open_.store(open, std::memory_order_seq_cst); }
     // What the access wrote could not be sent.
     void cannot_flush(CUcontext context, CUresult result) noexcept { set_sticky_error(context, result); }
 
@@ -298,7 +303,7 @@ private:
     ObjectPool pool_;
     // What every launch reads, in one cache line.
     alignas(64) std::atomic<std::uint32_t> host_valid_objects_{0};  // one more while a stream waits for flushes
-    std::atomic<bool> callbacks_{false};
+    std::atomic<bool> callbacks_{false}, page_open_{false};
     std::atomic<CUresult> sticky_error_{CUDA_SUCCESS};
     std::atomic<Object*> ever_mapped_list_{nullptr};                // objects whose shadow was ever mapped
     std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // objects, and what look_at() was told

@@ -6,6 +6,7 @@
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/device_owned.h"
+#include "shim/coherence/uncached.h"
 #include "shim/memory/lent_ranges.h"
 
 namespace hpe {
@@ -15,7 +16,8 @@ namespace {
 // What an allocation of the region has of a page that is not shared.
 void add_uncached(const Object& region, const Allocations::One& one, std::size_t page) {
     const auto first = std::max(one.offset, page), last = std::min(one.end(), page + kPage);
-    device_owned::add(region.base + first, last - first, "it shares a page with memory that others may write");
+    device_owned::add(region.base + first, last - first, "it shares a page with memory that others may write",
+                      static_cast<CUcontext>(region.context));
 }
 
 std::size_t first_page(const Allocations::One& one) noexcept { return one.offset / kPage * kPage; }
@@ -40,11 +42,23 @@ CUresult Coherence::hand_over_in_gate(std::uintptr_t address, const char* reason
     const auto result = release_object(*allocation.object);
     if (result != CUDA_SUCCESS) return result;
     const auto size = allocation.object->is_region() ? allocation.bytes : allocation.object->size;
+    // Before it leaves the table: an access of another thread finds it in one of the two.
+    device_owned::add(allocation.base, size, reason, static_cast<CUcontext>(allocation.context));
     const auto begun = begin_free(allocation);
-    if (begun != CUDA_SUCCESS) return begun;
+    if (begun != CUDA_SUCCESS) {
+        device_owned::remove(allocation.base);
+        return begun;
+    }
     finish_free(allocation);
-    keep_off(allocation.base, size, reason);
+    share_no_page(allocation.base, size);
     return CUDA_SUCCESS;
+}
+
+void Coherence::end_uncached(const Allocation& allocation) {
+    const Object& object = *allocation.object;
+    if (!object.is_region() || !object.allocations->any_uncached()) return;
+    device_owned::remove_within(allocation.base, allocation.bytes);
+    uncached::let_step_end();
 }
 
 void Coherence::keep_off(std::uintptr_t base, std::size_t bytes, const char* reason) {
@@ -63,9 +77,15 @@ void Coherence::share_no_page(std::uintptr_t base, std::size_t bytes) {
         const auto& all = *region->allocations;
         const auto offset = page - region->base, end = offset + kPage;
         const auto first = all.holding(offset).bytes != 0 ? all.holding(offset) : all.from(offset);
-        if (first.bytes == 0 || first.offset >= end || !mark_uncached(*region, page)) continue;
+        if (first.bytes == 0 || first.offset >= end) continue;
+        before_device_writes({page, kPage}, nullptr);
+        // Before the mark: an access of another thread finds them then.
         for (auto one = first; one.bytes != 0 && one.offset < end; one = all.from(one.offset + 1)) {
             add_uncached(*region, one, offset);
+        }
+        if (mark_uncached(*region, page)) continue;
+        for (auto one = first; one.bytes != 0 && one.offset < end; one = all.from(one.offset + 1)) {
+            device_owned::remove(region->base + std::max(one.offset, offset));
         }
     }
 }
@@ -109,9 +129,14 @@ CUresult Coherence::hand_over(DeviceRange range, const char* reason) {
     return CUDA_SUCCESS;
 }
 
-// An allocation comes into the region: of its first and last page others may write what was exported before.
+// An allocation comes into the region: of its first and last page others may write what was exported before. Of those
+// between them nobody can any more.
 void Coherence::keep_apart(Object& region, const Allocations::One& one) {
-    if (!device_owned::any()) return;
+    if (!device_owned::any() && !region.allocations->any_uncached()) return;
+    device_owned::remove_of_graphs(region.base + one.offset, one.bytes);
+    for (auto page = first_page(one) + kPage; page < last_page(one); page += kPage) {
+        region.allocations->mark_shared(page);
+    }
     for (const auto page : {first_page(one), last_page(one)}) {
         device_owned::Entry other;
         if (!region.allocations->uncached(page) && !device_owned::find(region.base + page, kPage, other)) continue;

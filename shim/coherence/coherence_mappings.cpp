@@ -137,6 +137,11 @@ void Coherence::close_page(std::uintptr_t page) noexcept {
 
 // The kernel refused to split a mapping: from here on the object is one block, wholly present, and one mapping.
 bool Coherence::coarsen(Object& object, std::uint32_t serial, bool unordered) noexcept {
+    if (object.is_region() && object.allocations->any_uncached()) {
+        log::error("mprotect on object {:#x} failed ({}) and it cannot be opened whole: others may write a part of it",
+                   object.base, std::strerror(errno));
+        return false;
+    }
     const auto count = object.blocks();
     for (std::uint32_t i = 0; i < count; ++i) {
         const auto before = object.block(i).lock();

@@ -12,6 +12,7 @@
 #include "shim/base/spin_lock.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
+#include "shim/coherence/uncached.h"
 #include "shim/driver/driver.h"
 
 namespace hpe::device_owned {
@@ -32,8 +33,12 @@ Table& table() {
 // All that was ever added lies between: most ranges that are asked for do not.
 constinit std::atomic<std::uintptr_t> lowest{UINTPTR_MAX}, highest{0};
 
-void add(Entry entry) {
-    if (driver.cuCtxGetCurrent(&entry.context) != CUDA_SUCCESS) entry.context = nullptr;
+CUcontext current() noexcept {
+    CUcontext context = nullptr;
+    return driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
+}
+
+void add(const Entry& entry) {
     coherence().look_at(entry.base, entry.size);
     Entries made{{entry.base, entry}}, gone;
     auto& [lock, all] = table();
@@ -50,9 +55,9 @@ void add(Entry entry) {
 }
 
 template <class Gone>
-void remove_if(Gone&& is_gone) {
-    if (!any()) return;
+Entries remove_if(Gone&& is_gone) {
     Entries gone;
+    if (!any()) return gone;
     auto& [lock, all] = table();
     const SignalsBlocked blocked;
     const Locked locked(lock);
@@ -62,14 +67,29 @@ void remove_if(Gone&& is_gone) {
         at = next;
     }
     count.store(all.size(), std::memory_order_release);
+    return gone;
+}
+
+std::vector<Entry> listed(const Entries& entries) {
+    std::vector<Entry> list;
+    for (const auto& [base, entry] : entries) list.push_back(entry);
+    return list;
+}
+
+bool within(const Entry& entry, std::uintptr_t begin, std::size_t bytes) noexcept {
+    return entry.base >= begin && entry.base + entry.size <= begin + bytes;
 }
 
 }  // namespace
 
-void add(std::uintptr_t base, std::size_t size, const char* reason) { add({base, size, reason, nullptr, false}); }
+void add(std::uintptr_t base, std::size_t size, const char* reason) { add(base, size, reason, current()); }
+
+void add(std::uintptr_t base, std::size_t size, const char* reason, CUcontext context) {
+    add({base, size, reason, context});
+}
 
 void add_of_graph(std::uintptr_t base, std::size_t size) {
-    add({base, size, "allocations of graphs are not shared", nullptr, true});
+    add({base, size, "allocations of graphs are not shared", current(), true});
 }
 
 void add_opened(std::uintptr_t base, const char* reason) {
@@ -85,9 +105,11 @@ bool is_there(std::uintptr_t base) noexcept {
     return driver.cuMemGetAddressRange_v2(&begin, nullptr, base) == CUDA_SUCCESS;
 }
 
-void remove(std::uintptr_t base) {
-    if (!any()) return;
+namespace {
+
+Entries removed(std::uintptr_t base) {
     Entries gone;
+    if (!any()) return gone;
     auto& [lock, all] = table();
     const SignalsBlocked blocked;
     const Locked locked(lock);
@@ -95,14 +117,44 @@ void remove(std::uintptr_t base) {
         gone.insert(all.extract(found));
     }
     count.store(all.size(), std::memory_order_release);
+    return gone;
+}
+
+}  // namespace
+
+void remove(std::uintptr_t base) { removed(base); }
+
+std::vector<Entry> take(std::uintptr_t base) {
+    const auto taken = listed(removed(base));
+    uncached::let_step_end();
+    return taken;
+}
+
+std::vector<Entry> take(CUcontext context) {
+    const auto taken = listed(remove_if([&](const Entry& entry) { return entry.context == context; }));
+    uncached::let_step_end();
+    return taken;
+}
+
+void put_back(std::span<const Entry> entries) {
+    for (const auto& entry : entries) add(entry);
 }
 
 void remove_within(std::uintptr_t begin, std::size_t bytes) {
-    remove_if([&](const Entry& entry) { return entry.base >= begin && entry.base + entry.size <= begin + bytes; });
+    remove_if([&](const Entry& entry) { return within(entry, begin, bytes); });
 }
 
-void forget(CUcontext context) {
-    remove_if([&](const Entry& entry) { return entry.context == context; });
+void remove_of_graphs(std::uintptr_t begin, std::size_t bytes) {
+    remove_if([&](const Entry& entry) {
+        return entry.of_graph && entry.base < begin + bytes && entry.base + entry.size > begin;
+    });
+}
+
+void make_read_only(std::uintptr_t begin, std::size_t bytes) {
+    auto& [lock, all] = table();
+    const SignalsBlocked blocked;
+    const Locked locked(lock);
+    for (auto& [base, entry] : all) entry.read_only = entry.read_only || within(entry, begin, bytes);
 }
 
 std::size_t overlapping(std::uintptr_t begin, std::size_t bytes, std::span<Entry> out) noexcept {

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace hpe::device_owned {
 
@@ -22,21 +23,30 @@ struct Entry {
     const char* reason = nullptr;
     CUcontext context = nullptr;  // in which it can be copied; nullptr: that is not known
     bool of_graph = false;        // there after each run of a graph that allocates it, until it is freed
+    bool read_only = false;       // not even its device may write it
 };
 
-// In the current context. `reason` is a literal that ends the sentence "... is not shared with the CPU: ".
+// In the current context, or in the given one. `reason` is a literal that ends the sentence "... stays on the device:
+// ".
 void add(std::uintptr_t base, std::size_t size, const char* reason);
+void add(std::uintptr_t base, std::size_t size, const char* reason, CUcontext context);
 // The same of memory that the driver has opened here, whose size it knows.
 void add_opened(std::uintptr_t base, const char* reason);
 // The same of memory that a graph will allocate. Its addresses stay the graph's; the driver says when it is there.
 void add_of_graph(std::uintptr_t base, std::size_t size);
 void remove(std::uintptr_t base);
+// The driver is about to free what begins there, or all of a context: no access begins any more, and what is under way
+// has ended. Of graphs' allocations the context's alone. Put back if the driver did not.
+std::vector<Entry> take(std::uintptr_t base);
+std::vector<Entry> take(CUcontext context);
+void put_back(std::span<const Entry> entries);
 // Whether the driver has memory there.
 bool is_there(std::uintptr_t base) noexcept;
 // All that lie in the range.
 void remove_within(std::uintptr_t begin, std::size_t bytes);
-// The context has ended, and can copy nothing any more.
-void forget(CUcontext context);
+void make_read_only(std::uintptr_t begin, std::size_t bytes);
+// Allocations of graphs that others have taken the place of: their graph has gone.
+void remove_of_graphs(std::uintptr_t begin, std::size_t bytes);
 
 // Whether there is any.
 inline constinit std::atomic<std::size_t> count{0};

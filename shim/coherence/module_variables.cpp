@@ -86,7 +86,9 @@ void forget_stale(const Variable& stale) {
     holds_variables.store(false, std::memory_order_release);
     const bool begun = coherence().begin_free(allocation) == CUDA_SUCCESS;
     holds_variables.store(true, std::memory_order_release);
-    if (begun) coherence().finish_free(allocation);
+    if (!begun) return;
+    coherence().end_uncached(allocation);
+    coherence().finish_free(allocation);
 }
 
 // A symbol of the program's that it placed in its own memory (CU_JIT_GLOBAL_SYMBOL_ADDRESSES).

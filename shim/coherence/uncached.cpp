@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <span>
 
 #include "shim/base/helper.h"
 #include "shim/base/kernel.h"
@@ -38,6 +39,7 @@ struct Page {
     std::uintptr_t address = 0;  // 0: not open
     std::size_t count = 0;
     std::array<device_owned::Entry, kParts> parts;  // the page has bytes of
+    bool changed = false;
     std::byte* view = nullptr;
     alignas(16) std::array<std::byte, kPage> twin;  // what the device gave
 };
@@ -64,9 +66,23 @@ InPage in_page(const Page& page, const device_owned::Entry& part) noexcept {
     return {begin - page.address, std::min(part.base + part.size, page.address + kPage) - begin};
 }
 
-void close(Page& page) noexcept HPE_REQUIRES(turn) {
-    if (page.address == 0) return;
-    coherence().close_page(page.address);
+// Words of which a byte has changed are sent as a whole, and those side by side at once: nobody sees half of a store
+// that is aligned.
+void mark_whole_words(Page& page) noexcept {
+    constexpr std::size_t kWord = 4;
+    for (std::size_t at = 0; at < kPage; at += kWord) {
+        std::uint32_t now = 0, before = 0;
+        std::memcpy(&now, page.view + at, kWord);
+        std::memcpy(&before, page.twin.data() + at, kWord);
+        if (now == before) continue;
+        before = ~now;
+        std::memcpy(page.twin.data() + at, &before, kWord);
+    }
+}
+
+void send(Page& page) noexcept HPE_REQUIRES(turn) {
+    if (!page.changed) return;
+    mark_whole_words(page);
     for (std::size_t i = 0; i < page.count; ++i) {
         const auto& part = page.parts[i];
         const auto [offset, bytes] = in_page(page, part);
@@ -74,13 +90,13 @@ void close(Page& page) noexcept HPE_REQUIRES(turn) {
                                                page.twin.data() + offset, bytes);
         if (sent != CUDA_SUCCESS) coherence().cannot_flush(part.context, sent);
     }
-    page.address = 0;
 }
 
 // Reads what the page has of such memory. Of its neighbours the access needs nothing.
 CUresult read(Page& page, std::uintptr_t address) noexcept {
     const auto count = device_owned::overlapping(page.address, kPage, page.parts);
     page.count = 0;
+    std::memset(page.view, 0, kPage);
     for (std::size_t i = 0; i < count; ++i) {
         const auto part = page.parts[i];
         const auto [offset, bytes] = in_page(page, part);
@@ -95,15 +111,45 @@ CUresult read(Page& page, std::uintptr_t address) noexcept {
     return CUDA_SUCCESS;
 }
 
-CUresult open_page(std::uintptr_t address) noexcept HPE_REQUIRES(turn) {
+// A callback, or a thread inside the driver, may not call it. A thread that never has may be one of the driver's own,
+// or be ending, and run a signal handler of the program: it may hold what the driver, or malloc, waits for.
+bool elsewhere(CUcontext context) noexcept {
+    return this_thread.in_callback != 0 || this_thread.inside != 0 || this_thread.in_gate || !this_thread.settled ||
+           driver_needs_helper(context);
+}
+
+// Nobody else stores anything there once it is unmapped.
+void close(std::span<Page> some) noexcept HPE_REQUIRES(turn) {
+    const Page* changed = nullptr;
+    for (auto& page : some) {
+        if (page.address == 0) continue;
+        coherence().close_page(page.address);
+        page.changed = std::memcmp(page.view, page.twin.data(), kPage) != 0;
+        if (page.changed) changed = &page;
+    }
+    if (changed != nullptr) {
+        const auto context = changed->parts.front().context;
+        helper::with_driver(elsewhere(context), helper::Kind::Transfer, [&]() HPE_NOT_ANALYSED {
+            for (auto& page : some) send(page);
+        });
+    }
+    for (auto& page : some) {
+        page.address = 0;
+        page.changed = false;
+    }
+}
+
+CUresult open_page(std::uintptr_t address, bool writable, bool by_helper) noexcept HPE_REQUIRES(turn) {
     if (!make_views()) return CUDA_ERROR_OUT_OF_MEMORY;
     const auto same =
         std::find_if(pages.begin(), pages.end(), [&](const Page& page) { return page.address == page_of(address); });
     Page& page = same != pages.end() ? *same : pages[oldest++ % kPages];
-    close(page);
+    close({&page, 1});
     page.address = page_of(address);
-    auto result = read(page, address);
-    if (result == CUDA_SUCCESS && !pager::map_shadow_open(page.address, kPage, page.view)) {
+    auto result = CUDA_SUCCESS;
+    helper::with_driver(by_helper, helper::Kind::Transfer, [&] { result = read(page, address); });
+    if (result == CUDA_SUCCESS && (!pager::map_shadow_open(page.address, kPage, page.view) ||
+                                   (!writable && !pager::protect(page.address, kPage, State::ReadOnly)))) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result != CUDA_SUCCESS) page.address = 0;
@@ -123,13 +169,6 @@ bool refused(std::uintptr_t address, const device_owned::Entry& entry, CUresult 
     log::error("cannot read {:#x} in the device allocation {:#x} of {} bytes, which stays on the device ({}): {}",
                address, entry.base, entry.size, entry.reason, error_name(result));
     return false;
-}
-
-// A callback, or a thread inside the driver, may not call it. A thread that never has may be one of the driver's own,
-// or be ending, and run a signal handler of the program: it may hold what the driver, or malloc, waits for.
-bool elsewhere(CUcontext context) noexcept {
-    return this_thread.in_callback != 0 || this_thread.inside != 0 || this_thread.in_gate || !this_thread.settled ||
-           driver_needs_helper(context);
 }
 
 }  // namespace
@@ -152,6 +191,7 @@ bool move(std::uintptr_t at, std::size_t bytes, Move&& run) noexcept {
         coherence().wait_before_access(elsewhere(context)) != CUDA_SUCCESS) {
         return false;
     }
+    const Locked no_step(turn);
     auto result = CUDA_SUCCESS;
     helper::with_driver(elsewhere(context), helper::Kind::Transfer, [&] { result = run(context); });
     return result == CUDA_SUCCESS;
@@ -169,33 +209,46 @@ bool write(std::uintptr_t to, const std::byte* from, std::size_t bytes) noexcept
 
 bool any_open() noexcept { return this_thread.stepping; }
 
+void let_step_end() noexcept {
+    if (!coherence().page_open() || any_open()) return;
+    const SignalsBlocked blocked;
+    const Locked no_step(turn);
+}
+
 // The lock is held beyond the function, by the thread.
-bool open(std::uintptr_t address) noexcept HPE_NOT_ANALYSED {
+bool open(std::uintptr_t address, bool to_write) noexcept HPE_NOT_ANALYSED {
     device_owned::Entry entry;
-    if (!device_owned::find(address, 1, entry) || entry.context == nullptr) return false;
+    if (!device_owned::find(address, 1, entry) || entry.context == nullptr || (to_write && entry.read_only)) {
+        return false;
+    }
     const bool first = !any_open();
     auto result = coherence().sticky_error();
     const bool by_helper = elsewhere(entry.context);
     if (result == CUDA_SUCCESS && first) result = coherence().wait_before_access(by_helper);
     if (result != CUDA_SUCCESS) return refused(address, entry, result);
-    if (first) turn.lock();
-    helper::with_driver(by_helper, helper::Kind::Transfer, [&]() HPE_NOT_ANALYSED { result = open_page(address); });
+    if (first) {
+        turn.lock();
+        coherence().set_page_open(true);
+        // Another thread may have taken it out before it had the memory freed.
+        if (!device_owned::find(address, 1, entry)) result = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result == CUDA_SUCCESS) result = open_page(address, !entry.read_only, by_helper);
     if (result == CUDA_SUCCESS) {
         advise(address, entry);
         this_thread.stepping = true;
         return true;
     }
-    if (first) turn.unlock();
+    if (first) {
+        coherence().set_page_open(false);
+        turn.unlock();
+    }
     return refused(address, entry, result);
 }
 
 void close() noexcept HPE_NOT_ANALYSED {
-    const auto open = std::find_if(pages.begin(), pages.end(), [](const Page& page) { return page.address != 0; });
-    const bool by_helper = open != pages.end() && elsewhere(open->parts.front().context);
-    helper::with_driver(by_helper, helper::Kind::Transfer, []() HPE_NOT_ANALYSED {
-        for (auto& page : pages) close(page);
-    });
+    close(pages);
     this_thread.stepping = false;
+    coherence().set_page_open(false);
     turn.unlock();
 }
 
@@ -205,6 +258,7 @@ void in_child() noexcept HPE_NOT_ANALYSED {
         page.address = 0;
     }
     this_thread.stepping = false;
+    coherence().set_page_open(false);
     turn.unlock();
 }
 

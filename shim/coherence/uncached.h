@@ -9,7 +9,8 @@
 //
 // A thread opens pages, runs one instruction (doors/single_step.h) and closes them. One thread at a time; others wait
 // for it, but do not trap where it has a page open: within the time of one instruction they see the page as that thread
-// does, and what they write goes along.
+// does, and what they write goes along. Before they give the device work, and when they have waited for it, they let
+// that thread finish (let_step_end): so the order of a thread's own accesses and calls is kept.
 //
 // Bytes, device addresses. Threads: any, in the fault path. Errors: open() is false where the driver cannot give the
 // bytes; bytes that it does not take make later CUDA calls fail (Coherence::sticky_error).
@@ -33,12 +34,16 @@ bool read(std::byte* to, std::uintptr_t from, std::size_t bytes) noexcept;
 bool write(std::uintptr_t to, const std::byte* from, std::size_t bytes) noexcept;
 
 // Opens the page at the address, or opens it anew. The thread's first one waits for the device work that was enqueued
-// before, as any access. False: it is no such memory, or cannot be read; pages that are open stay so.
-bool open(std::uintptr_t address) noexcept;
+// before, as any access. False: it is no such memory, or cannot be read, or not be written; pages that are open stay
+// so.
+bool open(std::uintptr_t address, bool to_write) noexcept;
 // The calling thread has pages open.
 bool any_open() noexcept;
 // Closes them, and sends what was changed.
 void close() noexcept;
+
+// Waits until no other thread has pages open. Any thread but one that has some, or that has a block locked.
+void let_step_end() noexcept;
 
 // In a forked child, which has no device: no page is open there.
 void in_child() noexcept;

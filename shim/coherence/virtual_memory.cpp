@@ -103,6 +103,7 @@ CUresult mapped(std::uintptr_t at, std::size_t bytes, CUmemGenericAllocationHand
     }
     device_owned::add(at, bytes,
                       added.device < 0 ? "it is no linear memory of a device" : "no device may write it yet");
+    device_owned::make_read_only(at, bytes);
     return hand_over(others, kShared);
 }
 
@@ -118,7 +119,9 @@ CUresult take_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmem
             return concerns(access, mapping.device) && !may_write(access);
         });
     });
-    return hand_over(losing, "its device may not write it");
+    const auto result = hand_over(losing, "its device may not write it");
+    for (const auto& mapping : losing) device_owned::make_read_only(mapping.at, mapping.bytes);
+    return result;
 }
 
 void give_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAccessDesc> accesses) {

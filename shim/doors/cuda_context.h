@@ -149,11 +149,11 @@ CUresult end_context_in_gate(CUcontext context, True&& true_call, Gone&& gone, b
     kernel_times::ending(context);
     const auto variables = module_variables::take(context);
     const auto kept = state.drop_context(context);
+    const auto uncached = device_owned::take(context);
     const CUresult result = true_call();
     ended = result == CUDA_SUCCESS && gone();
     if (ended) {
         engine.forget(context);
-        device_owned::forget(context);
         across::forget(context);
         read_ahead::forget(context);
         staging::forget(context);
@@ -170,6 +170,7 @@ CUresult end_context_in_gate(CUcontext context, True&& true_call, Gone&& gone, b
         Arena::forget_pins(context);
         context_places.give_back(context);
     } else {
+        device_owned::put_back(uncached);
         kernel_times::stayed(context);
         state.restore_context(context, kept);
         module_variables::put_back(variables);

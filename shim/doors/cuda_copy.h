@@ -36,6 +36,9 @@ inline CUresult before_memset(DeviceRange to, CUstream stream, Flavour flavour) 
 // A call that returns when the device is done is a wait of the program, too.
 inline CUresult after_wait(CUresult result) {
     if (result != CUDA_SUCCESS) return result;
+    if (coherence().page_open()) [[unlikely]] {
+        uncached::let_step_end();
+    }
     peers.waited();
     coherence().end_loans();
     if (coherence().acts_on_acquire()) coherence().acquire();

@@ -128,7 +128,7 @@ CUresult free_all(std::vector<Allocation>& allocations, Free&& true_free) {
     std::size_t begun = 0;
     while (begun < allocations.size() && result == CUDA_SUCCESS) {
         result = state.begin_free(allocations[begun]);
-        if (result == CUDA_SUCCESS) ++begun;
+        if (result == CUDA_SUCCESS) state.end_uncached(allocations[begun++]);
     }
     if (result == CUDA_SUCCESS) result = true_free();
     // The last one first, since it may have ended an object that others are to come back to.
@@ -153,6 +153,7 @@ CUresult free_object(CUdeviceptr pointer, Free&& true_free) {
         LaunchInGate in_gate(state.launch_gate());
         const CUresult begun = state.begin_free(allocation);
         if (begun == CUDA_ERROR_OUT_OF_MEMORY) return begun;
+        if (begun == CUDA_SUCCESS) state.end_uncached(allocation);
         const CUresult result = true_free();
         if (begun != CUDA_SUCCESS) return result;  // freed by two threads: the driver's answer is the right one
         if (result == CUDA_SUCCESS) {
@@ -163,8 +164,10 @@ CUresult free_object(CUdeviceptr pointer, Free&& true_free) {
         }
         return result;
     }
+    if (!device_owned::any()) return true_free();
+    const auto taken = device_owned::take(address(pointer));
     const CUresult result = true_free();
-    if (result == CUDA_SUCCESS) device_owned::remove(address(pointer));
+    if (result != CUDA_SUCCESS) device_owned::put_back(taken);
     return result;
 }
 
@@ -257,9 +260,10 @@ CUresult open_ipc(const C& call, CUdeviceptr* pointer, CUipcMemHandle handle, un
 
 template <class C>
 CUresult close_ipc(const C& call, CUdeviceptr pointer) {
+    const auto taken = device_owned::take(address(pointer));
     const CUresult result = call(pointer);
     // It may have been opened more than once.
-    if (result == CUDA_SUCCESS && !device_owned::is_there(address(pointer))) device_owned::remove(address(pointer));
+    if (result != CUDA_SUCCESS || device_owned::is_there(address(pointer))) device_owned::put_back(taken);
     return result;
 }
 

@@ -18,6 +18,7 @@
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
+#include "shim/coherence/uncached.h"
 #include "shim/copies/reservations.h"
 #include "shim/doors/exported.h"
 #include "shim/driver/driver.h"
@@ -127,8 +128,11 @@ HPE_HOT CUresult device_work(CUstream stream, Flavour flavour, Before&& before, 
     // Captured, not executed: coherence happens when the graph is launched.
     if (in_flight.capturing(stream, flavour)) return real();
     auto result = CUDA_SUCCESS;
+    auto& state = coherence();
+    if (state.page_open()) [[unlikely]] {
+        uncached::let_step_end();
+    }
     {
-        auto& state = coherence();
         const LaunchInGate in_gate(state.launch_gate(), named(stream, flavour));
         if (state.launch_gate().reserved()) [[unlikely]] {
             reservations::give_way(named(stream, flavour), touched);

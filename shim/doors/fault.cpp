@@ -39,7 +39,7 @@ bool is_page_fault(const siginfo_t* info) noexcept {
 // Of other such memory uncached.h has said why it cannot be accessed.
 void explain(std::uintptr_t address, bool mapped) noexcept {
     device_owned::Entry entry;
-    if (device_owned::find(address, 1, entry) && (entry.context == nullptr || !mapped)) {
+    if (device_owned::find(address, 1, entry) && (entry.context == nullptr || !mapped || entry.read_only)) {
         log::error("the CPU accessed {:#x} in the device allocation {:#x} of {} bytes, which stays on the device: {}",
                    address, entry.base, entry.size, entry.reason);
     }
@@ -57,15 +57,15 @@ void explain_in_child(std::uintptr_t address) noexcept {
 }
 
 // The access may be repeated.
-bool serve(const siginfo_t& info, ucontext_t& context) noexcept {
+bool serve(const siginfo_t& info, ucontext_t& context, int& cancellation) noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(info.si_addr);
     const auto& registers = context.uc_mcontext.gregs;
-    if (single_step::under_way()) {
-        if (single_step::begin(address, context)) return true;
-        // What the instruction needs beside may take long to bring.
-        single_step::end(context);
-    }
     const bool is_write = (registers[REG_ERR] & kWrite) != 0;
+    if (single_step::under_way()) {
+        if (single_step::begin(address, is_write, context, cancellation)) return true;
+        // What the instruction needs beside may take long to bring.
+        cancellation = single_step::end(context);
+    }
     trace::Fault traced(address, is_write);
     call_stacks::Event event;
     const auto served =
@@ -74,7 +74,7 @@ bool serve(const siginfo_t& info, ucontext_t& context) noexcept {
     traced.stack(event.ticket());
     if (served == Coherence::Served::Done) return true;
     // Where nothing is mapped the driver has reserved nothing.
-    return info.si_code == SEGV_ACCERR && single_step::begin(address, context);
+    return info.si_code == SEGV_ACCERR && single_step::begin(address, is_write, context, cancellation);
 }
 
 extern "C" [[gnu::visibility("hidden")]] const char hpe_guarded_copy_access[], hpe_guarded_copy_failed[];
@@ -126,9 +126,9 @@ void on_fault(int signal, siginfo_t* info, void* context) {
             int cancellation = PTHREAD_CANCEL_ENABLE;
             pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
             this_thread.in_fault = true;
-            const bool served = serve(*info, *static_cast<ucontext_t*>(context));
+            const bool served = serve(*info, *static_cast<ucontext_t*>(context), cancellation);
             this_thread.in_fault = false;
-            pthread_setcancelstate(cancellation, nullptr);
+            if (!single_step::under_way()) pthread_setcancelstate(cancellation, nullptr);
             if (served) {
                 errno = saved;
                 return;
@@ -139,7 +139,9 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     errno = saved;
     if (is_page_fault(info) && unread::opened_meanwhile()) return;
     // A fault that is no access to a page.
-    if (single_step::under_way()) single_step::end(*static_cast<ucontext_t*>(context));
+    if (single_step::under_way()) {
+        pthread_setcancelstate(single_step::end(*static_cast<ucontext_t*>(context)), nullptr);
+    }
     if (leave_guarded_copy(*static_cast<ucontext_t*>(context))) return;
     signals::deliver(signal, info, context);
 }

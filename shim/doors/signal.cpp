@@ -6,7 +6,7 @@
 // calls, the masks of threads to be made, and the calls that sleep with a mask: a handler that runs meanwhile has that
 // mask too, and may touch objects.
 // Forwarded as they are: everything before the first allocation but masks of all signals without SIGSEGV (signals.h);
-// signal() and its relatives for other signals.
+// signal() and its relatives for signals that are not shared.
 // Left out: sigvec (gone from glibc), siginterrupt (no effect on a handler that does not return into a system call),
 // sigwait and signalfd (a fault is never waited for, signals.h), raw system calls (cannot be interposed).
 #include <dlfcn.h>
@@ -40,7 +40,7 @@ constinit Next<int(int, epoll_event*, int, const timespec*, const sigset_t*)> ne
 constinit Next<int(pthread_attr_t*, const sigset_t*)> next_attr_setsigmask{"pthread_attr_setsigmask_np"};
 constinit Next<int(const pthread_attr_t*, sigset_t*)> next_attr_getsigmask{"pthread_attr_getsigmask_np"};
 
-bool is_ours(int signal) noexcept { return signal == SIGSEGV && hpe::signals::installed(); }
+bool is_ours(int signal) noexcept { return hpe::signals::shared(signal) && hpe::signals::installed(); }
 
 // The mask that a sleeping call or a thread to be made gives to the kernel.
 class KernelMask {

@@ -33,7 +33,9 @@ struct Step {
     greg_t withheld = 0;          // so many times it will be repeated later
     bool trapped_before = false;  // the program steps through itself
     std::uint64_t mask = 0;
-    std::array<struct sigaction, 3> actions = {};  // the program's, of kSignals
+    std::array<siginfo_t, 4> pending = {};  // signals that the program blocks, and that are blocked no more
+    std::size_t pending_count = 0;
+    int cancellation = PTHREAD_CANCEL_ENABLE;  // the program's
 };
 constinit Step step;
 
@@ -110,28 +112,49 @@ bool run_elsewhere(greg_t* registers) noexcept {
     return true;
 }
 
-// What else may come of an instruction that accesses memory is the program's, once the pages are closed.
-constexpr int kSignals[] = {SIGTRAP, SIGFPE, SIGBUS};
+// Whether the instruction has a prefix that may repeat it: the trap flag stops it after each time.
+bool repeats(const unsigned char* code) noexcept {
+    constexpr unsigned char kPrefixes[] = {0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf0, 0xf2, 0xf3};
+    for (; std::find(std::begin(kPrefixes), std::end(kPrefixes), *code) != std::end(kPrefixes); ++code) {
+        if (*code == 0xf2 || *code == 0xf3) return true;
+    }
+    return false;
+}
 
+// One of each is pending at a time (signal(7)).
+void keep_pending(const siginfo_t& info) noexcept {
+    auto* const end = step.pending.data() + step.pending_count;
+    const bool is_there =
+        std::any_of(step.pending.data(), end, [&](auto& one) { return one.si_signo == info.si_signo; });
+    if (!is_there && step.pending_count < step.pending.size()) step.pending[step.pending_count++] = info;
+}
+
+// Also of what other threads, or nobody who steps, are sent.
 void on_signal(int signal, siginfo_t* info, void* context) {
     const int saved = errno;
     auto& interrupted = *static_cast<ucontext_t*>(context);
-    const auto at = static_cast<std::size_t>(std::find(std::begin(kSignals), std::end(kSignals), signal) - kSignals);
-    const auto action = step.actions[at];
-    const bool trapped = signal == SIGTRAP && under_way();
-    const bool goes_on = trapped && !step.elsewhere && interrupted.uc_mcontext.gregs[REG_RIP] == step.instruction;
-    if (under_way() && !goes_on) end(interrupted);
+    const bool sent = info->si_code <= 0, stepping = under_way();
+    const auto at = interrupted.uc_mcontext.gregs[REG_RIP];
+    const bool trapped = stepping && signal == SIGTRAP && !sent;
+    const bool of_program = !trapped || step.trapped_before;
+    if (!of_program && !step.elsewhere && at == step.instruction &&
+        repeats(reinterpret_cast<const unsigned char*>(at))) {
+        return;
+    }
+    if (stepping && sent && (step.mask & bit(signal)) != 0) return keep_pending(*info);
+    const int cancellation = stepping ? end(interrupted) : 0;
     errno = saved;
-    if (!trapped) signals::run(action, signal, info, context);
+    if (stepping) pthread_setcancelstate(cancellation, nullptr);
+    if (of_program) signals::deliver(signal, info, context);
 }
 
 }  // namespace
 
 bool under_way() noexcept { return uncached::any_open(); }
 
-bool begin(std::uintptr_t address, ucontext_t& context) noexcept {
+bool begin(std::uintptr_t address, bool is_write, ucontext_t& context, int cancellation) noexcept {
     const bool more = under_way();
-    if (!uncached::open(address)) return false;
+    if (!uncached::open(address, is_write)) return false;
     if (more) return true;
     auto& registers = context.uc_mcontext.gregs;
     step.instruction = registers[REG_RIP];
@@ -139,16 +162,16 @@ bool begin(std::uintptr_t address, ucontext_t& context) noexcept {
     step.elsewhere = !step.trapped_before && run_elsewhere(registers);
     if (!step.elsewhere) registers[REG_EFL] |= kTrapFlag;
     step.mask = mask_of(context);
+    step.cancellation = cancellation;
     // Whether SIGSTKFLT is blocked says whether the program blocks SIGSEGV (signals.h).
     auto mask = ~std::uint64_t{0};
     for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSTKFLT}) mask &= ~bit(fault);
     set_mask(context, mask | (step.mask & bit(SIGSTKFLT)));
-    for (std::size_t i = 0; i < std::size(kSignals); ++i) signals::replace(kSignals[i], on_signal, step.actions[i]);
+    signals::catch_too(on_signal);
     return true;
 }
 
-void end(ucontext_t& context) noexcept {
-    for (std::size_t i = 0; i < std::size(kSignals); ++i) signals::put_back(kSignals[i], step.actions[i]);
+int end(ucontext_t& context) noexcept {
     auto& registers = context.uc_mcontext.gregs;
     if (step.elsewhere) {
         registers[REG_RIP] = step.instruction;
@@ -157,13 +180,16 @@ void end(ucontext_t& context) noexcept {
         registers[REG_EFL] &= ~kTrapFlag;
     }
     set_mask(context, step.mask);
-    int cancellation = PTHREAD_CANCEL_ENABLE;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
+    for (std::size_t i = 0; i < step.pending_count; ++i) {
+        signals::queue_again(step.pending[i].si_signo, &step.pending[i]);
+    }
+    step.pending_count = 0;
+    const int cancellation = step.cancellation;  // the turn is another thread's then
     const bool before = this_thread.in_fault;
     this_thread.in_fault = true;
     uncached::close();
     this_thread.in_fault = before;
-    pthread_setcancelstate(cancellation, nullptr);
+    return cancellation;
 }
 
 }  // namespace hpe::single_step

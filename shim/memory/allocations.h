@@ -7,6 +7,7 @@
 // allocation by one thread. Errors: none; memory of zero bytes is a chunk without allocations.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -81,10 +82,13 @@ public:
         return {unit * kUnit, bytes_of(unit)};
     }
 
-    // Of whole pages, until clear_uncached().
+    // Of whole pages, until mark_shared() or clear_uncached().
     void mark_uncached(std::size_t page) noexcept {
         uncached_[page / kPage / kBits].fetch_or(bit(page / kPage), std::memory_order_seq_cst);
         any_uncached_.store(true, std::memory_order_seq_cst);
+    }
+    void mark_shared(std::size_t page) noexcept {
+        uncached_[page / kPage / kBits].fetch_and(~bit(page / kPage), std::memory_order_seq_cst);
     }
     bool uncached(std::size_t offset) const noexcept {
         return any_uncached() &&
@@ -96,13 +100,15 @@ public:
         for (auto& word : uncached_) word.store(0, std::memory_order_relaxed);
         any_uncached_.store(false, std::memory_order_seq_cst);
     }
-    // The first page from the offset on that is uncached, or is not; `end` if none of those before it.
-    std::size_t next_page(std::size_t offset, std::size_t end, bool uncached_page) const noexcept {
-        while (offset < end && uncached(offset) != uncached_page) offset = offset / kPage * kPage + kPage;
-        return offset < end ? offset : end;
-    }
+    // From the offset on, where it is in such a page; `end` if nothing before it is.
+    std::size_t next_uncached(std::size_t offset, std::size_t end) const noexcept { return next(offset, end, true); }
+    std::size_t next_shared(std::size_t offset, std::size_t end) const noexcept { return next(offset, end, false); }
 
 private:
+    std::size_t next(std::size_t offset, std::size_t end, bool in_uncached) const noexcept {
+        while (offset < end && uncached(offset) != in_uncached) offset = offset / kPage * kPage + kPage;
+        return std::min(offset, end);
+    }
     static constexpr std::size_t kBits = 64;
     static std::uint64_t bit(std::size_t unit) noexcept { return std::uint64_t{1} << unit % kBits; }
     // Of the last allocation that began there: so never 0 where one begins.

@@ -119,7 +119,7 @@ public:
         auto one = allocations->holding(at);
         if (one.bytes == 0) one = {at / kPage * kPage, kPage};
         auto first = std::max(begin, one.offset / kPage * kPage);
-        const auto last = allocations->next_page(at, std::min(end, one.end()), true);
+        const auto last = allocations->next_uncached(at, std::min(end, one.end()));
         for (auto page = first; page < at; page += kPage) {
             if (allocations->uncached(page)) first = page + kPage;
         }
@@ -130,7 +130,7 @@ public:
     std::size_t bytes_from(std::uintptr_t address) const noexcept {
         if (!is_region()) return base + size - address;
         const auto offset = address - base, end = holding(address).end();
-        return end > offset ? allocations->next_page(offset, end, true) - offset : 0;
+        return end > offset ? allocations->next_uncached(offset, end) - offset : 0;
     }
     // Calls run(offset, bytes) for what is allocated of [offset, offset + bytes), and shared, as long as that returns
     // true.
@@ -207,8 +207,8 @@ private:
         if (!allocations->any_uncached()) [[likely]] {
             return run(first, last - first);
         }
-        while ((first = allocations->next_page(first, last, false)) < last) {
-            const auto end = allocations->next_page(first, last, true);
+        while ((first = allocations->next_shared(first, last)) < last) {
+            const auto end = allocations->next_uncached(first, last);
             if (!run(first, end - first)) return false;
             first = end;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The program's SIGSEGV disposition, the masks it thinks it has, and delivery of foreign faults.
+// The program's dispositions of shared signals, the masks it thinks it has, and delivery of foreign faults.
 #include "shim/process/signals.h"
 
 #include <dlfcn.h>
@@ -7,8 +7,12 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
+#include <iterator>
 
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
@@ -31,9 +35,12 @@ constexpr int kRestorer = 0x04000000;
 
 constinit std::atomic<bool> on{false};
 constinit Handler* ours_on_top = nullptr;  // constant once `on` is true
+constexpr int kRaised[] = {SIGTRAP, SIGFPE, SIGBUS, SIGILL};
 // Only ever taken with all signals blocked.
 constinit SpinLock guard;
-constinit struct sigaction program_action HPE_GUARDED_BY(guard) = {};
+constinit Handler* ours_of_raised HPE_GUARDED_BY(guard) = nullptr;
+constinit std::array<struct sigaction, 32> program_actions HPE_GUARDED_BY(guard) = {};
+constinit auto& program_action = program_actions[SIGSEGV];
 constinit std::atomic<pid_t> owner{0};  // the process whose disposition that is
 int real_sigaction(int signal, const struct sigaction* action, struct sigaction* old) noexcept {
     static constinit std::atomic<Sigaction*> found{nullptr};
@@ -46,14 +53,18 @@ int real_sigaction(int signal, const struct sigaction* action, struct sigaction*
 }
 
 // Our action takes those flags from the program's that decide on which stack a handler runs and whether system calls
-// are restarted: for a SIGSEGV that is not ours nothing must look different.
-int put_ours_on_top() noexcept HPE_REQUIRES(guard) {
+// are restarted: for a signal that is not ours nothing must look different.
+int put_ours_on_top(int signal) noexcept HPE_REQUIRES(guard) {
+    const auto& program = program_actions[static_cast<std::size_t>(signal)];
     struct sigaction ours {};
-    ours.sa_sigaction = ours_on_top;
-    ours.sa_flags = SA_SIGINFO | (program_action.sa_flags & (SA_ONSTACK | SA_RESTART));
+    ours.sa_sigaction = signal == SIGSEGV ? ours_on_top : ours_of_raised;
+    // Where a SIGSEGV needs another stack, so does what follows it.
+    ours.sa_flags =
+        SA_SIGINFO | (program.sa_flags & (SA_ONSTACK | SA_RESTART)) | (program_action.sa_flags & SA_ONSTACK);
+    if (signal != SIGSEGV && program.sa_handler == SIG_IGN) ours.sa_flags |= SA_RESTART;
     sigfillset(&ours.sa_mask);
     sigdelset(&ours.sa_mask, kStandIn);  // threads that the driver makes meanwhile inherit the program's choice
-    return real_sigaction(SIGSEGV, &ours, nullptr);
+    return real_sigaction(signal, &ours, nullptr);
 }
 
 bool has(const sigset_t& set, int signal) noexcept { return sigismember(&set, signal) == 1; }
@@ -80,33 +91,44 @@ void hide(sigset_t& mask) noexcept {
     if (blocks) sigaddset(&mask, kStandIn);
 }
 
-int change_segv(const struct sigaction* action, struct sigaction& before) noexcept {
-    SignalsBlocked blocked;
-    const Locked lock(guard);
-    before = program_action;
-    // The child of a vfork has our memory, but dispositions of its own.
-    if (owner.load(std::memory_order_relaxed) != getpid()) {
-        struct sigaction its {};
-        if (real_sigaction(SIGSEGV, action, &its) != 0) return -1;
-        if (its.sa_sigaction != ours_on_top) before = its;
-        return 0;
-    }
-    if (action == nullptr) return 0;
-    // As the kernel and glibc would keep it.
-    program_action = *action;
-    program_action.sa_flags |= kRestorer;
-    sigdelset(&program_action.sa_mask, SIGKILL);
-    sigdelset(&program_action.sa_mask, SIGSTOP);
-    if (put_ours_on_top() == 0) return 0;
-    program_action = before;
-    return -1;
-}
-
 int change_other(int signal, struct sigaction* action, struct sigaction& before) noexcept {
     if (action != nullptr) hide(action->sa_mask);
     const int result = real_sigaction(signal, action, &before);
     if (result == 0) show(before.sa_mask);
     return result;
+}
+
+int change_shared(int signal, struct sigaction* action, struct sigaction& before) noexcept {
+    SignalsBlocked blocked;
+    const Locked lock(guard);
+    if (signal != SIGSEGV && ours_of_raised == nullptr) return change_other(signal, action, before);
+    auto& program = program_actions[static_cast<std::size_t>(signal)];
+    before = program;
+    // The child of a vfork has our memory, but dispositions of its own.
+    if (owner.load(std::memory_order_relaxed) != getpid()) {
+        struct sigaction its {};
+        if (real_sigaction(signal, action, &its) != 0) return -1;
+        if (its.sa_sigaction != (signal == SIGSEGV ? ours_on_top : ours_of_raised)) before = its;
+        return 0;
+    }
+    if (action == nullptr) return 0;
+    // As the kernel and glibc would keep it.
+    program = *action;
+    program.sa_flags |= kRestorer;
+    sigdelset(&program.sa_mask, SIGKILL);
+    sigdelset(&program.sa_mask, SIGSTOP);
+    if (put_ours_on_top(signal) == 0) return 0;
+    program = before;
+    return -1;
+}
+
+// To the thread, or to the process, as before.
+void queue(int signal, siginfo_t* info) noexcept {
+    if (info->si_code == SI_TKILL) {
+        syscall(SYS_rt_tgsigqueueinfo, getpid(), syscall(SYS_gettid), signal, info);
+    } else {
+        syscall(SYS_rt_sigqueueinfo, getpid(), signal, info);
+    }
 }
 
 // A SIGSEGV that was sent (by kill and the like) while the program blocks it stays pending as the stand-in, with its
@@ -129,11 +151,7 @@ void postpone(siginfo_t* info) noexcept {
         stand_in_caught.store(true, std::memory_order_relaxed);
     }
     info->si_errno = kPostponed;
-    if (info->si_code == SI_TKILL) {
-        syscall(SYS_rt_tgsigqueueinfo, getpid(), syscall(SYS_gettid), kStandIn, info);
-    } else {
-        syscall(SYS_rt_sigqueueinfo, getpid(), kStandIn, info);
-    }
+    queue(kStandIn, info);
 }
 
 [[noreturn]] void die_of(int signal) noexcept {
@@ -150,18 +168,23 @@ void postpone(siginfo_t* info) noexcept {
 
 }  // namespace
 
-void replace(int signal, Handler* handler, struct sigaction& program) noexcept {
-    struct sigaction ours {};
-    ours.sa_sigaction = handler;
-    {
-        const Locked lock(guard);
-        ours.sa_flags = SA_SIGINFO | (program_action.sa_flags & SA_ONSTACK);
+void catch_too(Handler* handler) noexcept {
+    const Locked lock(guard);
+    if (ours_of_raised != nullptr) return;
+    ours_of_raised = handler;
+    for (const int signal : kRaised) {
+        auto& program = program_actions[static_cast<std::size_t>(signal)];
+        real_sigaction(signal, nullptr, &program);
+        show(program.sa_mask);
+        put_ours_on_top(signal);
     }
-    sigfillset(&ours.sa_mask);
-    real_sigaction(signal, &ours, &program);
 }
 
-void put_back(int signal, const struct sigaction& program) noexcept { real_sigaction(signal, &program, nullptr); }
+bool shared(int signal) noexcept {
+    return signal == SIGSEGV || std::find(std::begin(kRaised), std::end(kRaised), signal) != std::end(kRaised);
+}
+
+void queue_again(int signal, siginfo_t* info) noexcept { queue(signal, info); }
 
 namespace {
 
@@ -199,7 +222,7 @@ void install(Handler* handler) noexcept {
         real_sigaction(signal, &action, nullptr);
     }
     errno = saved;
-    if (put_ours_on_top() != 0) {
+    if (put_ours_on_top(SIGSEGV) != 0) {
         log::error("sigaction failed: the CPU cannot access device memory");
         return;
     }
@@ -227,7 +250,7 @@ int program_sigaction(int signal, const struct sigaction* action, struct sigacti
     }, before{};
     if (action != nullptr) wanted = *action;
     auto* const set = action != nullptr ? &wanted : nullptr;
-    const int result = signal == SIGSEGV ? change_segv(set, before) : change_other(signal, set, before);
+    const int result = shared(signal) ? change_shared(signal, set, before) : change_other(signal, set, before);
     if (result == 0 && old != nullptr) *old = before;
     return result;
 }
@@ -301,16 +324,10 @@ sigset_t mask_of(const struct sigaction& action, int signal, const ucontext_t& i
 
 }  // namespace
 
-void run(const struct sigaction& action, int signal, siginfo_t* info, void* context) {
-    if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) die_of(signal);
-    // Both masks are the kernel's.
-    run_handler(action, mask_of(action, signal, *static_cast<ucontext_t*>(context)), signal, info, context);
-}
-
 void deliver(int signal, siginfo_t* info, void* context) {
     const bool from_kernel = info->si_code > 0;
     auto* user = static_cast<ucontext_t*>(context);
-    const bool blocked = has(user->uc_sigmask, kStandIn);
+    const bool blocked = signal == SIGSEGV && has(user->uc_sigmask, kStandIn);
     if (blocked && !from_kernel) {
         postpone(info);
         return;
@@ -319,14 +336,16 @@ void deliver(int signal, siginfo_t* info, void* context) {
     bool handled;
     {
         const Locked lock(guard);
-        action = program_action;
+        auto& program = program_actions[static_cast<std::size_t>(signal)];
+        action = program;
         handled = action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN && !blocked;
-        if (handled && (action.sa_flags & SA_RESETHAND) != 0) program_action.sa_handler = SIG_DFL;
+        if (handled && (action.sa_flags & SA_RESETHAND) != 0) program.sa_handler = SIG_DFL;
     }
     if (!handled) {
         // The kernel forces the default action on a fault that is ignored or blocked (signal(7)).
         if (!from_kernel && action.sa_handler == SIG_IGN) return;
-        if (!from_kernel) die_of(signal);
+        // Behind a trap the instruction is over.
+        if (!from_kernel || signal == SIGTRAP) die_of(signal);
         // The faulting instruction is repeated and kills the process with the right address in its core.
         struct sigaction plain {};
         plain.sa_handler = SIG_DFL;

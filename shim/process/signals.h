@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // SIGSEGV shared with the program: the kernel has our handler. The program's disposition is kept here, and a SIGSEGV
 // that is not ours is handled as the kernel would have handled it. Before install() the doors pass everything through
-// but one kind of mask.
+// but one kind of mask. The same of SIGTRAP, SIGFPE, SIGBUS and SIGILL from the first catch_too() on; these the program
+// may block.
 //
 // The program may access objects anywhere: in its own SIGSEGV handler, and where it blocks SIGSEGV. So the kernel never
 // blocks SIGSEGV. In every mask that the program sets, the unused SIGSTKFLT stands in for SIGSEGV, and in every mask
@@ -17,8 +18,8 @@
 // ends the process where SIGSEGV is blocked past our doors: in threads that libc makes with all signals blocked
 // (SIGEV_THREAD of timer_create and its like), and under a mask written into a ucontext_t by hand (for swapcontext, or
 // uc_sigmask in the handler of another signal). sigwait, sigtimedwait and signalfd do not see a SIGSEGV that is
-// blocked. A program started by exec inherits SIGSTKFLT blocked instead of SIGSEGV, and SIGSEGV's default action where
-// it was ignored.
+// blocked. A program started by exec inherits SIGSTKFLT blocked instead of SIGSEGV, and the default action of a signal
+// that is shared where it was ignored.
 //
 // Threads: any. deliver() runs in the signal handler; the others block signals while they hold the lock it takes.
 //
@@ -54,13 +55,14 @@ void show_mask(sigset_t& kernel) noexcept;
 // What sigpending(2) tells, as the program sees it.
 void show_pending(sigset_t& pending) noexcept;
 
-// For a moment another signal's action is ours, with our stack and all signals blocked; then the program's again.
-void replace(int signal, Handler* handler, struct sigaction& program) noexcept;
-void put_back(int signal, const struct sigaction& program) noexcept;
-// What the program does with a fault, or a trap, that came meanwhile. May not return.
-void run(const struct sigaction& action, int signal, siginfo_t* info, void* context);
+// Shares what else an instruction may raise, with one handler for all. In a signal handler, with all signals blocked.
+void catch_too(Handler* handler) noexcept;
+// Whether it is such a signal, or SIGSEGV, whose actions go by program_sigaction().
+bool shared(int signal) noexcept;
 
-// A SIGSEGV that is not ours goes to the program. May not return (siglongjmp).
+// A shared signal that is not ours goes to the program. May not return (siglongjmp).
 void deliver(int signal, siginfo_t* info, void* context);
+// One that was sent while the program blocks it, and came all the same, is pending again. In its handler.
+void queue_again(int signal, siginfo_t* info) noexcept;
 
 }  // namespace hpe::signals
