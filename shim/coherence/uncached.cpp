@@ -18,6 +18,7 @@
 #include "shim/coherence/device_owned.h"
 #include "shim/coherence/fault_path.h"
 #include "shim/driver/driver.h"
+#include "shim/driver/inflight.h"
 #include "shim/memory/pager.h"
 #include "shim/transfer/engine.h"
 
@@ -209,6 +210,29 @@ bool write(std::uintptr_t to, const std::byte* from, std::size_t bytes) noexcept
 
 bool any_open() noexcept { return this_thread.stepping; }
 
+namespace {
+
+void give_turn() noexcept HPE_NOT_ANALYSED {
+    coherence().set_page_open(false);
+    turn.unlock();
+}
+
+// After the device work that was enqueued before. Who enqueues some from then on sees that a page is open, and waits.
+CUresult take_turn(bool by_helper) noexcept HPE_NOT_ANALYSED {
+    constexpr int kMost = 8;  // attempts, beside threads that launch without a pause
+    for (int attempt = 0;; ++attempt) {
+        const auto work = in_flight.work();
+        const auto result = coherence().wait_before_access(by_helper);
+        if (result != CUDA_SUCCESS) return result;
+        turn.lock();
+        coherence().set_page_open(true);
+        if (in_flight.work() == work || attempt == kMost) return CUDA_SUCCESS;
+        give_turn();
+    }
+}
+
+}  // namespace
+
 void let_step_end() noexcept {
     if (!coherence().page_open() || any_open()) return;
     const SignalsBlocked blocked;
@@ -224,11 +248,9 @@ bool open(std::uintptr_t address, bool to_write) noexcept HPE_NOT_ANALYSED {
     const bool first = !any_open();
     auto result = coherence().sticky_error();
     const bool by_helper = elsewhere(entry.context);
-    if (result == CUDA_SUCCESS && first) result = coherence().wait_before_access(by_helper);
-    if (result != CUDA_SUCCESS) return refused(address, entry, result);
     if (first) {
-        turn.lock();
-        coherence().set_page_open(true);
+        if (result == CUDA_SUCCESS) result = take_turn(by_helper);
+        if (result != CUDA_SUCCESS) return refused(address, entry, result);
         // Another thread may have taken it out before it had the memory freed.
         if (!device_owned::find(address, 1, entry)) result = CUDA_ERROR_INVALID_VALUE;
     }
@@ -238,18 +260,14 @@ bool open(std::uintptr_t address, bool to_write) noexcept HPE_NOT_ANALYSED {
         this_thread.stepping = true;
         return true;
     }
-    if (first) {
-        coherence().set_page_open(false);
-        turn.unlock();
-    }
+    if (first) give_turn();
     return refused(address, entry, result);
 }
 
 void close() noexcept HPE_NOT_ANALYSED {
     close(pages);
     this_thread.stepping = false;
-    coherence().set_page_open(false);
-    turn.unlock();
+    give_turn();
 }
 
 void in_child() noexcept HPE_NOT_ANALYSED {
@@ -258,8 +276,7 @@ void in_child() noexcept HPE_NOT_ANALYSED {
         page.address = 0;
     }
     this_thread.stepping = false;
-    coherence().set_page_open(false);
-    turn.unlock();
+    give_turn();
 }
 
 }  // namespace hpe::uncached

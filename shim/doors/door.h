@@ -143,6 +143,10 @@ HPE_HOT CUresult device_work(CUstream stream, Flavour flavour, Before&& before, 
             in_flight.enqueued(stream, flavour, this_thread.slot);
         }
     }
+    // Pages that were opened before the work was counted.
+    if (state.page_open()) [[unlikely]] {
+        uncached::let_step_end();
+    }
     // A signal handler accessed an object meanwhile.
     if (this_thread.touched_inside) [[unlikely]] {
         end_touched_inside();

@@ -11,16 +11,22 @@ import sys
 import compare
 import soft
 
+# Lines that say so; each process says it once, and calls of libc are made as a whole.
+SAID = {"processes": 2, "whole_words": 2, "calls": 0, "given_back": 0, "graph_gone": 0, "other_device": 0}
+TWO_DEVICES = ("other_device", "other_context")
+
 cases = [(program, case) for program in sys.argv[1:] for case in soft.run([program], preload=False)[1].decode().split()]
 for uncached, case in cases:
     for protocol in ("rolling", "lazy", "batch"):
         status, out, err = compare.check([uncached, case], said_ok=True, HPE_PROTOCOL=protocol)
         if status != 0 or re.search(rb"[1-9]\d* wrong", out):
             compare.problem(f"{case} without libhpe: {status} {out} {err}")
-    lines = soft.run([uncached, "plain", case])[2].splitlines()
-    # Each process says it once; calls of libc are made as a whole.
+    lines = soft.run([uncached, "plain", case], timeout=20)[2].splitlines()
+    if case == "read_only":
+        lines = [line for line in lines if b"which stays on the device" not in line]  # of each store, why it faults
     said = [line for line in lines if b"one instruction at a time" in line]
-    if len(lines) != len(said) or len(said) != {"processes": 2, "calls": 0, "given_back": 0, "other_device": 0}.get(case, 1):
+    if len(lines) != len(said) or len(said) != SAID.get(case, 1):
         compare.problem(f"{case}: {lines}")
-compare.check([uncached, "other_device"], said_ok=True, HPE_SOFT_DEVICES=2)
-compare.finish(60)
+    if case in TWO_DEVICES:
+        compare.check([uncached, case], said_ok=True, HPE_SOFT_DEVICES=2)
+compare.finish(220)
