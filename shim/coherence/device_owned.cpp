@@ -32,6 +32,7 @@ Table& table() {
 }
 // All that was ever added lies between: most ranges that are asked for do not.
 constinit std::atomic<std::uintptr_t> lowest{UINTPTR_MAX}, highest{0};
+constinit std::atomic<bool> any_of_graph{false};  // ever
 
 CUcontext current() noexcept {
     CUcontext context = nullptr;
@@ -70,6 +71,19 @@ Entries remove_if(Gone&& is_gone) {
     return gone;
 }
 
+Entries removed(std::uintptr_t base) {
+    Entries gone;
+    if (!any()) return gone;
+    auto& [lock, all] = table();
+    const SignalsBlocked blocked;
+    const Locked locked(lock);
+    if (const auto found = all.find(base); found != all.end() && !found->second.of_graph) {
+        gone.insert(all.extract(found));
+    }
+    count.store(all.size(), std::memory_order_release);
+    return gone;
+}
+
 std::vector<Entry> listed(const Entries& entries) {
     std::vector<Entry> list;
     for (const auto& [base, entry] : entries) list.push_back(entry);
@@ -89,6 +103,7 @@ void add(std::uintptr_t base, std::size_t size, const char* reason, CUcontext co
 }
 
 void add_of_graph(std::uintptr_t base, std::size_t size) {
+    any_of_graph.store(true, std::memory_order_release);
     add({base, size, "allocations of graphs are not shared", current(), true});
 }
 
@@ -104,23 +119,6 @@ bool is_there(std::uintptr_t base) noexcept {
     CUdeviceptr begin = 0;
     return driver.cuMemGetAddressRange_v2(&begin, nullptr, base) == CUDA_SUCCESS;
 }
-
-namespace {
-
-Entries removed(std::uintptr_t base) {
-    Entries gone;
-    if (!any()) return gone;
-    auto& [lock, all] = table();
-    const SignalsBlocked blocked;
-    const Locked locked(lock);
-    if (const auto found = all.find(base); found != all.end() && !found->second.of_graph) {
-        gone.insert(all.extract(found));
-    }
-    count.store(all.size(), std::memory_order_release);
-    return gone;
-}
-
-}  // namespace
 
 void remove(std::uintptr_t base) { removed(base); }
 
@@ -145,6 +143,7 @@ void remove_within(std::uintptr_t begin, std::size_t bytes) {
 }
 
 void remove_of_graphs(std::uintptr_t begin, std::size_t bytes) {
+    if (!any_of_graph.load(std::memory_order_acquire)) return;
     remove_if([&](const Entry& entry) {
         return entry.of_graph && entry.base < begin + bytes && entry.base + entry.size > begin;
     });

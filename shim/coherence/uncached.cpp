@@ -151,6 +151,7 @@ CUresult open_page(std::uintptr_t address, bool writable, bool by_helper) noexce
     helper::with_driver(by_helper, helper::Kind::Transfer, [&] { result = read(page, address); });
     if (result == CUDA_SUCCESS && (!pager::map_shadow_open(page.address, kPage, page.view) ||
                                    (!writable && !pager::protect(page.address, kPage, State::ReadOnly)))) {
+        coherence().close_page(page.address);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result != CUDA_SUCCESS) page.address = 0;
@@ -172,46 +173,6 @@ bool refused(std::uintptr_t address, const device_owned::Entry& entry, CUresult 
     return false;
 }
 
-}  // namespace
-
-Stretch stretch(std::uintptr_t begin, std::size_t bytes) noexcept {
-    device_owned::Entry next;
-    if (!device_owned::find(begin, bytes, next)) return {bytes, false, nullptr};
-    if (next.base > begin) return {std::min(next.base - begin, bytes), false, nullptr};
-    return {std::min(next.base + next.size - begin, bytes), next.context != nullptr, next.context};
-}
-
-namespace {
-
-template <class Move>
-bool move(std::uintptr_t at, std::size_t bytes, Move&& run) noexcept {
-    const AsInHandler scope;
-    const auto part = stretch(at, bytes);
-    auto* const context = static_cast<CUcontext>(part.context);
-    if (!part.uncached || part.bytes != bytes || coherence().sticky_error() != CUDA_SUCCESS ||
-        coherence().wait_before_access(elsewhere(context)) != CUDA_SUCCESS) {
-        return false;
-    }
-    const Locked no_step(turn);
-    auto result = CUDA_SUCCESS;
-    helper::with_driver(elsewhere(context), helper::Kind::Transfer, [&] { result = run(context); });
-    return result == CUDA_SUCCESS;
-}
-
-}  // namespace
-
-bool read(std::byte* to, std::uintptr_t from, std::size_t bytes) noexcept {
-    return move(from, bytes, [&](CUcontext context) { return engine.read(context, from, to, bytes); });
-}
-
-bool write(std::uintptr_t to, const std::byte* from, std::size_t bytes) noexcept {
-    return move(to, bytes, [&](CUcontext context) { return engine.write(context, to, from, bytes); });
-}
-
-bool any_open() noexcept { return this_thread.stepping; }
-
-namespace {
-
 void give_turn() noexcept HPE_NOT_ANALYSED {
     coherence().set_page_open(false);
     turn.unlock();
@@ -231,7 +192,39 @@ CUresult take_turn(bool by_helper) noexcept HPE_NOT_ANALYSED {
     }
 }
 
+template <class Move>
+bool move(std::uintptr_t at, std::size_t bytes, Move&& run) noexcept {
+    const AsInHandler scope;
+    const auto part = stretch(at, bytes);
+    auto* const context = static_cast<CUcontext>(part.context);
+    if (!part.uncached || part.bytes != bytes || coherence().sticky_error() != CUDA_SUCCESS ||
+        coherence().wait_before_access(elsewhere(context)) != CUDA_SUCCESS) {
+        return false;
+    }
+    const Locked no_step(turn);
+    auto result = CUDA_SUCCESS;
+    helper::with_driver(elsewhere(context), helper::Kind::Transfer, [&] { result = run(context); });
+    return result == CUDA_SUCCESS;
+}
+
 }  // namespace
+
+Stretch stretch(std::uintptr_t begin, std::size_t bytes) noexcept {
+    device_owned::Entry next;
+    if (!device_owned::find(begin, bytes, next)) return {bytes, false, nullptr};
+    if (next.base > begin) return {std::min(next.base - begin, bytes), false, nullptr};
+    return {std::min(next.base + next.size - begin, bytes), next.context != nullptr, next.context};
+}
+
+bool read(std::byte* to, std::uintptr_t from, std::size_t bytes) noexcept {
+    return move(from, bytes, [&](CUcontext context) { return engine.read(context, from, to, bytes); });
+}
+
+bool write(std::uintptr_t to, const std::byte* from, std::size_t bytes) noexcept {
+    return move(to, bytes, [&](CUcontext context) { return engine.write(context, to, from, bytes); });
+}
+
+bool any_open() noexcept { return this_thread.stepping; }
 
 void let_step_end() noexcept {
     if (!coherence().page_open() || any_open()) return;
