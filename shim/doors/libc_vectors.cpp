@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "shim/base/thread.h"
 #include "shim/doors/fault.h"
+#include "shim/process/signals.h"
 
 namespace hpe::doors {
 
@@ -23,6 +25,8 @@ bool leased(const iovec& part) noexcept { return lease::stands_for(part.iov_base
 // Calls visit(part) for each part until one returns false. False: the vector cannot be read to its end.
 template <class Visit>
 bool for_program(const iovec* parts, std::size_t count, Visit&& visit) noexcept {
+    // A thread that blocked SIGSEGV before the first allocation still does: the copy may trap.
+    if (!this_thread.settled) signals::settle_thread();
     std::array<iovec, 16> some;
     for (std::size_t done = 0; done < count;) {
         const auto now = std::min(count - done, some.size());

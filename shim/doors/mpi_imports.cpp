@@ -15,6 +15,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "shim/base/active.h"
 #include "shim/base/kernel.h"
 #include "shim/base/loaded_library.h"
 #include "shim/base/log.h"
@@ -339,8 +340,11 @@ void objects_exist() noexcept {
 }
 
 void* answer(void* handle, const char* name, const void* caller) noexcept {
-    look();
-    if (!any_mpi.load(std::memory_order_acquire) || !may_be_mpi(name)) return nullptr;
+    const bool of_mpi = may_be_mpi(name);
+    // Any search may follow the loading of a library that uses MPI. To look takes a lock of the loader's, which a
+    // forked child may not get.
+    if (of_mpi || process::active.load(std::memory_order_relaxed)) look();
+    if (!of_mpi || !any_mpi.load(std::memory_order_acquire)) return nullptr;
     void* real = nullptr;
     if (handle == RTLD_NEXT) {
         locked([&](const dl_phdr_info&) { real = next_behind(caller, name); });

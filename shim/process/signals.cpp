@@ -2,7 +2,6 @@
 // The program's dispositions of shared signals, the masks it thinks it has, and delivery of foreign faults.
 #include "shim/process/signals.h"
 
-#include <dlfcn.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -12,10 +11,13 @@
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <iterator>
 
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
+#include "shim/base/next_function.h"
 #include "shim/base/spin_lock.h"
 #include "shim/base/thread.h"
 #include "shim/driver/driver.h"
@@ -46,7 +48,8 @@ int real_sigaction(int signal, const struct sigaction* action, struct sigaction*
     static constinit std::atomic<Sigaction*> found{nullptr};
     auto* real = found.load(std::memory_order_relaxed);
     if (real == nullptr) {
-        real = reinterpret_cast<Sigaction*>(real_dlsym(RTLD_NEXT, "sigaction"));
+        // Without dlsym: another thread may hold the loader's lock and wait for this one.
+        real = reinterpret_cast<Sigaction*>(next_function("sigaction"));
         found.store(real, std::memory_order_relaxed);
     }
     return real(signal, action, old);
@@ -75,6 +78,13 @@ bool means_all(const sigset_t& mask) noexcept { return has(mask, SIGPWR); }
 constinit std::atomic<bool> left_out{false};
 void show_left_out(sigset_t& mask) noexcept {
     if (left_out.load(std::memory_order_relaxed) && means_all(mask)) sigaddset(&mask, kStandIn);
+}
+
+// What the kernel reads of a mask. Programs that make masks for it have no more than that.
+sigset_t kernels_part(const sigset_t& mask) noexcept {
+    sigset_t part{};
+    std::memcpy(&part, &mask, sizeof(std::uint64_t));
+    return part;
 }
 
 // From the kernel's mask to the one that the program shall see, and back.
@@ -258,13 +268,13 @@ int program_sigaction(int signal, const struct sigaction* action, struct sigacti
 int program_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
     sigset_t hidden{};
     if (!installed()) {
-        if (set != nullptr) hidden = how == SIG_UNBLOCK ? *set : kernel_mask(*set);
+        if (set != nullptr) hidden = how == SIG_UNBLOCK ? kernels_part(*set) : kernel_mask(*set);
         const int error = SignalsBlocked::libc_sigmask(how, set != nullptr ? &hidden : nullptr, old);
         if (error == 0 && old != nullptr) show_mask(*old);
         return error;
     }
     if (set != nullptr) {
-        hidden = *set;
+        hidden = kernels_part(*set);
         hide(hidden);
         if (how == SIG_UNBLOCK && has(*set, SIGSEGV)) sigaddset(&hidden, SIGSEGV);
     }
@@ -296,7 +306,7 @@ void show_pending(sigset_t& pending) noexcept {
 }
 
 sigset_t kernel_mask(const sigset_t& program) noexcept {
-    auto mask = program;
+    auto mask = kernels_part(program);
     if (installed() || (!has(mask, SIGSEGV) && means_all(mask))) hide(mask);
     return mask;
 }

@@ -426,6 +426,16 @@ static void bad_pointers(int, char**) {
     }
     if (sigsetjmp(way_out, 1) == 0) null_write();
 }
+// The kernel reads eight bytes of a mask: here the last ones of a page.
+static void eight_bytes(int, char**) {
+    auto* const pages =
+        static_cast<unsigned char*>(mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mprotect(pages + 4096, 4096, PROT_NONE);
+    const auto* const mask = reinterpret_cast<const sigset_t*>(pages + 4088);
+    const timespec now = {};
+    say("%d %d\n", sigprocmask(SIG_BLOCK, mask, nullptr), pthread_sigmask(SIG_SETMASK, mask, nullptr));
+    say("%d %d\n", ppoll(nullptr, 0, &now, mask), pselect(0, nullptr, nullptr, nullptr, &now, mask));
+}
 static void in_the_segv_handler(int, char**) {
     // The program's own handler opens its page with bytes that lie in an object that the GPU just wrote.
     static auto* page = static_cast<unsigned char*>(mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -472,10 +482,12 @@ int main(int argc, char** argv) {
         {"old_calls", old_calls},
         {"bad_arguments", bad_arguments},
         {"bad_pointers", bad_pointers},
+        {"eight_bytes", eight_bytes},
+        {"eight_bytes_before", eight_bytes},
         {"in_the_segv_handler", in_the_segv_handler},
     };
     bool made_later = argc < 3;
-    for (const char* name : {"thread_from_before", "errors_kept", "all_but_segv_before"}) {
+    for (const char* name : {"thread_from_before", "errors_kept", "all_but_segv_before", "eight_bytes_before"}) {
         made_later |= argc >= 3 && std::strcmp(argv[2], name) == 0;
     }
     if (made_later) {

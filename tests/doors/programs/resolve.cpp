@@ -4,10 +4,14 @@
 // a driver whose functions have the version VERSIONED, and a library that writes over the driver's functions.
 #include <cuda.h>
 #include <dlfcn.h>
+#include <link.h>
 
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <initializer_list>
+#include <thread>
 
 namespace {
 
@@ -265,11 +269,34 @@ void odd_questions() {
 
 }  // namespace
 
+// While another thread looks at the libraries, which ends when this one has found its function.
+std::atomic<bool> looks{false}, has_found{false};
+int look_long(dl_phdr_info*, std::size_t, void*) {
+    looks = true;
+    while (!has_found) std::this_thread::yield();
+    return 1;
+}
+void beside_a_look() {
+    std::thread other([] { dl_iterate_phdr(look_long, nullptr); });
+    while (!looks) std::this_thread::yield();
+    look("beside", RTLD_DEFAULT, "malloc");
+    has_found = true;
+    other.join();
+}
+
+// Other calls of libc leave the error as it was.
+void errors_kept() {
+    dlopen("/no/such/library.so", RTLD_NOW);
+    struct sigaction action {};
+    sigaction(SIGUSR1, &action, nullptr);
+    std::printf("error %s\n", dlerror() != nullptr ? "kept" : "lost");
+}
+
 int main(int argc, char** argv) {
     if (argc < 6) {
         std::puts(
             "without_driver with_fake local_driver global_driver versioned versioned_default versioned_next "
-            "hooked odd_questions");
+            "hooked odd_questions beside_a_look errors_kept");
         return 0;
     }
     std::setvbuf(stdout, nullptr, _IONBF, 0);
@@ -286,6 +313,8 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[2], "versioned_next") == 0) versioned_next();
     if (std::strcmp(argv[2], "hooked") == 0) hooked();
     if (std::strcmp(argv[2], "odd_questions") == 0) odd_questions();
+    if (std::strcmp(argv[2], "beside_a_look") == 0) beside_a_look();
+    if (std::strcmp(argv[2], "errors_kept") == 0) errors_kept();
     std::puts("end");
     return 0;
 }
