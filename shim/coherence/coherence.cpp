@@ -212,9 +212,9 @@ void Coherence::about_to_free(const Allocation& allocation) const noexcept {
 CUresult Coherence::begin_free(Allocation& allocation) {
     Object& object = *allocation.object;
     if (!object.is_region()) return begin_free(object);
-    // A capture refuses the free, and the driver that of a variable; it must not have lost what the CPU wrote
+    // The driver may refuse the free (a capture, no context, a variable), which must not lose what the CPU wrote
     // (cancel_free).
-    if (in_flight.capturing_anywhere() || object.holds_variables.load(std::memory_order_acquire)) {
+    if (object.host_valid_blocks.load(std::memory_order_acquire) != 0) {
         before_device_reads({allocation.base, allocation.bytes}, nullptr);
     }
     const Locked lock(regions_);
@@ -400,6 +400,8 @@ void Coherence::finish_free(Object& object) {
     live_objects::remove(&object);
     protocol_->object_removed();
     report::object_removed(object);
+    // A call may still read its view (lease::ToRead): memory that was handed over is the program's as before.
+    if (object.used()) return;
     Arena{}.give_back(object.view, object.base, object.size, object.touched());
     recycle(object);
 }

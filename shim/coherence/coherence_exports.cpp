@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Coherence: memory that others will access, and what shares pages with it.
 #include <algorithm>
+#include <optional>
 
 #include "shim/base/mutex.h"
 #include "shim/base/thread.h"
@@ -20,6 +21,9 @@ void add_uncached(const Object& region, const Allocations::One& one, std::size_t
                       static_cast<CUcontext>(region.context));
 }
 
+// One thread at a time: who exports the same memory, or what shares its pages, finds what this one has made of it.
+constinit Mutex handing_over;
+
 std::size_t first_page(const Allocations::One& one) noexcept { return one.offset / kPage * kPage; }
 std::size_t last_page(const Allocations::One& one) noexcept { return (one.end() - 1) / kPage * kPage; }
 
@@ -37,6 +41,7 @@ CUresult Coherence::hand_over(std::uintptr_t address, const char* reason) {
 }
 
 CUresult Coherence::hand_over_in_gate(std::uintptr_t address, const char* reason) {
+    const Locked lock(handing_over);
     auto allocation = allocation_of(address);
     if (!allocation) return CUDA_SUCCESS;
     const auto result = release_object(*allocation.object);
@@ -62,9 +67,10 @@ void Coherence::end_uncached(const Allocation& allocation) {
 }
 
 void Coherence::keep_off(std::uintptr_t base, std::size_t bytes, const char* reason) {
+    std::optional<LaunchInGate> in_gate;
+    if (!this_thread.in_gate) in_gate.emplace(launch_gate_);
+    const Locked lock(handing_over);
     device_owned::add(base, bytes, reason);
-    if (this_thread.in_gate) return share_no_page(base, bytes);
-    const LaunchInGate in_gate(launch_gate_);
     share_no_page(base, bytes);
 }
 

@@ -101,9 +101,10 @@ Bounce::~Bounce() {
 ToRead::ToRead(const void* at, std::size_t bytes, const void* caller) noexcept : bytes_(bytes) {
     Object* const object = coherence().object_of(address(at));
     if (object != nullptr && bytes == object->accessible_from(address(at), bytes)) {
+        view_of_.emplace(*object, address(at));
         memory_ = coherence().ready_to_read(*object, address(at), bytes, caller);
-        if (memory_ == nullptr) errno = EFAULT;
-        return;
+        if (memory_ != nullptr) return;
+        view_of_.reset();
     }
     if (!bounce_.take(at, bytes)) return;
     bytes_ = load(bounce_.memory(), at, bytes, caller);
@@ -123,7 +124,8 @@ std::size_t load(std::byte* to, const void* from, std::size_t bytes, const void*
         }
         if (object == nullptr) return copy_ordinary(SYS_process_vm_readv, begin, target, part);
         const auto* const ready = coherence().ready_to_read(*object, begin, part, caller);
-        if (ready == nullptr) return 0;
+        // Another thread may have exported it meanwhile.
+        if (ready == nullptr) return uncached::read(target, begin, part) ? part : 0;
         std::memcpy(target, ready, part);
         return part;
     });
@@ -139,7 +141,8 @@ std::size_t store(void* to, const std::byte* from, std::size_t bytes, const void
         if (object == nullptr) {
             return copy_ordinary(SYS_process_vm_writev, begin, const_cast<std::byte*>(source), part);
         }
-        return coherence().store(*object, begin, source, part, caller) ? part : 0;
+        return coherence().store(*object, begin, source, part, caller) || uncached::write(begin, source, part) ? part
+                                                                                                               : 0;
     });
 }
 

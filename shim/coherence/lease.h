@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "shim/base/active.h"
@@ -115,6 +116,7 @@ public:
     std::size_t bytes() const noexcept { return bytes_; }
 
 private:
+    std::optional<ObjectUse> view_of_;
     Bounce bounce_;
     const void* memory_ = nullptr;
     std::size_t bytes_;

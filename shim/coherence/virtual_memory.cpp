@@ -83,6 +83,13 @@ constexpr bool concerns(const CUmemAccessDesc& access, int device) noexcept {
     return access.location.type == CU_MEM_LOCATION_TYPE_DEVICE && access.location.id == device;
 }
 
+bool is_shared(std::uintptr_t at) {
+    auto& all = state();
+    const Locked lock(all.mutex);
+    const auto found = all.mappings.find(at);
+    return found != all.mappings.end() && found->second.shared;
+}
+
 constexpr const char* kShared = "its memory is mapped elsewhere, too, or used by another process or device";
 
 }  // namespace
@@ -146,6 +153,8 @@ void give_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAcce
         }
         device_owned::remove(mapping.at);
         coherence().track(mapping.at, mapping.bytes, Coherence::Peers::OwnAccess);
+        // Another thread may have mapped the memory elsewhere, or exported it, meanwhile.
+        if (is_shared(mapping.at)) coherence().hand_over(mapping.at, kShared);
     }
 }
 

@@ -233,6 +233,7 @@ template <class C>
 CUresult set_pointer_attribute(const C& call, const void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
     const CUresult result = call(value, attribute, pointer);
     if (result != CUDA_SUCCESS || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return result;
+    if (*static_cast<const unsigned*>(value) == 0) return result;
     return hand_over(pointer, "it was prepared for access by other devices (SYNC_MEMOPS)");
 }
 

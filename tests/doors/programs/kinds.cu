@@ -336,11 +336,34 @@ static void exported(int, char**) {
     say("%u wrong\n", wrong);
 }
 
+// Small memory whose free the driver refuses keeps what the CPU wrote.
+static void refused_free(int, char**) {
+    unsigned *memory = Data::allocated(200), *beside = Data::allocated(200);
+    CHECK(cudaMemset(memory, 1, 800));
+    store(memory + 10, 55u);
+    CUcontext context = nullptr;
+    CHECK_CU(cuCtxGetCurrent(&context));
+    CHECK_CU(cuCtxSetCurrent(nullptr));
+    say("free %d\n", cuMemFree(reinterpret_cast<CUdeviceptr>(memory)));
+    CHECK_CU(cuCtxSetCurrent(context));
+    unsigned there = 0;
+    CHECK(cudaMemcpy(&there, memory + 10, 4, cudaMemcpyDeviceToHost));
+    say("%u, device %u\n", load(memory + 10), there);
+    CHECK(cudaFree(memory));
+    CHECK(cudaFree(beside));
+}
+
 int main(int argc, char** argv) {
-    static const Case cases[] = {{"sizes", sizes},       {"freed_in_order", freed_in_order},
-                                 {"pool", pool},         {"chosen", chosen},
-                                 {"captured", captured}, {"threads", threads},
-                                 {"mapped", mapped},     {"twice", twice},
-                                 {"access", access},     {"exported", exported}};
+    static const Case cases[] = {{"sizes", sizes},
+                                 {"freed_in_order", freed_in_order},
+                                 {"pool", pool},
+                                 {"chosen", chosen},
+                                 {"captured", captured},
+                                 {"threads", threads},
+                                 {"mapped", mapped},
+                                 {"twice", twice},
+                                 {"access", access},
+                                 {"exported", exported},
+                                 {"refused_free", refused_free}};
     return run_case(cases, argc, argv);
 }

@@ -8,6 +8,7 @@
 #include <immintrin.h>
 #include <atomic>
 #include <new>
+#include <vector>
 
 #include "exported.h"
 
@@ -259,6 +260,89 @@ static void exported_meanwhile(int, char**) {
     say("%u wrong\n", wrong);
 }
 
+// Two threads export the same memory, or memory that shares its pages, and find what the CPU had stored there.
+static void exported_by_two(int, char**) {
+    constexpr unsigned rounds = 150;
+    std::atomic<unsigned> begun{0}, done{0};
+    unsigned* memory[2] = {};
+    auto work = [&] {
+        for (unsigned round = 1; round <= rounds; ++round) {
+            while (begun != round) sched_yield();
+            export_to_others(memory[1]);
+            done = round;
+        }
+    };
+    const pthread_t thread = start(work);
+    unsigned wrong = 0;
+    for (unsigned round = 1; round <= rounds; ++round) {
+        const unsigned n = round % 8 == 0 ? many : 500 + round;
+        memory[0] = Data::allocated(n);
+        memory[1] = round % 2 == 0 ? memory[0] : Data::allocated(n);
+        store(memory[0] + 9, round);
+        store(memory[1] + n - 1, round + 1);
+        begun = round;
+        export_to_others(memory[0]);
+        while (done != round) sched_yield();
+        wrong += load(memory[0] + 9) != round;
+        wrong += load(memory[1] + n - 1) != round + 1;
+        for (unsigned i = 0; i < n && n != many; ++i) load(memory[1] + i);
+        CHECK(cudaFree(memory[0]));
+        if (memory[1] != memory[0]) CHECK(cudaFree(memory[1]));
+    }
+    pthread_join(thread, nullptr);
+    say("%u wrong\n", wrong);
+}
+
+// Files are written from memory, and read to it, while another thread exports it.
+static void files_meanwhile(int, char**) {
+    constexpr unsigned rounds = 40, pieces = 10;
+    constexpr std::size_t piece = 300000;
+    std::atomic<unsigned> begun{0}, done{0};
+    unsigned char* memory = nullptr;
+    auto work = [&] {
+        Random random(3);
+        for (unsigned round = 1; round <= rounds; ++round) {
+            while (begun != round) sched_yield();
+            pause_below(random, 20000);
+            export_to_others(memory);
+            done = round;
+        }
+    };
+    const pthread_t thread = start(work);
+    const int file = memfd_create("file", 0);
+    std::vector<unsigned char> bytes(piece * pieces);
+    unsigned failed = 0, wrong = 0;
+    for (unsigned round = 1; round <= rounds; ++round) {
+        const auto expected = static_cast<unsigned char>(round);
+        CHECK(cudaMalloc(&memory, piece * pieces));
+        CHECK(cudaMemset(memory, expected, piece * pieces));
+        for (std::size_t at = 0; at < piece * pieces; at += 65536) {
+            wrong += load(reinterpret_cast<unsigned*>(memory + at)) != expected * 0x01010101u;
+        }
+        begun = round;
+        for (std::size_t at = 0; at < piece * pieces; at += piece) {
+            const bool writes = round % 2 != 0;
+            auto* const other = plain ? memory + at : bytes.data() + at;
+            if (!plain && writes) CHECK(cudaMemcpy(other, memory + at, piece, cudaMemcpyDeviceToHost));
+            const auto offset = static_cast<off_t>(at);
+            const auto moved = writes ? pwrite(file, other, piece, offset) : pread(file, other, piece, offset);
+            failed += moved != static_cast<ssize_t>(piece);
+            if (!plain && !writes) CHECK(cudaMemcpy(memory + at, other, piece, cudaMemcpyHostToDevice));
+        }
+        while (done != round) sched_yield();
+        // A round that reads finds what the one before has written.
+        const auto there = static_cast<unsigned char>(round - (round + 1) % 2);
+        CHECK(cudaMemcpy(bytes.data(), memory, bytes.size(), cudaMemcpyDeviceToHost));
+        for (const auto byte : bytes) wrong += byte != there;
+        failed += pread(file, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size());
+        for (const auto byte : bytes) wrong += byte != there;
+        CHECK(cudaFree(memory));
+    }
+    pthread_join(thread, nullptr);
+    close(file);
+    say("%u failed, %u wrong\n", failed, wrong);
+}
+
 // Aligned stores of one process, of which a copy of another one sees all or nothing.
 struct Meeting {
     std::atomic<unsigned> phase, stores;
@@ -402,6 +486,8 @@ int main(int argc, char** argv) {
                                  {"neighbours_freed", neighbours_freed},
                                  {"marks", marks},
                                  {"exported_meanwhile", exported_meanwhile},
+                                 {"exported_by_two", exported_by_two},
+                                 {"files_meanwhile", files_meanwhile},
                                  {"whole_words", whole_words},
                                  {"other_context", other_context},
                                  {"graph_gone", graph_gone},
