@@ -55,14 +55,17 @@ void add(const Entry& entry) {
     count.store(all.size(), std::memory_order_release);
 }
 
+// Of those that have bytes of the range.
 template <class Gone>
-Entries remove_if(Gone&& is_gone) {
+Entries remove_if(std::uintptr_t begin, std::size_t bytes, Gone&& is_gone) {
     Entries gone;
     if (!any()) return gone;
     auto& [lock, all] = table();
     const SignalsBlocked blocked;
     const Locked locked(lock);
-    for (auto at = all.begin(); at != all.end();) {
+    auto at = all.upper_bound(begin);
+    if (at != all.begin() && std::prev(at)->first + std::prev(at)->second.size > begin) --at;
+    while (at != all.end() && at->first < begin + bytes) {
         const auto next = std::next(at);
         if (is_gone(at->second)) gone.insert(all.extract(at));
         at = next;
@@ -129,7 +132,7 @@ std::vector<Entry> take(std::uintptr_t base) {
 }
 
 std::vector<Entry> take(CUcontext context) {
-    const auto taken = listed(remove_if([&](const Entry& entry) { return entry.context == context; }));
+    const auto taken = listed(remove_if(0, UINTPTR_MAX, [&](const Entry& entry) { return entry.context == context; }));
     uncached::let_step_end();
     return taken;
 }
@@ -139,21 +142,21 @@ void put_back(std::span<const Entry> entries) {
 }
 
 void remove_within(std::uintptr_t begin, std::size_t bytes) {
-    remove_if([&](const Entry& entry) { return within(entry, begin, bytes); });
+    remove_if(begin, bytes, [&](const Entry& entry) { return within(entry, begin, bytes); });
 }
 
 void remove_of_graphs(std::uintptr_t begin, std::size_t bytes) {
     if (!any_of_graph.load(std::memory_order_acquire)) return;
-    remove_if([&](const Entry& entry) {
-        return entry.of_graph && entry.base < begin + bytes && entry.base + entry.size > begin;
-    });
+    remove_if(begin, bytes, [](const Entry& entry) { return entry.of_graph; });
 }
 
 void make_read_only(std::uintptr_t begin, std::size_t bytes) {
     auto& [lock, all] = table();
     const SignalsBlocked blocked;
     const Locked locked(lock);
-    for (auto& [base, entry] : all) entry.read_only = entry.read_only || within(entry, begin, bytes);
+    for (auto at = all.lower_bound(begin); at != all.end() && at->first < begin + bytes; ++at) {
+        at->second.read_only = at->second.read_only || within(at->second, begin, bytes);
+    }
 }
 
 std::size_t overlapping(std::uintptr_t begin, std::size_t bytes, std::span<Entry> out) noexcept {

@@ -26,6 +26,7 @@ struct Mapping {
 struct State {
     Mutex mutex;
     std::map<std::uintptr_t, Mapping> mappings HPE_GUARDED_BY(mutex);
+    std::map<CUmemGenericAllocationHandle, std::size_t> mapped HPE_GUARDED_BY(mutex);  // how often
     std::set<CUmemGenericAllocationHandle> used_by_others HPE_GUARDED_BY(mutex);
 };
 State& state() {
@@ -100,13 +101,12 @@ CUresult mapped(std::uintptr_t at, std::size_t bytes, CUmemGenericAllocationHand
     {
         auto& all = state();
         const Locked lock(all.mutex);
-        auto& mappings = all.mappings;
         added.shared = all.used_by_others.contains(handle);
-        if (std::any_of(mappings.begin(), mappings.end(), [&](const auto& m) { return m.second.handle == handle; })) {
+        if (all.mapped[handle]++ != 0) {
             others = mark_shared(all, handle);
             added.shared = true;
         }
-        mappings[at] = added;
+        all.mappings[at] = added;
     }
     device_owned::add(at, bytes,
                       added.device < 0 ? "it is no linear memory of a device" : "no device may write it yet");
@@ -174,6 +174,7 @@ void unmapped(std::uintptr_t at, std::size_t bytes) {
     for (const auto& mapping : mappings_in(all, at, bytes)) {
         device_owned::remove(mapping.at);
         all.mappings.erase(mapping.at);
+        if (--all.mapped[mapping.handle] == 0) all.mapped.erase(mapping.handle);
     }
 }
 

@@ -195,8 +195,7 @@ CUresult copy_3d_batch(const C& call, A... arguments) {
     return enqueue(call, arguments...);
 }
 
-// --- 1D arrays: an object on the host side is a row of a copy between device and array
-// ----------------------------------------
+// --- 1D arrays: an object on the host side is a row of a copy between device and array -------------------------------
 
 inline CUDA_MEMCPY2D row_to_array(CUarray to, std::size_t offset, const void* from, std::size_t bytes) {
     CUDA_MEMCPY2D row{};

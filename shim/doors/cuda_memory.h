@@ -221,8 +221,7 @@ CUresult pointer_attributes(const C& call, unsigned count, CUpointer_attribute* 
     return result;
 }
 
-// --- memory that another device or process is about to write
-// ----------------------------------------------------------
+// --- memory that another device or process is about to write ---------------------------------------------------------
 
 inline CUresult hand_over(CUdeviceptr pointer, const char* reason) {
     return coherence().hand_over(address(pointer), reason);

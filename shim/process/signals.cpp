@@ -64,7 +64,7 @@ int put_ours_on_top(int signal) noexcept HPE_REQUIRES(guard) {
     // Where a SIGSEGV needs another stack, so does what follows it.
     ours.sa_flags =
         SA_SIGINFO | (program.sa_flags & (SA_ONSTACK | SA_RESTART)) | (program_action.sa_flags & SA_ONSTACK);
-    if (signal != SIGSEGV && program.sa_handler == SIG_IGN) ours.sa_flags |= SA_RESTART;
+    if (program.sa_handler == SIG_IGN) ours.sa_flags |= SA_RESTART;
     sigfillset(&ours.sa_mask);
     sigdelset(&ours.sa_mask, kStandIn);  // threads that the driver makes meanwhile inherit the program's choice
     return real_sigaction(signal, &ours, nullptr);
@@ -228,6 +228,12 @@ void install(Handler* handler) noexcept {
         if (signal == SIGSEGV || real_sigaction(signal, nullptr, &action) != 0) continue;
         if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) continue;
         if (!has(action.sa_mask, SIGSEGV) && !has(action.sa_mask, kStandIn)) continue;
+        const auto read = action;
+        hide(action.sa_mask);
+        real_sigaction(signal, &action, &action);
+        // Another thread has set another one meanwhile.
+        if (action.sa_sigaction == read.sa_sigaction && has(action.sa_mask, SIGSEGV) == has(read.sa_mask, SIGSEGV))
+            continue;
         hide(action.sa_mask);
         real_sigaction(signal, &action, nullptr);
     }
