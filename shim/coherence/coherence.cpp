@@ -84,7 +84,6 @@ Object* Coherence::make_object(const Made& made) {
     report::object_added(*object);
     object->accessed_as_context = made.may_access == Peers::OfContext;
     object->lent.store(0, std::memory_order_relaxed);
-    object->holds_variables.store(false, std::memory_order_relaxed);
     object->open(made.block_bytes, words);
     if (!table_.insert(object)) {
         log::warn("allocation {:#x} of {} bytes overlaps one that was never freed: it stays on the device", made.base,
@@ -209,12 +208,12 @@ void Coherence::about_to_free(const Allocation& allocation) const noexcept {
     kernel::tell_unmapped(reinterpret_cast<void*>(begin), padded(allocation.base + allocation.bytes - begin));
 }
 
-CUresult Coherence::begin_free(Allocation& allocation) {
+CUresult Coherence::begin_free(Allocation& allocation, Refusal refusal) {
     Object& object = *allocation.object;
     if (!object.is_region()) return begin_free(object);
     // The driver may refuse the free (a capture, no context, a variable), which must not lose what the CPU wrote
     // (cancel_free).
-    if (object.host_valid_blocks.load(std::memory_order_acquire) != 0) {
+    if (refusal == Refusal::Possible && object.host_valid_blocks.load(std::memory_order_acquire) != 0) {
         before_device_reads({allocation.base, allocation.bytes}, nullptr);
     }
     const Locked lock(regions_);
@@ -336,9 +335,7 @@ bool Coherence::track_variable(CUcontext context, std::uintptr_t base, std::size
         const Object* const region = table_.find(base);
         const bool taken = region != nullptr && region->serial() % 2 == 1 && region->is_region() &&
                            region->allocations->holding(offset).bytes != 0;
-        if (taken || !reserved_as_whole(chunk, base) || !add_with_data(context, base, bytes)) return false;
-        table_.find(base)->holds_variables.store(true, std::memory_order_release);
-        return true;
+        return !taken && reserved_as_whole(chunk, base) && add_with_data(context, base, bytes);
     }
     const auto size = padded(bytes);
     const char* refusal = nullptr;

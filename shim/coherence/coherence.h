@@ -96,7 +96,8 @@ public:
     void finish_free(Object& object);
     void cancel_free(Object& object);
     // The same of an allocation, which may be one of several in its object.
-    CUresult begin_free(Allocation& allocation);
+    enum class Refusal : std::uint8_t { Possible, None };  // of the true free; None: it has been made
+    CUresult begin_free(Allocation& allocation, Refusal refusal = Refusal::Possible);
     void finish_free(const Allocation& allocation);
     void cancel_free(const Allocation& allocation);
 

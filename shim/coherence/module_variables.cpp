@@ -82,11 +82,7 @@ void forget_stale(const Variable& stale) {
     auto allocation = stale.shared ? coherence().allocation_at(stale.base) : Allocation{};
     if (!stale.shared) device_owned::remove(stale.base);
     if (!allocation) return;
-    auto& holds_variables = allocation.object->holds_variables;
-    holds_variables.store(false, std::memory_order_release);
-    const bool begun = coherence().begin_free(allocation) == CUDA_SUCCESS;
-    holds_variables.store(true, std::memory_order_release);
-    if (!begun) return;
+    if (coherence().begin_free(allocation, Coherence::Refusal::None) != CUDA_SUCCESS) return;
     coherence().end_uncached(allocation);
     coherence().finish_free(allocation);
 }
@@ -200,8 +196,6 @@ void put_back(std::span<const Variable> variables) {
     for (const auto& variable : variables) {
         all.variables[variable.base] = variable;
         if (!variable.shared) refuse(all, variable);
-        Object* const object = variable.shared ? coherence().object_of(variable.base) : nullptr;
-        if (object != nullptr) object->holds_variables.store(true, std::memory_order_release);
     }
 }
 

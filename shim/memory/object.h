@@ -58,8 +58,6 @@ public:
     std::uint32_t report_id = 0;
     // Which other devices may access the memory is a matter of its context's peer access, and not of its own.
     bool accessed_as_context = false;
-    // Of a region: some of its allocations are variables of modules, which the driver may refuse to end.
-    std::atomic<bool> holds_variables{false};
     // How many messages are under way whose bytes an MPI reads or writes here by itself (copies/lent.h).
     std::atomic<std::uint32_t> lent{0};
     std::atomic<bool> shadowed{false};                // the shadow is mapped at `base`
