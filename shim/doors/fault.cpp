@@ -117,7 +117,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
         errno = saved;
         return;
     }
-    if (is_page_fault(info) && (!process::active.load(std::memory_order_relaxed) || process::is_unseen_child())) {
+    if (is_page_fault(info) && !process::active.load(std::memory_order_relaxed)) {
         explain_in_child(address);
     } else if (is_page_fault(info)) {
         const auto code = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR];

@@ -5,14 +5,12 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <string>
 
 #include "shim/base/helper.h"
-#include "shim/base/kernel.h"
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
 #include "shim/base/waiting.h"
@@ -42,20 +40,8 @@ constinit std::atomic<Phase> phase{Phase::Unknown};
 constinit std::atomic<bool> started{false};
 constinit std::atomic<void (*)()> say_at_exit{nullptr};
 
-// In a page that the kernel clears in every child.
-constinit std::atomic<const volatile int*> of_this_process{nullptr};
-
-void tell_children() {
-    constexpr std::size_t kPage = 4096;
-    void* const page = kernel::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
-    if (page == MAP_FAILED || kernel::madvise(page, kPage, MADV_WIPEONFORK) != 0) return;
-    auto* const word = static_cast<volatile int*>(page);
-    *word = 1;
-    of_this_process.store(word, std::memory_order_release);
-}
-
 void finish() {
-    if (!active.load(std::memory_order_relaxed) || is_unseen_child()) return;
+    if (!active.load(std::memory_order_relaxed)) return;
     call_stacks::finish();
     unread::finish();
     report::write(live_objects::all);
@@ -120,15 +106,9 @@ bool first_use() noexcept {
     return on;
 }
 
-bool is_unseen_child() noexcept {
-    const auto* const word = of_this_process.load(std::memory_order_acquire);
-    return word != nullptr && *word == 0;
-}
-
 bool undecided() noexcept { return phase.load(std::memory_order_acquire) == Phase::Unknown; }
 
 void cuda_started() noexcept {
-    if (!started.load(std::memory_order_relaxed)) tell_children();
     started.store(true, std::memory_order_relaxed);
     call_stacks::begin();
     progress::begin();

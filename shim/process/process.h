@@ -17,10 +17,6 @@ bool undecided() noexcept;
 // The driver was initialised: from here on a forked child is inert.
 void cuda_started() noexcept;
 
-// A child of a process that used CUDA, made past libc's fork (_Fork, a system call): it has no device either. Also
-// inside the fault path.
-bool is_unseen_child() noexcept;
-
 // The first object exists: faults may come, to this handler.
 void objects_exist(signals::Handler* on_fault) noexcept;
 

@@ -23,7 +23,7 @@ for case in soft.run([processes], preload=False)[1].decode().split():
             compare.problem(f"{case}: {got}, without libhpe {wanted}")
         continue
     # How many children touch what is the parent's: each says so in one line.
-    if children := {"child_touches": 3, "fork_cuda": 2}.get(case):
+    if children := {"child_touches": 2, "fork_cuda": 2}.get(case):
         wanted = compare.check([processes, case], said_ok=True)
         for form in ("copy", "plain"):
             err = soft.run([processes, form, case])[2]
