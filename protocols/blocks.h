@@ -142,7 +142,7 @@ private:
 };
 
 // Scope in which an object's members and blocks stay what they are: freed meanwhile, it is not recycled. Nobody waits
-// for its end, so that a jump out of a signal handler past it costs a little memory and no more.
+// for its end, so that a jump out of a signal handler past it costs the memory of a freed object and no more.
 class ObjectUse {
 public:
     ObjectUse(Blocks& object, std::uintptr_t address) noexcept : object_(object) {

@@ -397,7 +397,8 @@ void Coherence::finish_free(Object& object) {
     live_objects::remove(&object);
     protocol_->object_removed();
     report::object_removed(object);
-    // A call may still read its view (lease::ToRead): memory that was handed over is the program's as before.
+    // A call may still read its view (lease::ToRead), as a program may where another thread exports the memory. The
+    // view is given up then.
     if (object.used()) return;
     Arena{}.give_back(object.view, object.base, object.size, object.touched());
     recycle(object);

@@ -133,7 +133,7 @@ public:
     CUresult hand_over(std::uintptr_t address, const char* reason);
     // Inside the gate, as a launch.
     CUresult hand_over_in_gate(std::uintptr_t address, const char* reason);
-    // begin_free() has succeeded: nor is what others may write of it accessed from now on.
+    // Between begin_free() and the true free: ends accesses to those of its pages that others may write, too.
     void end_uncached(const Allocation& allocation);
     // Device memory that is no object, nor shall be: accesses to it, and to what shares its pages, are uncached.
     void keep_off(std::uintptr_t base, std::size_t bytes, const char* reason);

@@ -26,8 +26,7 @@ struct Entry {
     bool read_only = false;       // not even its device may write it
 };
 
-// In the current context, or in the given one. `reason` is a literal that ends the sentence "... stays on the device:
-// ".
+// In the current context, or in the given one. `reason` is a literal: why the memory stays on the device.
 void add(std::uintptr_t base, std::size_t size, const char* reason);
 void add(std::uintptr_t base, std::size_t size, const char* reason, CUcontext context);
 // The same of memory that the driver has opened here, whose size it knows.
@@ -35,8 +34,8 @@ void add_opened(std::uintptr_t base, const char* reason);
 // The same of memory that a graph will allocate. Its addresses stay the graph's; the driver says when it is there.
 void add_of_graph(std::uintptr_t base, std::size_t size);
 void remove(std::uintptr_t base);
-// The driver is about to free what begins there, or all of a context: no access begins any more, and what is under way
-// has ended. Of graphs' allocations the context's alone. Put back if the driver did not.
+// The driver is about to free what begins there (no allocation of a graph, which stays the graph's), or to end the
+// context: no access begins any more, and what was under way has ended. put_back() if the driver refuses.
 std::vector<Entry> take(std::uintptr_t base);
 std::vector<Entry> take(CUcontext context);
 void put_back(std::span<const Entry> entries);

@@ -129,6 +129,7 @@ HPE_HOT CUresult device_work(CUstream stream, Flavour flavour, Before&& before, 
     if (in_flight.capturing(stream, flavour)) return real();
     auto result = CUDA_SUCCESS;
     auto& state = coherence();
+    // What this thread stored to a page that another one has open comes before the work.
     if (state.page_open()) [[unlikely]] {
         uncached::let_step_end();
     }
@@ -143,7 +144,7 @@ HPE_HOT CUresult device_work(CUstream stream, Flavour flavour, Before&& before, 
             in_flight.enqueued(stream, flavour, this_thread.slot);
         }
     }
-    // Pages that were opened before the work was counted.
+    // What was opened before the work was counted shows the page as it was before the work.
     if (state.page_open()) [[unlikely]] {
         uncached::let_step_end();
     }

@@ -3,9 +3,9 @@
 // CPU's trap flag (Intel SDM volume 3, 18.3.1.4), and the SIGTRAP behind the instruction closes the pages.
 //
 // Until then every signal that may interrupt the thread is blocked. What else the instruction may raise (SIGFPE,
-// SIGBUS) is shared with the program from the first step on, as SIGTRAP is (process/signals.h). An instruction that
-// repeats itself (REP) is one instruction; copies and fills by such ones, as memcpy makes of them, go on to the end of
-// a page at once. A debugger takes the SIGTRAP for its own (docs/limits.md).
+// SIGBUS, SIGILL) is shared with the program from the first step on, as SIGTRAP is (process/signals.h). An instruction
+// that repeats itself (REP) is one instruction; copies and fills by such ones, as memcpy makes of them, go on to the
+// end of a page at once. A debugger takes the SIGTRAP for its own (docs/limits.md).
 //
 // Threads: any, in a signal handler. Errors: begin() is false where the access is not served.
 #pragma once

@@ -42,7 +42,6 @@ constexpr int kRaised[] = {SIGTRAP, SIGFPE, SIGBUS, SIGILL};
 constinit SpinLock guard;
 constinit Handler* ours_of_raised HPE_GUARDED_BY(guard) = nullptr;
 constinit std::array<struct sigaction, 32> program_actions HPE_GUARDED_BY(guard) = {};
-constinit auto& program_action = program_actions[SIGSEGV];
 constinit std::atomic<pid_t> owner{0};  // the process whose disposition that is
 int real_sigaction(int signal, const struct sigaction* action, struct sigaction* old) noexcept {
     static constinit std::atomic<Sigaction*> found{nullptr};
@@ -63,7 +62,7 @@ int put_ours_on_top(int signal) noexcept HPE_REQUIRES(guard) {
     ours.sa_sigaction = signal == SIGSEGV ? ours_on_top : ours_of_raised;
     // Where a SIGSEGV needs another stack, so does what follows it.
     ours.sa_flags =
-        SA_SIGINFO | (program.sa_flags & (SA_ONSTACK | SA_RESTART)) | (program_action.sa_flags & SA_ONSTACK);
+        SA_SIGINFO | (program.sa_flags & (SA_ONSTACK | SA_RESTART)) | (program_actions[SIGSEGV].sa_flags & SA_ONSTACK);
     if (program.sa_handler == SIG_IGN) ours.sa_flags |= SA_RESTART;
     sigfillset(&ours.sa_mask);
     sigdelset(&ours.sa_mask, kStandIn);  // threads that the driver makes meanwhile inherit the program's choice
@@ -132,15 +131,6 @@ int change_shared(int signal, struct sigaction* action, struct sigaction& before
     return -1;
 }
 
-// To the thread, or to the process, as before.
-void queue(int signal, siginfo_t* info) noexcept {
-    if (info->si_code == SI_TKILL) {
-        syscall(SYS_rt_tgsigqueueinfo, getpid(), syscall(SYS_gettid), signal, info);
-    } else {
-        syscall(SYS_rt_sigqueueinfo, getpid(), signal, info);
-    }
-}
-
 // A SIGSEGV that was sent (by kill and the like) while the program blocks it stays pending as the stand-in, with its
 // siginfo.
 constexpr int kPostponed = 0x687065;  // si_errno, which the kernel leaves alone
@@ -154,14 +144,14 @@ void postpone(siginfo_t* info) noexcept {
     if (!stand_in_caught.load(std::memory_order_relaxed)) {
         struct sigaction ours {};
         ours.sa_sigaction = on_stand_in;
-        ours.sa_flags = SA_SIGINFO | (program_action.sa_flags & (SA_ONSTACK | SA_RESTART));
+        ours.sa_flags = SA_SIGINFO | (program_actions[SIGSEGV].sa_flags & (SA_ONSTACK | SA_RESTART));
         sigfillset(&ours.sa_mask);
         sigdelset(&ours.sa_mask, SIGSEGV);
         real_sigaction(kStandIn, &ours, &stand_in_action);
         stand_in_caught.store(true, std::memory_order_relaxed);
     }
     info->si_errno = kPostponed;
-    queue(kStandIn, info);
+    queue_again(kStandIn, info);
 }
 
 [[noreturn]] void die_of(int signal) noexcept {
@@ -194,7 +184,14 @@ bool shared(int signal) noexcept {
     return signal == SIGSEGV || std::find(std::begin(kRaised), std::end(kRaised), signal) != std::end(kRaised);
 }
 
-void queue_again(int signal, siginfo_t* info) noexcept { queue(signal, info); }
+// To the thread, or to the process, as before.
+void queue_again(int signal, siginfo_t* info) noexcept {
+    if (info->si_code == SI_TKILL) {
+        syscall(SYS_rt_tgsigqueueinfo, getpid(), syscall(SYS_gettid), signal, info);
+    } else {
+        syscall(SYS_rt_sigqueueinfo, getpid(), signal, info);
+    }
+}
 
 namespace {
 
@@ -222,7 +219,7 @@ void install(Handler* handler) noexcept {
     const Locked lock(guard);
     if (on.load(std::memory_order_relaxed)) return;
     ours_on_top = handler;
-    real_sigaction(SIGSEGV, nullptr, &program_action);
+    real_sigaction(SIGSEGV, nullptr, &program_actions[SIGSEGV]);
     for (int signal = 1; signal <= 64; ++signal) {
         struct sigaction action {};
         if (signal == SIGSEGV || real_sigaction(signal, nullptr, &action) != 0) continue;

@@ -336,6 +336,15 @@ static void exported(int, char**) {
     say("%u wrong\n", wrong);
 }
 
+// Memory that no network card will access is shared as before.
+static void memops_off(int, char**) {
+    Data data(5000);
+    unsigned wrong = data.work(1), off = 0;
+    CHECK_CU(cuPointerSetAttribute(&off, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, reinterpret_cast<CUdeviceptr>(data.gpu)));
+    wrong += data.work(2);
+    say("%u wrong\n", wrong + data.check_all());
+}
+
 // Small memory whose free the driver refuses keeps what the CPU wrote.
 static void refused_free(int, char**) {
     unsigned *memory = Data::allocated(200), *beside = Data::allocated(200);
@@ -364,6 +373,7 @@ int main(int argc, char** argv) {
                                  {"twice", twice},
                                  {"access", access},
                                  {"exported", exported},
-                                 {"refused_free", refused_free}};
+                                 {"refused_free", refused_free},
+                                 {"memops_off", memops_off}};
     return run_case(cases, argc, argv);
 }

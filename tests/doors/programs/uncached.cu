@@ -139,18 +139,9 @@ static void instructions(int, char**) {
 
 // Threads that change words side by side, while a signal interrupts them again and again, whose handler accesses the
 // same memory.
-static Data* shared;
-static std::atomic<int> handled;
 static void threads(int, char**) {
     Data data = exported();
-    shared = &data;
-    struct sigaction action = {};
-    action.sa_handler = [](int) {
-        if (plain) *static_cast<volatile unsigned*>(shared->gpu + 3000) = 12;
-        ++handled;
-    };
-    action.sa_flags = SA_RESTART;
-    sigaction(SIGUSR1, &action, nullptr);
+    store_in_handler(data);
     std::atomic<int> counting{3};
     auto count = [&](unsigned first) {
         for (unsigned round = 0; round < 100; ++round) {
@@ -165,9 +156,9 @@ static void threads(int, char**) {
     const pthread_t running[] = {start(a), start(b), start(c)};
     // Not to the process: the driver's own threads would take them, too.
     for (int round = 0; round < 60; ++round) {
-        const int before = handled;
+        const int before = times_handled;
         pthread_kill(running[round % 3], SIGUSR1);
-        while (handled == before && counting != 0) sched_yield();
+        while (times_handled == before && counting != 0) sched_yield();
     }
     for (const auto thread : running) pthread_join(thread, nullptr);
     store(data.gpu + 3000, 12u);
@@ -247,9 +238,9 @@ static void signals(int, char**) {
     fault.sa_flags |= SA_ONSTACK;
     sigaction(SIGSEGV, &fault, nullptr);
     struct sigaction user = {};
-    user.sa_handler = [](int) { say("in a handler %u\n", load(shared->gpu + 9)); };
+    user.sa_handler = [](int) { say("in a handler %u\n", load(stored_to->gpu + 9)); };
     user.sa_flags = SA_ONSTACK;
-    shared = &data;
+    stored_to = &data;
     sigaction(SIGUSR1, &user, nullptr);
     raise(SIGUSR1);
     store(data.gpu + 9, 6u);

@@ -2,6 +2,7 @@
 // Calls of libc that are given device memory which was exported, so that others may write it at any time.
 #include <aio.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -125,20 +126,35 @@ static void calls(int, char**) {
     say("checksum %016llx\n", static_cast<unsigned long long>(sum.value()));
 }
 
-static Data* shared;
-static std::atomic<int> handled;
+// A write that waits for its reader goes on with the bytes that it began with, where the memory is exported meanwhile
+// and other memory is used.
+static void write_under_way(int, char**) {
+    constexpr std::size_t large = 8u << 20;
+    std::vector<unsigned char> sent(large, 0x11), got(large);
+    auto* const memory = reinterpret_cast<unsigned char*>(Data::allocated(large / 4));
+    CHECK(cudaMemset(memory, 0x11, large));
+    unsigned wrong = load(reinterpret_cast<unsigned*>(memory)) != 0x11111111;
+    int ends[2], waiting = 0;
+    if (pipe(ends) != 0) say("no pipe\n");
+    auto send = [&] {
+        const unsigned char* const from = plain ? memory : sent.data();
+        for (std::size_t at = 0; at < large;) at += static_cast<std::size_t>(write(ends[1], from + at, large - at));
+    };
+    const pthread_t thread = start(send);
+    while (waiting == 0) ioctl(ends[0], FIONREAD, &waiting);
+    export_to_others(memory);
+    Data other(large / 4);
+    wrong += other.work(1);
+    for (std::size_t at = 0; at < large;) at += static_cast<std::size_t>(read(ends[0], got.data() + at, large - at));
+    pthread_join(thread, nullptr);
+    for (const auto byte : got) wrong += byte != 0x11;
+    say("%u wrong\n", wrong);
+}
 
 // Calls of libc on such memory while signals interrupt them, whose handler accesses it, too.
 static void calls_interrupted(int, char**) {
     Data data = exported();
-    shared = &data;
-    struct sigaction action = {};
-    action.sa_handler = [](int) {
-        if (plain) *static_cast<volatile unsigned*>(shared->gpu + 3000) = 12;
-        ++handled;
-    };
-    action.sa_flags = SA_RESTART;
-    sigaction(SIGUSR1, &action, nullptr);
+    store_in_handler(data);
     int ends[2];
     if (pipe(ends) != 0) say("no pipe\n");
     std::atomic<bool> over{false};
@@ -154,17 +170,18 @@ static void calls_interrupted(int, char**) {
     };
     const pthread_t thread = start(work);
     for (int round = 0; round < 2000; ++round) {
-        const int before = handled;
+        const int before = times_handled;
         for (int wait = round * 97 % 5000; wait > 0; --wait) _mm_pause();  // anywhere in a call
         pthread_kill(thread, SIGUSR1);
-        while (handled == before) sched_yield();
+        while (times_handled == before) sched_yield();
     }
     over = true;
     pthread_join(thread, nullptr);
-    say("handled %d\n", handled.load());
+    say("times_handled %d\n", times_handled.load());
 }
 
 int main(int argc, char** argv) {
-    static const Case cases[] = {{"calls", calls}, {"calls_interrupted", calls_interrupted}};
+    static const Case cases[] = {
+        {"calls", calls}, {"calls_interrupted", calls_interrupted}, {"write_under_way", write_under_way}};
     return run_case(cases, argc, argv);
 }
