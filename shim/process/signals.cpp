@@ -54,6 +54,17 @@ int real_sigaction(int signal, const struct sigaction* action, struct sigaction*
     return real(signal, action, old);
 }
 
+// The cancellation of a thread (nptl(7)), too, which sigfillset leaves out: it would unwind our handler where no C++
+// function may be left.
+void block_all(sigset_t& mask) noexcept {
+    constexpr int kCancel = 32;
+    sigfillset(&mask);
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &mask, sizeof bits);
+    bits |= std::uint64_t{1} << (kCancel - 1);
+    std::memcpy(&mask, &bits, sizeof bits);
+}
+
 // Our action takes those flags from the program's that decide on which stack a handler runs and whether system calls
 // are restarted: for a signal that is not ours nothing must look different.
 int put_ours_on_top(int signal) noexcept HPE_REQUIRES(guard) {
@@ -64,7 +75,7 @@ int put_ours_on_top(int signal) noexcept HPE_REQUIRES(guard) {
     ours.sa_flags =
         SA_SIGINFO | (program.sa_flags & (SA_ONSTACK | SA_RESTART)) | (program_actions[SIGSEGV].sa_flags & SA_ONSTACK);
     if (program.sa_handler == SIG_IGN) ours.sa_flags |= SA_RESTART;
-    sigfillset(&ours.sa_mask);
+    block_all(ours.sa_mask);
     sigdelset(&ours.sa_mask, kStandIn);  // threads that the driver makes meanwhile inherit the program's choice
     return real_sigaction(signal, &ours, nullptr);
 }
@@ -145,7 +156,7 @@ void postpone(siginfo_t* info) noexcept {
         struct sigaction ours {};
         ours.sa_sigaction = on_stand_in;
         ours.sa_flags = SA_SIGINFO | (program_actions[SIGSEGV].sa_flags & (SA_ONSTACK | SA_RESTART));
-        sigfillset(&ours.sa_mask);
+        block_all(ours.sa_mask);
         sigdelset(&ours.sa_mask, SIGSEGV);
         real_sigaction(kStandIn, &ours, &stand_in_action);
         stand_in_caught.store(true, std::memory_order_relaxed);
