@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Which object an address belongs to.
 //
-// A radix tree over the 48-bit address space: 2 MiB chunks, and below a chunk that several objects share, its 512 pages
-// (no two objects share a page). find() takes no lock and may run in a signal handler; insert() and erase() serialise
-// among themselves and allocate. Tree nodes are never freed.
+// A radix tree over the 48-bit address space: 2 MiB chunks; a chunk that several objects share is divided into parts of
+// 128 KiB, and such a part into its pages (no two objects share a page). So an object of whole chunks costs an entry
+// for each, and one that begins or ends inside shared ones at most some fifty more. find() takes no lock and may run in
+// a signal handler; insert() and erase() serialise among themselves and allocate. Tree nodes are never freed.
 //
 // Addresses are device addresses, sizes bytes. Objects are borrowed, and stay valid memory for ever.
 // Errors: insert() returns false, and has changed nothing that find() sees, when the range is taken or there is no
@@ -50,17 +51,17 @@ public:
     std::size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
 
 private:
-    static constexpr unsigned kChunkBits = 21, kLeafBits = 9, kMiddleBits = 13, kTopBits = 14;
-    using Leaf = std::array<std::atomic<Blocks*>, 1u << kLeafBits>;
-    // A chunk's entry is a Blocks*, or a Leaf* with bit 0 set, or 0.
-    using Middle = std::array<std::atomic<std::uintptr_t>, 1u << kMiddleBits>;
+    static constexpr unsigned kChunkBits = 21, kMiddleBits = 13, kTopBits = 14;
+    // 0, the only object of the entry's addresses (a Blocks*), or the entries of its parts, with bit 0 set.
+    using Entry = std::atomic<std::uintptr_t>;
+    using Middle = std::array<Entry, 1u << kMiddleBits>;  // of chunks
 
     std::uintptr_t next_boundary(std::uintptr_t address) const noexcept;
     // Calls visit(entry, from, to) for each chunk and the part of [begin, end) in it, until it returns false. Makes the
     // tree's nodes; false as well where there is no memory for one.
     template <class Visit>
     bool each_chunk(std::uintptr_t begin, std::uintptr_t end, Visit&& visit);
-    const std::atomic<std::uintptr_t>* chunk_entry(std::uintptr_t address) const noexcept;
+    const Entry* chunk_entry(std::uintptr_t address) const noexcept;
 
     std::array<std::atomic<Middle*>, 1u << kTopBits> top_{};
     std::atomic<std::size_t> count_{0};

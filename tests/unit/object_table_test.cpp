@@ -132,6 +132,13 @@ TEST_CASE("random inserts and erases agree with a map") {
         Blocks* expected = nullptr;
         if (after != model.begin() && std::prev(after)->second->contains(probe)) expected = std::prev(after)->second;
         REQUIRE(table->find(probe) == expected);
+        if (step % 16 != 0) continue;
+        const auto end = probe + random() % 1500 * kPage + 1;
+        std::vector<Blocks*> seen, there;
+        table->overlapping(probe, end - probe, [&](Blocks& object) { seen.push_back(&object); });
+        if (expected != nullptr) there.push_back(expected);
+        for (auto next = after; next != model.end() && next->first < end; ++next) there.push_back(next->second);
+        REQUIRE(seen == there);
     }
 }
 
