@@ -2,6 +2,7 @@
 // Objects that are recycled.
 #include "shim/memory/object.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <vector>
@@ -34,6 +35,8 @@ bool Object::become_region(bool region) noexcept {
 }
 
 namespace {
+// The one that was given back last, without a lock: a program that allocates and frees takes it again at once.
+constinit std::atomic<Object*> last_idle{nullptr};
 std::mutex pool_mutex;
 std::vector<Object*>& idle_objects() {
     static auto* list = new std::vector<Object*>;  // never destroyed: threads may still fault while the process exits
@@ -42,6 +45,7 @@ std::vector<Object*>& idle_objects() {
 }  // namespace
 
 Object* ObjectPool::take() {
+    if (Object* const object = last_idle.exchange(nullptr, std::memory_order_acquire)) return object;
     std::scoped_lock lock(pool_mutex);
     auto& list = idle_objects();
     if (list.empty()) return new Object;
@@ -51,6 +55,8 @@ Object* ObjectPool::take() {
 }
 
 void ObjectPool::give_back(Object* object) noexcept {
+    object = last_idle.exchange(object, std::memory_order_acq_rel);
+    if (object == nullptr) return;
     std::scoped_lock lock(pool_mutex);
     idle_objects().push_back(object);
 }
