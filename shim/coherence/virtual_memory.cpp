@@ -3,6 +3,7 @@
 #include "shim/coherence/virtual_memory.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -27,6 +28,8 @@ struct State {
     Mutex mutex;
     std::map<std::uintptr_t, Mapping> mappings HPE_GUARDED_BY(mutex);
     std::map<CUmemGenericAllocationHandle, std::size_t> mapped HPE_GUARDED_BY(mutex);  // how often
+    // How often it must be given back beside the first time; 0: that has happened, but the memory is still mapped.
+    std::map<CUmemGenericAllocationHandle, unsigned> retained HPE_GUARDED_BY(mutex);
     std::set<CUmemGenericAllocationHandle> used_by_others HPE_GUARDED_BY(mutex);
 };
 State& state() {
@@ -174,7 +177,10 @@ void unmapped(std::uintptr_t at, std::size_t bytes) {
     for (const auto& mapping : mappings_in(all, at, bytes)) {
         device_owned::remove(mapping.at);
         all.mappings.erase(mapping.at);
-        if (--all.mapped[mapping.handle] == 0) all.mapped.erase(mapping.handle);
+        if (--all.mapped[mapping.handle] != 0) continue;
+        all.mapped.erase(mapping.handle);
+        const auto known = all.retained.find(mapping.handle);
+        if (known != all.retained.end() && known->second == 0) all.retained.erase(known);
     }
 }
 
@@ -188,10 +194,30 @@ CUresult others_use(CUmemGenericAllocationHandle handle) {
     return hand_over(here, kShared);
 }
 
+void retained(CUmemGenericAllocationHandle handle, std::uintptr_t address) {
+    auto& all = state();
+    const Locked lock(all.mutex);
+    const auto known = all.retained.find(handle);
+    if (known != all.retained.end() && known->second == 0) {
+        all.retained.erase(known);
+    } else {
+        ++all.retained[handle];
+    }
+    // All others may have been given back meanwhile.
+    const auto after = all.mappings.upper_bound(address);
+    if (after != all.mappings.begin() && std::prev(after)->second.shared) all.used_by_others.insert(handle);
+}
+
 void released(CUmemGenericAllocationHandle handle) {
     auto& all = state();
     const Locked lock(all.mutex);
+    const auto more = all.retained.find(handle);
+    if (more != all.retained.end()) {
+        if (more->second > 0 && --more->second == 0) all.retained.erase(more);
+        return;
+    }
     all.used_by_others.erase(handle);
+    if (all.mapped.contains(handle)) all.retained[handle] = 0;
 }
 
 }  // namespace hpe::virtual_memory

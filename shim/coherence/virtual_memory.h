@@ -29,7 +29,9 @@ void unmapped(std::uintptr_t at, std::size_t bytes);
 
 // From now on others may write this memory, wherever it is mapped.
 CUresult others_use(CUmemGenericAllocationHandle handle);
-// The driver may use the number again.
+// The handle was had once more, from an address where its memory is mapped; was given back, perhaps for the last time:
+// then the driver may use the number again.
+void retained(CUmemGenericAllocationHandle handle, std::uintptr_t address);
 void released(CUmemGenericAllocationHandle handle);
 
 }  // namespace hpe::virtual_memory

@@ -46,6 +46,13 @@ CUresult unmap_memory(const C& call, CUdeviceptr pointer, std::size_t bytes) {
 }
 
 template <class C>
+CUresult retain_handle(const C& call, CUmemGenericAllocationHandle* handle, void* pointer) {
+    const CUresult result = call(handle, pointer);
+    if (result == CUDA_SUCCESS) virtual_memory::retained(*handle, reinterpret_cast<std::uintptr_t>(pointer));
+    return result;
+}
+
+template <class C>
 CUresult release_handle(const C& call, CUmemGenericAllocationHandle handle) {
     const CUresult result = call(handle);
     if (result == CUDA_SUCCESS) virtual_memory::released(handle);

@@ -336,6 +336,40 @@ static void exported(int, char**) {
     say("%u wrong\n", wrong);
 }
 
+// It may be given back once for each time that a handle was had, and is other processes' until the last: what is mapped
+// anew meanwhile, too.
+static void retained(int, char**) {
+    Mapped memory;
+    memory.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    const auto handle = memory.make();
+    memory.map(0, handle);
+    memory.allow(0, 1);
+    CUmemGenericAllocationHandle again = 0, other = 0;
+    CHECK_CU(cuMemRetainAllocationHandle(&again, memory.numbers(0) + 7));
+    int file = -1;
+    CHECK_CU(cuMemExportToShareableHandle(&file, again, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    CHECK_CU(cuMemRelease(again));
+    memory.unmap(0, 1);
+    CHECK_CU(cuMemImportFromShareableHandle(&other, reinterpret_cast<void*>(static_cast<std::intptr_t>(file)),
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    close(file);
+    memory.map(0, handle);
+    memory.map(1, other);
+    memory.allow(0, 2);
+    unsigned wrong = 0;
+    for (unsigned round = 1; round < 10; ++round) {
+        if (round == 5) CHECK_CU(cuMemRelease(handle));
+        CHECK(cudaMemcpy(memory.numbers(1) + 9, &round, sizeof round, cudaMemcpyHostToDevice));
+        wrong += load(memory.numbers(0) + 9) != round;
+    }
+    // Had again, and given back, its number may be another memory's.
+    CHECK_CU(cuMemRetainAllocationHandle(&again, memory.numbers(0)));
+    CHECK_CU(cuMemRelease(again));
+    memory.unmap(0, 2);
+    CHECK_CU(cuMemRelease(other));
+    say("same handle %d, %u wrong\n", again == handle, wrong);
+}
+
 // Memory that no network card will access is shared as before.
 static void memops_off(int, char**) {
     Data data(5000);
@@ -350,11 +384,13 @@ static void refused_free(int, char**) {
     unsigned *memory = Data::allocated(200), *beside = Data::allocated(200);
     CHECK(cudaMemset(memory, 1, 800));
     store(memory + 10, 55u);
-    CUcontext context = nullptr;
-    CHECK_CU(cuCtxGetCurrent(&context));
-    CHECK_CU(cuCtxSetCurrent(nullptr));
-    say("free %d\n", cuMemFree(reinterpret_cast<CUdeviceptr>(memory)));
-    CHECK_CU(cuCtxSetCurrent(context));
+    cudaStream_t stream = nullptr;
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    say("free %d\n", cudaFree(memory));
+    cudaStreamEndCapture(stream, &graph);
+    cudaGetLastError();
     unsigned there = 0;
     CHECK(cudaMemcpy(&there, memory + 10, 4, cudaMemcpyDeviceToHost));
     say("%u, device %u\n", load(memory + 10), there);
@@ -373,6 +409,7 @@ int main(int argc, char** argv) {
                                  {"twice", twice},
                                  {"access", access},
                                  {"exported", exported},
+                                 {"retained", retained},
                                  {"refused_free", refused_free},
                                  {"memops_off", memops_off}};
     return run_case(cases, argc, argv);

@@ -63,24 +63,35 @@ struct Piece {
     }
 };
 
-// Everything the driver tells of random allocations, relative to where their chunks begin, which are numbered.
+// Everything the driver tells of random allocations, relative to where their chunks begin, which are numbered: anew
+// where one was empty meanwhile, as its address may then be another's.
 void answers(int, char**) {
     std::mt19937 random(11);
-    std::vector<std::pair<char*, std::size_t>> all;
-    std::map<CUdeviceptr, int> chunks;
+    struct Held {
+        char* p;
+        std::size_t bytes;
+        CUdeviceptr chunk;
+    };
+    struct Chunk {
+        std::size_t number, held;
+    };
+    std::vector<Held> all;
+    std::map<CUdeviceptr, Chunk> chunks;
+    std::size_t numbers = 0;
     Checksum checksum;
     const auto note = [&](std::size_t value) { checksum.add(&value, sizeof value); };
     for (int i = 0; i < 10000; ++i) {
         if (all.size() > 1500 && random() % 2 == 0) {
             const auto which = random() % all.size();
-            CHECK(cudaFree(all[which].first));
+            CHECK(cudaFree(all[which].p));
+            const auto chunk = chunks.find(all[which].chunk);
+            if (--chunk->second.held == 0) chunks.erase(chunk);
             all.erase(all.begin() + static_cast<std::ptrdiff_t>(which));
             continue;
         }
         const std::size_t bytes = 1 + random() % (random() % 16 == 0 ? 3 * kChunk / 2 : 5000);
         char* p = nullptr;
         CHECK(cudaMalloc(&p, bytes));
-        all.emplace_back(p, bytes);
         const auto at = address(p);
         const auto inside = at + random() % bytes;
         if (plain && i % 3 == 0) p[bytes / 2] = 1;  // also where the CPU uses some
@@ -94,10 +105,14 @@ void answers(int, char**) {
         note(attribute<std::size_t>(CU_POINTER_ATTRIBUTE_MAPPING_SIZE, inside));
         const auto chunk = attribute<CUdeviceptr>(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, inside);
         note(at - chunk);
-        note(static_cast<std::size_t>(chunks.emplace(chunk, static_cast<int>(chunks.size())).first->second));
+        const auto [known, is_new] = chunks.emplace(chunk, Chunk{numbers, 0});
+        numbers += is_new ? 1 : 0;
+        ++known->second.held;
+        note(known->second.number);
+        all.push_back({p, bytes, chunk});
     }
-    say("checksum %016llx, %zu chunks\n", static_cast<unsigned long long>(checksum.value()), chunks.size());
-    for (const auto& [p, bytes] : all) CHECK(cudaFree(p));
+    say("checksum %016llx, %zu chunks\n", static_cast<unsigned long long>(checksum.value()), numbers);
+    for (const auto& held : all) CHECK(cudaFree(held.p));
 }
 
 // A copy, a memset or a free that names more than there is.
