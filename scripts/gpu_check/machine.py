@@ -55,7 +55,7 @@ def build():
                "tests/stress/stress_io", "tests/stress/libio_faults.so", "tests/doors/door_waits", "tests/doors/door_kinds",
                "tests/doors/door_variables", "tests/doors/door_crowds", "tests/doors/door_regions", "tests/doors/door_unread",
                "tests/doors/door_uncached", "tests/doors/door_uncached_calls", "tests/doors/door_uncached_kinds",
-               "tests/doors/door_uncached_order", "tests/doors/door_uncached_signals",
+               "tests/doors/door_uncached_order", "tests/doors/door_uncached_signals", "tests/doors/door_stream_contexts",
                "soft-programs"]
     targets += MPI_PROGRAMS.values() if MPIRUN is not None else []
     targets += [f"tests/apps/{name}{form}" for name in names for form in ("", "_copy")]

@@ -111,13 +111,12 @@ void Coherence::look_at(std::uintptr_t begin, std::size_t bytes) noexcept {
     }
 }
 
-void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_access) {
+void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_access, CUcontext context) {
     const auto size = padded(requested);
     const char* refusal = nullptr;
-    CUcontext context = nullptr;
     if (base % kPage != 0) {
         refusal = "the driver placed it inside a page that others use";
-    } else if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) {
+    } else if (context == nullptr && (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr)) {
         refusal = "the driver did not say which context it belongs to";
     } else {
         make_object(

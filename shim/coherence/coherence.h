@@ -59,8 +59,10 @@ public:
     // After the true allocation of `padded(requested)` bytes, in the current context. The allocation is device-owned
     // from then on if it cannot be managed. Which devices may access it is said by the context's peer access, or by
     // calls of its own (cuMemPoolSetAccess, cuMemSetAccess).
+    // `context` is what it belongs to; nullptr: the current one.
     enum class Peers : bool { OwnAccess, OfContext };
-    void track(std::uintptr_t base, std::size_t requested, Peers may_access = Peers::OfContext);
+    void track(std::uintptr_t base, std::size_t requested, Peers may_access = Peers::OfContext,
+               CUcontext context = nullptr);
     // A variable of a module in the context. In the gate, as a launch. False: it cannot be shared.
     bool track_variable(CUcontext context, std::uintptr_t base, std::size_t bytes);
     // False: no object ever held the address, nor does uncached memory.

@@ -38,8 +38,15 @@ inline bool only_own_pool() noexcept {
     return one_device && !pool_chosen.load(std::memory_order_relaxed);
 }
 
-// An allocation of a pool, which may be one of another device, of managed or of host memory.
-inline void track_of_pool(CUdeviceptr pointer, std::size_t bytes) {
+// Of a stream that was created; nullptr: the current context's, which the driver need not be asked for here.
+inline CUcontext context_of(CUstream stream) noexcept {
+    CUcontext context = nullptr;
+    const bool is_default = stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+    return !is_default && driver.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS ? context : nullptr;
+}
+
+// An allocation of a pool, which may be one of another device than the context's, of managed or of host memory.
+inline void track_of_pool(CUdeviceptr pointer, std::size_t bytes, CUcontext context) {
     unsigned type = 0, managed = 0;  // the driver may write a byte or four
     int device = -1;
     CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
@@ -50,9 +57,11 @@ inline void track_of_pool(CUdeviceptr pointer, std::size_t bytes) {
         return;
     }
     objects_exist();
-    CUdevice current = -1;
-    if (driver.cuCtxGetDevice(&current) == CUDA_SUCCESS && current == device) {
-        coherence().track(address(pointer), bytes, Coherence::Peers::OwnAccess);
+    if (context == nullptr) driver.cuCtxGetCurrent(&context);
+    CUdevice of_context = -1;
+    const ContextScope scope(context);
+    if (scope.result() == CUDA_SUCCESS && driver.cuCtxGetDevice(&of_context) == CUDA_SUCCESS && of_context == device) {
+        coherence().track(address(pointer), bytes, Coherence::Peers::OwnAccess, context);
     } else {
         device_owned::add(address(pointer), bytes, "it was allocated on another device than the current one");
     }
@@ -80,9 +89,9 @@ CUresult alloc_async(const C& call, CUdeviceptr* pointer, std::size_t bytes, A..
     const CUresult result = allocate(padded);
     if (result == CUDA_SUCCESS && sizeof...(rest) == 1 && only_own_pool()) {
         objects_exist();
-        coherence().track(address(*pointer), bytes, Coherence::Peers::OwnAccess);
+        coherence().track(address(*pointer), bytes, Coherence::Peers::OwnAccess, context_of(stream));
     } else if (result == CUDA_SUCCESS) {
-        track_of_pool(*pointer, bytes);
+        track_of_pool(*pointer, bytes, context_of(stream));
     }
     if (result != CUDA_ERROR_OUT_OF_MEMORY || padded == bytes) return result;
     return alloc_exactly(pointer, bytes, [&] { return allocate(bytes); });

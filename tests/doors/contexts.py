@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: contexts.py CONTEXTS HOOKS
+"""usage: contexts.py CONTEXTS HOOKS STREAM_CONTEXTS
 
 Contexts, devices, sizes, queries and errors: as without libhpe.
 """
@@ -12,7 +12,7 @@ import tempfile
 import compare
 import soft
 
-contexts, hooks = sys.argv[1], os.path.abspath(sys.argv[2])
+contexts, hooks, stream_contexts = sys.argv[1], os.path.abspath(sys.argv[2]), sys.argv[3]
 
 for case in soft.run([contexts], preload=False)[1].decode().split():
     for protocol in ("rolling", "lazy", "batch"):
@@ -24,6 +24,10 @@ for case in soft.run([contexts], preload=False)[1].decode().split():
                 compare.check([contexts, case], HPE_PROTOCOL=protocol, HPE_SOFT_DEVICES=devices)
         else:
             compare.check([contexts, case, hooks], HPE_PROTOCOL=protocol)
+for case in soft.run([stream_contexts], preload=False)[1].decode().split():
+    for protocol in ("rolling", "lazy", "batch"):
+        compare.check([stream_contexts, case], HPE_PROTOCOL=protocol)
+    compare.check([stream_contexts, case], HPE_PROTOCOL="rolling", HPE_BLOCK_SIZE="4K", HPE_ROLLING_SIZE="1")
 with tempfile.TemporaryDirectory() as scratch:
     soft.run([contexts, "plain", "retained_around_work"], HPE_REPORT=f"{scratch}/report.json")
     total = json.load(open(f"{scratch}/report.json"))["total"]

@@ -23,6 +23,23 @@ struct Driver {
     DRIVER_FUNCTION(cuFuncIsLoaded, 12040)
     DRIVER_FUNCTION(cuKernelGetParamInfo, 12040)
     DRIVER_FUNCTION(cuKernelGetFunction, 12000)
+    DRIVER_FUNCTION(cuLaunchHostFunc, 10000)
+    DRIVER_FUNCTION(cuLaunchKernel, 4000)
+    DRIVER_FUNCTION(cuMemAlloc, 3020)
+    DRIVER_FUNCTION(cuMemAllocAsync, 11020)
+    DRIVER_FUNCTION(cuMemFreeAsync, 11020)
+    DRIVER_FUNCTION(cuMemFreeHost, 2000)
+    DRIVER_FUNCTION(cuMemHostGetFlags, 2030)
+    DRIVER_FUNCTION(cuMemHostRegister, 6050)
+    DRIVER_FUNCTION(cuMemHostUnregister, 4000)
+    DRIVER_FUNCTION(cuMemcpyDtoH, 3020)
+    DRIVER_FUNCTION(cuMemcpyDtoHAsync, 3020)
+    DRIVER_FUNCTION(cuMemsetD8Async, 3020)
+    DRIVER_FUNCTION(cuEventRecord, 2000)
+    DRIVER_FUNCTION(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050)
+    DRIVER_FUNCTION(cuStreamCreate, 2000)
+    DRIVER_FUNCTION(cuStreamSynchronize, 2000)
+    DRIVER_FUNCTION(cuStreamWriteValue32, 11070)
     DRIVER_FUNCTION(cuMemFree, 3020)
     DRIVER_FUNCTION(cuMemAllocHost, 3020)
     DRIVER_FUNCTION(cuMemHostAlloc, 2020)
@@ -312,6 +329,70 @@ static void captures(const Driver& d) {
     CUDA(cudaStreamDestroy(other));
 }
 
+// A stream that was created, and memory, are used in their own context: none need be current. Default streams are the
+// current one's.
+static void without_context(const Driver& d) {
+    constexpr auto none = CUDA_ERROR_INVALID_CONTEXT;
+    CUcontext context = nullptr;
+    CUstream stream = nullptr, made = nullptr;
+    CUdeviceptr memory = 0, other = 0;
+    void *host = nullptr, *more = nullptr, *const registered = std::aligned_alloc(4096, 4096);
+    cudaFunction_t function = nullptr;
+    cudaEvent_t event = nullptr;
+    DRIVER(d.cuCtxGetCurrent(&context));
+    DRIVER(d.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    DRIVER(d.cuMemAlloc(&memory, 4096));
+    DRIVER(d.cuMemAllocHost(&host, 4096));
+    DRIVER(d.cuMemHostRegister(registered, 4096, 0));
+    CUDA(cudaEventCreate(&event));
+    CUDA(cudaGetFuncBySymbol(&function, reinterpret_cast<const void*>(&bounded)));
+    DRIVER(d.cuCtxSetCurrent(nullptr));
+
+    char bytes[4] = {};
+    int blocks = 0;
+    unsigned flags = 0;
+    void* arguments[] = {&memory};
+    const auto launch = [&](CUstream in) {
+        return d.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, in, arguments, nullptr);
+    };
+    DRIVER(launch(stream));
+    DRIVER(d.cuMemcpyDtoHAsync(bytes, memory, 4, stream));
+    DRIVER(d.cuStreamSynchronize(stream));
+    EXPECT(bytes[0] == 1);
+    DRIVER(d.cuMemsetD8Async(memory, 7, 4, stream));
+    DRIVER(d.cuStreamWriteValue32(stream, memory, 5, 0));
+    DRIVER(d.cuLaunchHostFunc(
+        stream, [](void*) {}, nullptr));
+    DRIVER(d.cuEventRecord(event, stream));
+    DRIVER(d.cuMemAllocAsync(&other, 100, stream));
+    DRIVER(d.cuMemFreeAsync(other, stream));
+    DRIVER(d.cuStreamSynchronize(stream));
+
+    for (const CUstream in : {CUstream{}, CU_STREAM_PER_THREAD}) {
+        ANSWERS(none, launch(in));
+        ANSWERS(none, d.cuMemcpyDtoHAsync(bytes, memory, 4, in));
+        ANSWERS(none, d.cuStreamSynchronize(in));
+        ANSWERS(none, d.cuMemAllocAsync(&other, 100, in));
+    }
+    ANSWERS(none, d.cuMemAlloc(&other, 4));
+    ANSWERS(none, d.cuMemcpyDtoH(bytes, memory, 4));
+    ANSWERS(none, d.cuMemAllocHost(&more, 4096));
+    ANSWERS(none, d.cuMemHostRegister(bytes, 4, 0));
+    ANSWERS(none, d.cuMemHostGetFlags(&flags, host));
+    ANSWERS(none, d.cuStreamCreate(&made, 0));
+    ANSWERS(none, d.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 32, 0));
+    WRONG(d.cuMemFree(12345));
+
+    DRIVER(d.cuMemFree(memory));
+    DRIVER(d.cuMemFreeHost(host));
+    DRIVER(d.cuMemHostUnregister(registered));
+
+    DRIVER(d.cuCtxSetCurrent(context));
+    CUDA(cudaEventDestroy(event));
+    CUDA(cudaStreamDestroy(stream));
+    std::free(registered);
+}
+
 int main() {
     CUDA(cudaFree(nullptr));
     const Driver d;
@@ -323,5 +404,6 @@ int main() {
     kernels(d);
     captures(d);
     contexts(d);
+    without_context(d);
     std::printf("answers: ok\n");
 }

@@ -45,4 +45,6 @@ Context& current() {
     return *context;
 }
 
+Context& current_or(Context& own) { return current_or_null() != nullptr ? current() : own; }
+
 }  // namespace hpe::soft

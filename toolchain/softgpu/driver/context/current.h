@@ -25,5 +25,6 @@ void make_thread_key(void (*at_end)(ThreadState& state));
 
 Context& current();  // throws INVALID_CONTEXT, CONTEXT_IS_DESTROYED, or the sticky error
 Context* current_or_null();
+Context& current_or(Context& own);  // `own` where none is current; throws as current() otherwise
 
 }  // namespace hpe::soft

@@ -101,11 +101,11 @@ CUresult put(CUstream handle, ValueOps operations) {
 }
 
 CUresult wait_value(CUstream stream, CUdeviceptr address, std::uint64_t value, bool wide, unsigned flags) {
-    current();
+    stream_of(stream);
     return put(stream, {{wait_operation(address, value, wide, flags)}});
 }
 CUresult write_value(CUstream stream, CUdeviceptr address, std::uint64_t value, bool wide, unsigned flags) {
-    current();
+    stream_of(stream);
     return put(stream, {{write_operation(address, value, wide, flags)}});
 }
 
@@ -179,7 +179,7 @@ CUresult api::cuStreamWriteValue64(CUstream s, CUdeviceptr address, cuuint64_t v
 }
 
 CUresult api::cuStreamBatchMemOp_v2(CUstream s, unsigned count, CUstreamBatchMemOpParams* parameters, unsigned flags) {
-    current();
+    stream_of(s);
     return put(s, value_operations(count, parameters, flags));
 }
 CUresult api::cuStreamBatchMemOp(CUstream s, unsigned count, CUstreamBatchMemOpParams* parameters, unsigned flags) {

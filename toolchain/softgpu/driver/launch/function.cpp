@@ -32,6 +32,7 @@ std::size_t dynamic_shared_of(CUoccupancyB2DSize per_block, std::size_t fixed, u
 
 CUresult max_blocks(int* out, CUfunction handle, int threads, std::size_t dynamic_shared, unsigned flags) {
     require(out != nullptr && threads > 0 && (flags & ~unsigned{CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE}) == 0);
+    current();
     *out = static_cast<int>(
         blocks_per_multiprocessor_of(*function_of(handle), static_cast<unsigned>(threads), dynamic_shared));
     return CUDA_SUCCESS;

@@ -130,10 +130,14 @@ CUresult api::cuMemAllocHost_v2(void** pp, size_t bytesize) { return allocate(pp
 CUresult api::cuMemAllocHost(void** pp, unsigned bytesize) { return allocate(pp, bytesize, 0); }
 
 CUresult api::cuMemFreeHost(void* p) {
-    Context& context = current();
-    if (!p) return CUDA_SUCCESS;
+    if (!p) {
+        current();
+        return CUDA_SUCCESS;
+    }
     forbid_unsafe_call();
     const AllocationRef allocation = host_allocation(p);
+    // Its own context's: none need be current.
+    Context& context = current_or(*allocation->context);
     require(allocation->kind == Kind::Pinned && allocation->bytes == p);
     end(*allocation, context);
     return CUDA_SUCCESS;
@@ -148,10 +152,10 @@ CUresult api::cuMemHostRegister(void* p, size_t bytesize, unsigned flags) {
 
 CUresult api::cuMemHostUnregister(void* p) {
     require(p != nullptr);
-    Context& context = current();
     forbid_unsafe_call();
     const AllocationRef allocation = driver().addresses.find(reinterpret_cast<std::uint64_t>(p));
     require(allocation != nullptr, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    Context& context = current_or(*allocation->context);
     require(allocation->kind == Kind::Registered && allocation->bytes == p);
     end(*allocation, context);
     return CUDA_SUCCESS;

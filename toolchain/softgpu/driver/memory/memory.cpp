@@ -196,10 +196,11 @@ CUresult api::cuMemFree_v2(CUdeviceptr dptr) {
         return CUDA_SUCCESS;
     }
     const AllocationRef allocation = driver().addresses.find(dptr);
-    require(allocation || current_or_null());  // told without a context, too
-    Context& context = current();
+    require(allocation != nullptr);
+    // Memory is its own context's: none need be current.
+    Context& context = current_or(*allocation->context);
     forbid_unsafe_call();
-    require(allocation && allocation->address == dptr && !allocation->module_variable);
+    require(allocation->address == dptr && !allocation->module_variable);
     require(!allocation->imported || allocation->kind == Kind::Pool);
     require(allocation->kind == Kind::Device || allocation->kind == Kind::Pool || allocation->kind == Kind::Managed ||
             allocation->kind == Kind::Graph);

@@ -153,7 +153,7 @@ CUresult api::cuPointerGetAttributes(unsigned count, CUpointer_attribute* attrib
 
 CUresult api::cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr ptr) {
     require(value != nullptr && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
-    current();
+    if (Context* context = current_or_null()) context->check();
     unsigned on = 0;
     std::memcpy(&on, value, sizeof on);
     const AllocationRef a = driver().addresses.find(ptr);

@@ -12,6 +12,13 @@ namespace {
 
 std::atomic<unsigned long long> last_stream_id{0};
 
+std::shared_ptr<Stream> created_stream(CUstream handle) {
+    auto stream = driver().streams.find(handle);
+    require(stream != nullptr, CUDA_ERROR_INVALID_HANDLE);
+    stream->context.check();
+    return stream;
+}
+
 }  // namespace
 
 Stream::Stream(Context& owner, Kind stream_kind, unsigned stream_flags, int stream_priority)
@@ -25,6 +32,9 @@ CUstream Stream::handle() const {
 
 std::shared_ptr<Stream> stream_of(CUstream handle) {
     if (handle == nullptr) handle = Call::per_thread_default_stream() ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+    const bool is_default = handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
+    // A stream that was created is used without a current context, too.
+    if (!is_default && current_or_null() == nullptr) return created_stream(handle);
     Context& context = current();
     if (handle == CU_STREAM_LEGACY) return context.legacy;
     if (handle == CU_STREAM_PER_THREAD) {
@@ -36,10 +46,7 @@ std::shared_ptr<Stream> stream_of(CUstream handle) {
         }
         return stream;
     }
-    auto stream = driver().streams.find(handle);
-    require(stream != nullptr, CUDA_ERROR_INVALID_HANDLE);
-    stream->context.check();
-    return stream;
+    return created_stream(handle);
 }
 
 std::vector<TaskRef> predecessors(const Stream& stream) {
