@@ -3,7 +3,8 @@
 // ranges, then makes the program's own call.
 //
 // A copy whose "host" side is an object is a copy on the device: the CPU's view of an object is its device address, and
-// the newest bytes are there once its Dirty blocks are flushed.
+// the newest bytes are there once its Dirty blocks are flushed. CUDA waits for no copy on a device, but for those from
+// and to host memory, and for asynchronous ones to pageable memory ("API synchronization behavior"): so libhpe waits.
 //
 // Sizes and pitches in bytes. Threads, ownership and errors: door.h.
 #pragma once
@@ -76,9 +77,16 @@ inline bool is_known(CUdeviceptr pointer) {
     std::size_t size = 0;
     return driver.cuMemGetAddressRange_v2(&base, &size, pointer) == CUDA_SUCCESS;
 }
+// Until a copy on the device that stands for one from or to host memory is made.
+inline CUresult until_made(CUresult begun, CUstream stream, Flavour flavour) {
+    if (begun != CUDA_SUCCESS || in_flight.capturing(stream, flavour)) return begun;
+    Inside inside;
+    return driver.cuStreamSynchronize(named(stream, flavour));
+}
 inline CUresult unified(Flavour flavour, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
     Inside inside;
-    return (flavour == Flavour::PerThread ? driver.cuMemcpy_ptds : driver.cuMemcpy)(to, from, bytes);
+    return until_made((flavour == Flavour::PerThread ? driver.cuMemcpy_ptds : driver.cuMemcpy)(to, from, bytes),
+                      nullptr, flavour);
 }
 inline CUresult unified(Flavour flavour, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
     Inside inside;
@@ -150,7 +158,9 @@ CUresult copy_to_host(const C& call, void* to, CUdeviceptr from, std::size_t byt
 template <class C>
 CUresult copy_to_host_async(const C& call, void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
     return copy(address(to), from, bytes, stream, call.flavour, [&] {
-        if (is_object(to) && is_known(from)) return unified(call.flavour, address(to), from, bytes, stream);
+        if (is_object(to) && is_known(from)) {
+            return until_made(unified(call.flavour, address(to), from, bytes, stream), stream, call.flavour);
+        }
         return copy_of_host(Direction::ToHost, from, to, {bytes}, stream, call.flavour, pageable::Return::Ordered,
                             [&] { return call(to, from, bytes, stream); });
     });
@@ -221,7 +231,8 @@ inline CUDA_MEMCPY2D row_of_array(void* to, CUarray from, std::size_t offset, st
 }
 inline CUresult one_row(Flavour flavour, const CUDA_MEMCPY2D& row) {
     Inside inside;
-    return (flavour == Flavour::PerThread ? driver.cuMemcpy2D_v2_ptds : driver.cuMemcpy2D_v2)(&row);
+    return until_made((flavour == Flavour::PerThread ? driver.cuMemcpy2D_v2_ptds : driver.cuMemcpy2D_v2)(&row), nullptr,
+                      flavour);
 }
 inline CUresult one_row(Flavour flavour, const CUDA_MEMCPY2D& row, CUstream stream) {
     Inside inside;
@@ -254,8 +265,8 @@ template <class C>
 CUresult copy_array_to_host_async(const C& call, void* to, CUarray from, std::size_t offset, std::size_t bytes,
                                   CUstream stream) {
     return copy(address(to), 0, bytes, stream, call.flavour, [&] {
-        return is_object(to) ? one_row(call.flavour, row_of_array(to, from, offset, bytes), stream)
-                             : call(to, from, offset, bytes, stream);
+        if (!is_object(to)) return call(to, from, offset, bytes, stream);
+        return until_made(one_row(call.flavour, row_of_array(to, from, offset, bytes), stream), stream, call.flavour);
     });
 }
 

@@ -153,7 +153,13 @@ CUresult settle_and_copy_rows(const C& call, const Descriptor* given, CUstream s
     const CUresult result = device_work(
         stream, call.flavour, [&] { return before_copy(sides.to.device, sides.from.device, stream, call.flavour); },
         [&] {
-            const auto theirs = [&] { return call(&descriptor, rest...); };
+            const auto theirs = [&] {
+                const CUresult begun = call(&descriptor, rest...);
+                const bool to_host = given->dstMemoryType != descriptor.dstMemoryType,
+                           from_host = given->srcMemoryType != descriptor.srcMemoryType;
+                const bool waits = to_host || (from_host && returns == pageable::Return::Done);
+                return waits ? until_made(begun, stream, call.flavour) : begun;
+            };
             const auto rows = between_host_and_device(descriptor);
             if (!rows) return theirs();
             return copy_of_host(rows->direction, rows->device, rows->host, rows->extent, stream, call.flavour, returns,

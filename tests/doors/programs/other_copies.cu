@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Copies that tests/apps/copies.cu has not: with CUDA arrays, and in batches. In the plain form the object is given
 // where the call takes host memory, with blocks in every state: as a kernel left them, read by the CPU, and written by
-// it. Linked with libcuda too.
+// it. When copies return. Linked with libcuda too.
 #include <cuda.h>
 
 #include "program.h"
@@ -156,6 +156,51 @@ static void plane_3d(int, char**) {
 }
 
 // Each copy of a batch takes another piece; pieces begin and end inside of blocks.
+// Copies between host memory and the device are done when they return (those to pageable memory also where they are
+// asynchronous): what other streams do next comes after them.
+static void done_on_return(int, char**) {
+    cudaStream_t beside = nullptr;
+    CHECK(cudaStreamCreateWithFlags(&beside, cudaStreamNonBlocking));
+    Data there(count), seen(count), near(count);
+    unsigned value = 0, wrong = 0;
+    const auto to_device = [&](auto&& copy) {
+        Host host(near, 0, count);
+        ++value;
+        for (unsigned i = 0; i < count; ++i) host.memory[i] = value;
+        copy(there.gpu, host.memory);
+        CHECK(cudaMemcpyAsync(seen.gpu, there.gpu, count * 4, cudaMemcpyDeviceToDevice, beside));
+        CHECK(cudaStreamSynchronize(beside));
+        for (unsigned i = 0; i < count; i += 997) wrong += load(seen.gpu + i) != value;
+    };
+    const auto to_host = [&](auto&& copy) {
+        Host host(near, 0, count);
+        ++value;
+        CHECK(cudaMemset(there.gpu, static_cast<int>(value), count * 4));
+        CHECK(cudaDeviceSynchronize());
+        copy(host.memory, there.gpu);
+        CHECK(cudaMemsetAsync(there.gpu, 99, count * 4, beside));
+        CHECK(cudaStreamSynchronize(beside));
+        for (unsigned i = 0; i < count; i += 997) wrong += host.memory[i] != value * 0x01010101u;
+    };
+    for (int round = 0; round < 3; ++round) {
+        to_device([](unsigned* to, unsigned* from) { CHECK(cudaMemcpy(to, from, count * 4, cudaMemcpyHostToDevice)); });
+        to_device([](unsigned* to, unsigned* from) {
+            CHECK(cudaMemcpy2D(to, row_bytes, from, row_bytes, row_bytes, rows, cudaMemcpyHostToDevice));
+        });
+        to_host([](unsigned* to, unsigned* from) { CHECK(cudaMemcpy(to, from, count * 4, cudaMemcpyDeviceToHost)); });
+        to_host([](unsigned* to, unsigned* from) {
+            CHECK(cudaMemcpy2D(to, row_bytes, from, row_bytes, row_bytes, rows, cudaMemcpyDeviceToHost));
+        });
+        to_host([](unsigned* to, unsigned* from) {
+            CHECK(cudaMemcpyAsync(to, from, count * 4, cudaMemcpyDeviceToHost, nullptr));
+        });
+        to_host([](unsigned* to, unsigned* from) {
+            CHECK(cudaMemcpy2DAsync(to, row_bytes, from, row_bytes, row_bytes, rows, cudaMemcpyDeviceToHost, nullptr));
+        });
+    }
+    say("%u wrong\n", wrong);
+}
+
 static void batch(int, char**) {
     cudaStream_t stream = nullptr;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -180,8 +225,8 @@ static void batch(int, char**) {
 }
 
 int main(int argc, char** argv) {
-    const Case cases[] = {{"batch", batch},           {"line", line},
-                          {"line_async", line_async}, {"line_on_device", line_on_device},
-                          {"plane", plane},           {"plane_3d", plane_3d}};
+    const Case cases[] = {
+        {"batch", batch}, {"line", line},         {"line_async", line_async},        {"line_on_device", line_on_device},
+        {"plane", plane}, {"plane_3d", plane_3d}, {"done_on_return", done_on_return}};
     return run_case(cases, argc, argv);
 }
