@@ -33,14 +33,6 @@ Crossover& crossover(const Copy& copy) noexcept {
     return in_rows ? ways_of_rows_to_host : ways_to_host;
 }
 
-// Memory that the driver knows (pinned, registered, managed) needs no staging.
-bool is_pageable(const void* host) noexcept {
-    unsigned type = 0;
-    if (host == nullptr) return false;  // an error of the program's: the driver returns it
-    return driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(host)) ==
-           CUDA_ERROR_INVALID_VALUE;
-}
-
 // From the first byte to the last.
 DeviceRange on_device(const Copy& copy) noexcept {
     return {copy.device, (copy.extent.rows - 1) * copy.extent.device_pitch + copy.extent.width};
@@ -52,6 +44,18 @@ DeviceRange on_host(const Copy& copy) noexcept {
 Touched touched(const Copy& copy) noexcept {
     return copy.direction == Copy::Direction::ToDevice ? Touched{on_device(copy), on_host(copy)}
                                                        : Touched{on_host(copy), on_device(copy)};
+}
+
+bool is_known(CUdeviceptr address) noexcept {
+    unsigned type = 0;
+    return driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_ERROR_INVALID_VALUE;
+}
+// Memory that the driver knows (pinned, registered, managed) needs no staging; a copy that ends in such memory and began
+// in other may be an error, which is the driver's to find.
+bool is_pageable(const Copy& copy) noexcept {
+    if (copy.host == nullptr) return false;  // an error of the program's: the driver returns it
+    const auto range = on_host(copy);
+    return !is_known(range.begin) && !is_known(range.begin + range.bytes - 1);
 }
 
 // A copy that the driver would refuse must not be made in part.
@@ -111,7 +115,7 @@ Attempt attempt(const Copy& copy, const UnderWay& under_way) noexcept {
     const bool measure = waits && under_way.only_copy() && ways.measuring(bytes);
     const auto way = ways.choose(bytes, measure);
     if (way == Crossover::Way::Driver && !measure) return {};
-    if (!is_pageable(copy.host) || !in_one_allocation(on_device(copy))) return {};
+    if (!is_pageable(copy) || !in_one_allocation(on_device(copy))) return {};
     const auto may_be_pinned =
         staging::asked_for() ? std::numeric_limits<std::size_t>::max() : break_even.earned_with(bytes);
     if (may_be_pinned == 0) return {};

@@ -226,6 +226,14 @@ static void known_memory() {
         WANT(is(got.data(), n, 11));
     }
     CHECK(cudaHostUnregister(registered));
+    // Memory that it knows in part, which it may refuse.
+    CHECK(cudaHostRegister(registered + n / 2, n / 2, cudaHostRegisterDefault));
+    for (int i = 0; i < 12; ++i) {
+        std::printf("known in part: %d ", cudaMemcpy(d.p, registered + kMiB, kMiB, to_device));
+        std::printf("%d\n", cudaMemcpy(registered + kMiB, d.p, kMiB, to_host));
+    }
+    cudaGetLastError();
+    CHECK(cudaHostUnregister(registered + n / 2));
     munmap(registered, n);
     CHECK(cudaFreeHost(pinned));
     CHECK(cudaFree(managed));
