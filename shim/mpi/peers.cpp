@@ -30,6 +30,10 @@ int peer(MPI_Comm comm, int rank) noexcept {
         functions.MPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS) {
         return -1;
     }
+    // A rank that there is not is MPI's to find, by the communicator's handler of errors.
+    int ranks = 0;
+    const int asked = inter != 0 ? functions.MPI_Comm_remote_size(comm, &ranks) : functions.MPI_Comm_size(comm, &ranks);
+    if (asked != MPI_SUCCESS || rank >= ranks) return -1;
     if (comm == handles.world) return rank;
     MPI_Group group{};
     int found = -1;
