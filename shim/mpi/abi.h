@@ -102,7 +102,6 @@ struct Functions {
     F(MPI_Type_get_true_extent_x)     \
     F(MPI_Type_create_hindexed)       \
     F(MPI_Type_commit)                \
-    F(MPI_Type_dup)                   \
     F(MPI_Type_free)                  \
     F(MPI_Type_get_envelope)          \
     F(MPI_Type_get_contents)          \

@@ -13,6 +13,7 @@
 #include "shim/copies/own_work.h"
 #include "shim/copies/packing.h"
 #include "shim/mpi/host_memory.h"
+#include "shim/mpi/type_layout.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
 
@@ -119,6 +120,22 @@ Span Shape::span(std::uintptr_t at, MPI_Count count) const noexcept {
     const auto first_byte = true_begin_ + std::min<MPI_Count>(last, 0);
     const auto end = true_begin_ + true_extent_ + std::max<MPI_Count>(last, 0);
     return {at + static_cast<std::uintptr_t>(first_byte), at + static_cast<std::uintptr_t>(end)};
+}
+
+void Elements::keep_type() noexcept {
+    if (keeps_type || is_predefined(type)) return;
+    const int one = 1;
+    const MPI_Aint here = 0;
+    MPI_Datatype kept{};
+    if (functions.MPI_Type_create_hindexed(1, &one, &here, type, &kept) != MPI_SUCCESS) return;
+    functions.MPI_Type_commit(&kept);
+    type = kept;
+    keeps_type = true;
+}
+
+void Elements::give_type_back() noexcept {
+    if (keeps_type) functions.MPI_Type_free(&type);
+    keeps_type = false;
 }
 
 bool load(const Elements& elements, std::uintptr_t shift, const void* caller) noexcept {

@@ -56,7 +56,12 @@ struct Elements {
     MPI_Count count = 0;
     MPI_Datatype type{};
     Shape shape;
+    bool keeps_type = false;
     Span span() const noexcept { return shape.span(at, count); }
+    // The program may end the type before these elements are done with: they get one of their own, without the
+    // program's attributes, whose functions are not called. Given back by the second.
+    void keep_type() noexcept;
+    void give_type_back() noexcept;
 };
 
 // From the program's memory, objects or not, to the same layout in memory of ours, which begins at `shift` + the

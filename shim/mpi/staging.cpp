@@ -3,10 +3,12 @@
 #include "shim/mpi/staging.h"
 
 #include <algorithm>
+#include <climits>
 #include <limits>
 #include <memory>
 #include <new>
 #include <optional>
+#include <utility>
 
 #include "shim/base/log.h"
 #include "shim/coherence/lease.h"
@@ -65,6 +67,13 @@ Parts::Parts(std::size_t most) noexcept {
     ok_ = many_ != nullptr;
 }
 
+Parts::Parts(Parts&& other) noexcept
+    : one_(other.one_),
+      many_(std::move(other.many_)),
+      count_(std::exchange(other.count_, 0)),
+      span_(other.span_),
+      ok_(other.ok_) {}
+
 void Parts::add(std::uintptr_t at, MPI_Count count, MPI_Datatype type, const Shape& shape) noexcept {
     if (!ok_ || count <= 0 || shape.bytes() <= 0) return;
     Elements* const place = begin() + count_++;
@@ -83,17 +92,15 @@ Staging::Staging(Staging&& other) noexcept
       partitions_(other.partitions_),
       count_(other.count_) {
     std::uninitialized_move(other.begin(), other.end(), begin());
-    for (auto& buffer : other) buffer.types_kept = buffer.left_there = false;
+    for (auto& buffer : other) buffer.left_there = false;
 }
 
 Staging::~Staging() {
     wait_for_readers();
     for (auto& buffer : *this) {
         if (buffer.message != nullptr) buffer.message->arrived();
-        if (buffer.types_kept) {
-            for (auto& elements : buffer.parts) functions.MPI_Type_free(&elements.type);
-            if (buffer.packed != nullptr) functions.MPI_Type_free(&buffer.packed->elements.type);
-        }
+        for (auto& elements : buffer.parts) elements.give_type_back();
+        if (buffer.packed != nullptr) buffer.packed->elements.give_type_back();
         buffer.~Buffer();
     }
 }
@@ -107,8 +114,7 @@ std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {
     const auto span = parts.span();
     const int to = use == Use::Send ? receiver_of(parts) : -1;
     const bool left_there = to >= 0 && !lasting_ && leave_on_device(parts, to, settled);
-    auto& buffer =
-        *new (begin() + count_++) Buffer{use, std::move(parts), nullptr, 0, false, {}, {}, {}, {}, {}, left_there};
+    auto& buffer = *new (begin() + count_++) Buffer{use, std::move(parts), nullptr, 0, {}, {}, {}, {}, {}, left_there};
     if (left_there) return 0;
     // Parts of a view are pinned, and CUDA refuses to copy memory of which only a part is: an MPI that makes copies by
     // CUDA gets memory of its own.
@@ -227,7 +233,7 @@ std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
     Parts parts;
     parts.add(elements.at, elements.count, elements.type, elements.shape);
     auto& buffer =
-        *new (begin() + count_++) Buffer{use, std::move(parts), std::move(memory), 0, false, layout, {}, {}, {}, {}};
+        *new (begin() + count_++) Buffer{use, std::move(parts), std::move(memory), 0, layout, {}, {}, {}, {}};
     if (use == Use::Update && !lasting_ && !load(buffer)) failed_ = true;
     return packed;
 }
@@ -259,7 +265,7 @@ std::byte* Staging::pack_on_device(const Elements& elements, const Layout& layou
         parts.add(at, bytes, handles.byte, Shape(handles.byte));
         shift = replace(std::move(parts), use, true);
     }
-    if (count_ == before) new (begin() + count_++) Buffer{use, {}, nullptr, 0, false, {}, {}, {}, {}, {}};
+    if (count_ == before) new (begin() + count_++) Buffer{use, {}, nullptr, 0, {}, {}, {}, {}, {}};
     auto& buffer = *(end() - 1);
     if (buffer.arrival != nullptr) {
         if (const auto all = packed_by_device(elements, layout, elements.count))
@@ -273,6 +279,7 @@ std::byte* Staging::pack_on_device(const Elements& elements, const Layout& layou
 // The MPI moves device memory by itself: contiguous bytes, in their order.
 std::byte* Staging::leave_to_mpi(const Elements& elements, Use use) noexcept {
     const auto span = elements.span();
+    if (span.bytes() > INT_MAX) return nullptr;  // they go as so many bytes
     const Object* const object = coherence().object_of(span.begin);
     if (!ipc::on() || lasting_ || (use != Use::Send && use != Use::Receive) || object == nullptr ||
         span.bytes() < ipc::kSmallest || !mostly_on_device(span.begin, span.bytes()) ||
@@ -295,7 +302,7 @@ std::byte* Staging::leave_to_mpi(const Elements& elements, Use use) noexcept {
         lent = lend(at, span.bytes(), use);
         if (lent == nullptr) return nullptr;
     }
-    auto& buffer = *new (begin() + count_++) Buffer{use, {}, nullptr, 0, false, {}, {}, {}, {}, {}};
+    auto& buffer = *new (begin() + count_++) Buffer{use, {}, nullptr, 0, {}, {}, {}, {}, {}};
     buffer.packed = std::move(packed);
     buffer.lent = std::move(lent);
     return static_cast<std::byte*>(pointer(at));
@@ -311,7 +318,7 @@ bool Staging::leave_to_collective(const Parts& parts, Use use) noexcept {
     }
     auto lent = lend(span.begin, span.bytes(), use);
     if (lent == nullptr) return false;
-    auto& buffer = *new (begin() + count_++) Buffer{use, {}, nullptr, 0, false, {}, {}, {}, {}, {}};
+    auto& buffer = *new (begin() + count_++) Buffer{use, {}, nullptr, 0, {}, {}, {}, {}, {}};
     buffer.lent = std::move(lent);
     return true;
 }
@@ -369,10 +376,8 @@ bool Staging::left_to_mpi() const noexcept {
 void Staging::keep_types() noexcept {
     for (auto& buffer : *this) {
         if (is_read(buffer.use) && !lasting_) continue;
-        for (auto& elements : buffer.parts) functions.MPI_Type_dup(elements.type, &elements.type);
-        if (buffer.packed != nullptr)
-            functions.MPI_Type_dup(buffer.packed->elements.type, &buffer.packed->elements.type);
-        buffer.types_kept = true;
+        for (auto& elements : buffer.parts) elements.keep_type();
+        if (buffer.packed != nullptr) buffer.packed->elements.keep_type();
     }
 }
 

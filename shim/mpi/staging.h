@@ -54,6 +54,8 @@ class Parts {
 public:
     Parts() noexcept = default;
     explicit Parts(std::size_t most) noexcept;  // without memory ok() is false
+    Parts(Parts&& other) noexcept;
+    Parts& operator=(Parts&&) = delete;
     bool ok() const noexcept { return ok_; }
     void add(std::uintptr_t at, MPI_Count count, MPI_Datatype type, const Shape& shape) noexcept;
     const Elements* begin() const noexcept { return list(); }
@@ -161,7 +163,6 @@ private:
         Parts parts;
         std::unique_ptr<HostMemory> memory;
         std::uintptr_t shift = 0;
-        bool types_kept = false;
         // Of one element; then `memory` holds packed bytes.
         std::optional<Layout> layout{};
         // Elements whose packed bytes lie in device memory of ours: `parts` are these bytes, if MPI does not get them.

@@ -262,6 +262,8 @@ Found* kept(MPI_Datatype type) noexcept HPE_REQUIRES(mutex) {
 
 }  // namespace
 
+bool is_predefined(MPI_Datatype type) noexcept { return Contents::is_predefined(type); }
+
 std::optional<Layout> layout_of(MPI_Datatype type) noexcept {
     {
         const Locked lock(mutex);

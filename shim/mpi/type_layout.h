@@ -17,5 +17,6 @@
 namespace hpe::mpi::HPE_MPI_ABI {
 
 std::optional<Layout> layout_of(MPI_Datatype type) noexcept;
+bool is_predefined(MPI_Datatype type) noexcept;
 
 }  // namespace hpe::mpi::HPE_MPI_ABI
