@@ -41,11 +41,12 @@ Function* own(std::size_t row) noexcept {
 }
 
 enum class Kind {
-    Whole,       // all of what it writes is there when it returns
-    Broadcast,   // the same, of a collective call in which no rank copies from one of its buffers to another
-    Collective,  // the same, of one in which ranks may
-    Receives,    // as much as the status says, which is the last argument
-    Begins,      // the same when the request completes, which is the last argument
+    Whole,           // all of what it writes is there when it returns
+    Broadcast,       // the same, of a collective call in which no rank copies from one of its buffers to another
+    Collective,      // the same, of one in which ranks may
+    Receives,        // as much as the status says, which is the last argument
+    Begins,          // the same when the request completes, which is the last argument
+    BeginsInWindow,  // or when the window, which comes before it, is synchronised
     BeginsReceive,
     BeginsRead,  // from a file
     Prepares,    // the same, each time the request is started
@@ -97,6 +98,9 @@ int begins(const Real& real, Staging&& staging, A... arguments) {
     if (staging.pends()) {
         pending.reset(new (std::nothrow) Pending(std::move(staging), arrives(kind), kPersistent));
         if (pending == nullptr || !Partitions::make(pending->staging, pending->partitions)) return cannot();
+        if constexpr (kind == Kind::BeginsInWindow) {
+            pending->window = number(std::get<sizeof...(A) - 2>(std::tie(arguments...)));
+        }
     }
     const int result = real(arguments...);
     if (result != MPI_SUCCESS || pending == nullptr || pending::add(std::move(pending), *last(arguments...)))

@@ -110,10 +110,14 @@ bool bring(MPI_Win window) noexcept {
     return copy == nullptr || copy->bring();
 }
 
+static Held::Calls take_held(std::uintptr_t window, int rank) noexcept { return of_windows.take(window, rank); }
+
 bool store_held(MPI_Win window, int rank) noexcept {
     bool all_stored = true;
-    for (auto call = of_windows.take(number(window), rank); call != nullptr; call = std::move(call->next)) {
-        all_stored = call->staging.store() && all_stored;
+    for (auto* const take : {take_held, pending::take_of_window}) {
+        for (auto call = take(number(window), rank); call != nullptr; call = std::move(call->next)) {
+            all_stored = call->staging.store() && all_stored;
+        }
     }
     return all_stored;
 }

@@ -8,7 +8,6 @@
 
 #include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
-#include "shim/mpi/held.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
 
@@ -16,6 +15,7 @@ namespace {
 
 constinit SpinLock list_lock;
 constinit std::array<Pending*, 1024> lists HPE_GUARDED_BY(list_lock){};
+constinit std::atomic<bool> any_in_windows{false};  // ever
 constinit Pending* freed_list HPE_GUARDED_BY(list_lock) = nullptr;
 
 Pending*& list_of(MPI_Request request) noexcept HPE_REQUIRES(list_lock) {
@@ -59,6 +59,7 @@ bool add(PendingPointer pending, MPI_Request request) noexcept {
         }
     }
     pending->staging.keep_types();
+    if (pending->window != 0) any_in_windows.store(true, std::memory_order_release);
     if (pending->partitions != nullptr) pending->partitions->made(request);
     give_back(std::move(pending));
     return true;
@@ -96,6 +97,24 @@ void not_started(Pending& pending) noexcept {
 
 bool settle(Pending& pending, const MPI_Status& status) noexcept {
     return !std::exchange(pending.started, false) || store(pending, status);
+}
+
+Held::Calls take_of_window(std::uintptr_t window, int rank) noexcept {
+    Held::Calls taken;
+    if (!any_in_windows.load(std::memory_order_acquire)) return taken;
+    const Locked held(list_lock);
+    for (Pending* list : lists) {
+        for (; list != nullptr; list = list->next) {
+            if (list->window != window || !list->started) continue;
+            if (rank != Held::kAll && list->staging.other_rank() != rank) continue;
+            Held::Calls call(new (std::nothrow) Held::Call(std::move(list->staging)));
+            if (call == nullptr) return taken;  // the others are stored when their requests complete
+            list->started = false;
+            call->next = std::move(taken);
+            taken = std::move(call);
+        }
+    }
+    return taken;
 }
 
 bool complete(PendingPointer pending, const MPI_Status& status) noexcept {

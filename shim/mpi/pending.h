@@ -11,10 +11,12 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
 #include "shim/mpi/abi.h"
+#include "shim/mpi/held.h"
 #include "shim/mpi/partitions.h"
 #include "shim/mpi/staging.h"
 
@@ -32,6 +34,7 @@ struct Pending {
     const bool persistent;
     bool started;  // false: nothing is to be stored, MPI has finished or not begun
     std::unique_ptr<Partitions> partitions{};
+    std::uintptr_t window = 0;  // of a one-sided call
     Pending* next = nullptr;
 };
 using PendingPointer = std::unique_ptr<Pending>;
@@ -56,6 +59,9 @@ void give_back(PendingPointer pending) noexcept;
 bool complete(PendingPointer pending, const MPI_Status& status) noexcept;
 // The same, but the program keeps the request, and completes it later.
 bool settle(Pending& pending, const MPI_Status& status) noexcept;
+// What is to be stored of the requests of a window with one rank, or all: the window is synchronised, which completes
+// their calls (MPI 4.1, 12.3.5). The program completes the requests later.
+Held::Calls take_of_window(std::uintptr_t window, int rank) noexcept;
 // It ended with an error: nothing is stored.
 void fail(PendingPointer pending) noexcept;
 

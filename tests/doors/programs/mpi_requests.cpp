@@ -196,6 +196,55 @@ void type_freed(Twins& w) {
     }
 }
 
+// A program's attribute of a type, whose functions are called for copies that the program makes.
+void attributes(Twins& w) {
+    static int copies, ends;
+    int key = 0;
+    const auto copied = [](MPI_Datatype, int, void*, void*, void*, int*) -> int {
+        ++copies;
+        return MPI_ERR_OTHER;
+    };
+    const auto ended = [](MPI_Datatype, int, void*, void*) -> int {
+        ++ends;
+        return MPI_SUCCESS;
+    };
+    MPI_Type_create_keyval(copied, ended, &key, nullptr);
+    Pair send(w, 4 * kSmall), receive(w, 4 * kSmall);
+    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
+        copies = ends = 0;
+        MPI_Datatype gaps;
+        MPI_Type_vector(kSmall / 4, 2, 4, MPI_INT, &gaps);
+        MPI_Type_commit(&gaps);
+        MPI_Type_set_attr(gaps, key, s);
+        MPI_Request in;
+        MPI_Irecv(r, 1, gaps, before(w), 60, comm, &in);
+        MPI_Send(s, 1, gaps, behind(w), 60, comm);
+        MPI_Wait(&in, MPI_STATUS_IGNORE);
+        said.insert(said.end(), {copies, ends});
+        MPI_Type_free(&gaps);
+        said.insert(said.end(), {copies, ends});
+    });
+    MPI_Type_free_keyval(&key);
+}
+
+// Errors are the communicator's to handle, whatever others do with theirs.
+void no_such_rank(Twins& w) {
+    Pair send(w, 4 * kLarge), receive(w, 4 * kLarge);
+    both(w, send, receive, [&](MPI_Comm comm, char* s, char*, Said& said) {
+        MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+        for (const int rank : {w.ranks, w.ranks + 3, -77}) {
+            MPI_Request out;
+            for (const int error :
+                 {MPI_Send(s, kLarge, MPI_INT, rank, 61, comm), MPI_Isend(s, kLarge, MPI_INT, rank, 61, comm, &out)}) {
+                int kind = 0;
+                MPI_Error_class(error, &kind);
+                said.push_back(kind);
+            }
+        }
+        MPI_Comm_set_errhandler(comm, MPI_ERRORS_ARE_FATAL);
+    });
+}
+
 void cancelled(Twins& w) {
     Pair send(w, 4 * kSmall), receive(w, 4 * kSmall);
     both(w, send, receive, [&](MPI_Comm comm, char*, char* r, Said& said) {
@@ -227,6 +276,8 @@ const Cases cases = {
 #endif
     {"freed", freed},
     {"type_freed", type_freed},
+    {"attributes", attributes},
+    {"no_such_rank", no_such_rank},
     {"cancelled", cancelled},
 };
 

@@ -43,7 +43,18 @@ void windows(Twins& w) {
         MPI_Rget(r + 16000, 100, MPI_INT, before(w), 1000, 100, MPI_INT, window, &request);
         MPI_Wait(&request, MPI_STATUS_IGNORE);
         said.push_back(r[16005]);
+        // A flush and the end of an epoch complete such calls, too; their requests may be waited for later.
+        MPI_Rget(r + 17000, 100, MPI_INT, before(w), 1000, 100, MPI_INT, window, &request);
+        MPI_Win_flush(before(w), window);
+        said.push_back(r[17005]);
+        r[17005] = 99;
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        said.push_back(r[17005]);
+        MPI_Rget_accumulate(s, 10, MPI_INT, r + 18000, 10, MPI_INT, before(w), 700, 10, MPI_INT, MPI_SUM, window,
+                            &request);
         MPI_Win_unlock(before(w), window);
+        said.push_back(r[18005]);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
         MPI_Barrier(comm);
         for (int i = 0; i < n; ++i) said.push_back(shared[i]);
         MPI_Win_free(&window);
