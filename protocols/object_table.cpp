@@ -11,9 +11,9 @@ namespace {
 
 using Entry = std::atomic<std::uintptr_t>;
 
-// The addresses of an entry: of a chunk, a part of it, a page.
-constexpr unsigned kBits[] = {21, 17, 12};
-constexpr unsigned kPages = 2;
+// The addresses of an entry: of a chunk, a part of it, a part of that, a page.
+constexpr unsigned kBits[] = {21, 18, 15, 12};
+constexpr unsigned kPages = 3;
 constexpr std::uintptr_t kChunk = std::uintptr_t{1} << kBits[0];
 static_assert(kPage == std::size_t{1} << kBits[kPages]);
 constexpr std::uintptr_t span(unsigned level) { return std::uintptr_t{1} << kBits[level]; }
