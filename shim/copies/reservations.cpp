@@ -57,6 +57,9 @@ bool overlap(const DeviceRange& a, const DeviceRange& b) noexcept {
 
 // nullptr: any memory.
 bool overlap(const Touched* a, const Touched* b) noexcept {
+    for (const auto* each : {a, b}) {
+        if (each != nullptr && each->written.bytes == 0 && each->read.bytes == 0) return false;
+    }
     return a == nullptr || b == nullptr || overlap(a->written, b->written) || overlap(a->written, b->read) ||
            overlap(a->read, b->written);
 }

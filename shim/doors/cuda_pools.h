@@ -80,9 +80,10 @@ CUresult alloc_async(const C& call, CUdeviceptr* pointer, std::size_t bytes, A..
         return result;
     }
     // The stream does the work that makes the memory usable.
+    const Touched nothing;
     const auto allocate = [&](std::size_t size) {
         return device_work(
-            stream, call.flavour, [] { return CUDA_SUCCESS; }, [&] { return call(pointer, size, rest...); });
+            stream, call.flavour, [] { return CUDA_SUCCESS; }, [&] { return call(pointer, size, rest...); }, &nothing);
     };
     const auto padded = Coherence::padded(bytes);
     if (padded == 0) return allocate(bytes);

@@ -245,6 +245,31 @@ static void others_go_on() {
     }
 }
 
+// Nor does an allocation in a stream that is ordered with the copy's.
+static void allocations_go_on() {
+    const Stream held(cudaStreamDefault);
+    Device d(4 * kMiB);
+    Bytes got(4 * kMiB);
+    Flag flag(nullptr);
+    CHECK(cudaMemset(d.p, 7, 4 * kMiB));
+    for (int round = 0; round < 4; ++round) CHECK(cudaMemcpy(got.data(), d.p, 4 * kMiB, to_host));
+    for (int round = 0; round < 4; ++round) {
+        flag.lower();
+        std::atomic<pid_t> copying{0};
+        std::thread copy([&] {
+            copying = gettid();
+            CHECK(cudaMemcpy(got.data(), d.p, 4 * kMiB, to_host));
+        });
+        wait_until_it_waits(copying);
+        void* made = nullptr;
+        CHECK(cudaMallocAsync(&made, kMiB, held.s));
+        flag.raise();
+        copy.join();
+        CHECK(cudaFreeAsync(made, held.s));
+        WANT(all_are(got, 7));
+    }
+}
+
 // However long a copy waits, what another thread has for a stream that is ordered with its own comes after it.
 static void comes_behind(cudaStream_t of_copy, cudaStream_t of_kernel) {
     constexpr std::size_t n = 48 * kMiB;  // more than all pieces that are under way at once
@@ -401,6 +426,7 @@ constexpr Case cases[] = {
     {"updates_in_stream", updates_in_stream},
     {"updates_that_wait", updates_that_wait},
     {"others_go_on", others_go_on},
+    {"allocations_go_on", allocations_go_on},
     {"default_stream_comes_behind", default_stream_comes_behind},
     {"comes_behind_default_stream", comes_behind_default_stream},
     {"captured_behind", captured_behind},
