@@ -159,43 +159,45 @@ static void plane_3d(int, char**) {
 // Copies between host memory and the device are done when they return (those to pageable memory also where they are
 // asynchronous): what other streams do next comes after them.
 static void done_on_return(int, char**) {
+    constexpr unsigned many_rows = 300, many = width * many_rows;  // what a driver does not keep for itself meanwhile
     cudaStream_t beside = nullptr;
     CHECK(cudaStreamCreateWithFlags(&beside, cudaStreamNonBlocking));
-    Data there(count), seen(count), near(count);
+    Data there(many), seen(many), near(many);
     unsigned value = 0, wrong = 0;
     const auto to_device = [&](auto&& copy) {
-        Host host(near, 0, count);
+        Host host(near, 0, many);
         ++value;
-        for (unsigned i = 0; i < count; ++i) host.memory[i] = value;
+        for (unsigned i = 0; i < many; ++i) host.memory[i] = value;
         copy(there.gpu, host.memory);
-        CHECK(cudaMemcpyAsync(seen.gpu, there.gpu, count * 4, cudaMemcpyDeviceToDevice, beside));
+        CHECK(cudaMemcpyAsync(seen.gpu, there.gpu, many * 4, cudaMemcpyDeviceToDevice, beside));
         CHECK(cudaStreamSynchronize(beside));
-        for (unsigned i = 0; i < count; i += 997) wrong += load(seen.gpu + i) != value;
+        for (unsigned i = 0; i < many; i += 997) wrong += load(seen.gpu + i) != value;
     };
     const auto to_host = [&](auto&& copy) {
-        Host host(near, 0, count);
+        Host host(near, 0, many);
         ++value;
-        CHECK(cudaMemset(there.gpu, static_cast<int>(value), count * 4));
+        CHECK(cudaMemset(there.gpu, static_cast<int>(value), many * 4));
         CHECK(cudaDeviceSynchronize());
         copy(host.memory, there.gpu);
-        CHECK(cudaMemsetAsync(there.gpu, 99, count * 4, beside));
+        CHECK(cudaMemsetAsync(there.gpu, 99, many * 4, beside));
         CHECK(cudaStreamSynchronize(beside));
-        for (unsigned i = 0; i < count; i += 997) wrong += host.memory[i] != value * 0x01010101u;
+        for (unsigned i = 0; i < many; i += 997) wrong += host.memory[i] != value * 0x01010101u;
     };
     for (int round = 0; round < 3; ++round) {
-        to_device([](unsigned* to, unsigned* from) { CHECK(cudaMemcpy(to, from, count * 4, cudaMemcpyHostToDevice)); });
+        to_device([](unsigned* to, unsigned* from) { CHECK(cudaMemcpy(to, from, many * 4, cudaMemcpyHostToDevice)); });
         to_device([](unsigned* to, unsigned* from) {
-            CHECK(cudaMemcpy2D(to, row_bytes, from, row_bytes, row_bytes, rows, cudaMemcpyHostToDevice));
+            CHECK(cudaMemcpy2D(to, row_bytes, from, row_bytes, row_bytes, many_rows, cudaMemcpyHostToDevice));
         });
-        to_host([](unsigned* to, unsigned* from) { CHECK(cudaMemcpy(to, from, count * 4, cudaMemcpyDeviceToHost)); });
+        to_host([](unsigned* to, unsigned* from) { CHECK(cudaMemcpy(to, from, many * 4, cudaMemcpyDeviceToHost)); });
         to_host([](unsigned* to, unsigned* from) {
-            CHECK(cudaMemcpy2D(to, row_bytes, from, row_bytes, row_bytes, rows, cudaMemcpyDeviceToHost));
-        });
-        to_host([](unsigned* to, unsigned* from) {
-            CHECK(cudaMemcpyAsync(to, from, count * 4, cudaMemcpyDeviceToHost, nullptr));
+            CHECK(cudaMemcpy2D(to, row_bytes, from, row_bytes, row_bytes, many_rows, cudaMemcpyDeviceToHost));
         });
         to_host([](unsigned* to, unsigned* from) {
-            CHECK(cudaMemcpy2DAsync(to, row_bytes, from, row_bytes, row_bytes, rows, cudaMemcpyDeviceToHost, nullptr));
+            CHECK(cudaMemcpyAsync(to, from, many * 4, cudaMemcpyDeviceToHost, nullptr));
+        });
+        to_host([](unsigned* to, unsigned* from) {
+            CHECK(cudaMemcpy2DAsync(to, row_bytes, from, row_bytes, row_bytes, many_rows, cudaMemcpyDeviceToHost,
+                                    nullptr));
         });
     }
     say("%u wrong\n", wrong);
