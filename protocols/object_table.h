@@ -3,8 +3,8 @@
 //
 // A radix tree over the 48-bit address space: 2 MiB chunks; a chunk that several objects share is divided into eight
 // parts, these again, and those into pages (no two objects share a page). So an object of whole chunks costs an entry
-// for each, and one that begins and ends inside shared ones at most some forty more. find() takes no lock and may run in
-// a signal handler; insert() and erase() serialise among themselves and allocate. Tree nodes are never freed.
+// for each, and one that begins and ends inside shared ones at most some forty more. find() takes no lock and may run
+// in a signal handler; insert() and erase() serialise among themselves and allocate. Tree nodes are never freed.
 //
 // Addresses are device addresses, sizes bytes. Objects are borrowed, and stay valid memory for ever.
 // Errors: insert() returns false, and has changed nothing that find() sees, when the range is taken or there is no
