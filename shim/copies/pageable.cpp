@@ -50,8 +50,8 @@ bool is_known(CUdeviceptr address) noexcept {
     unsigned type = 0;
     return driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_ERROR_INVALID_VALUE;
 }
-// Memory that the driver knows (pinned, registered, managed) needs no staging; a copy that ends in such memory and began
-// in other may be an error, which is the driver's to find.
+// Memory that the driver knows (pinned, registered, managed) needs no staging; a copy that ends in such memory and
+// began in other may be an error, which is the driver's to find.
 bool is_pageable(const Copy& copy) noexcept {
     if (copy.host == nullptr) return false;  // an error of the program's: the driver returns it
     const auto range = on_host(copy);
