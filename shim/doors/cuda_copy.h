@@ -5,6 +5,8 @@
 // A copy whose "host" side is an object is a copy on the device: the CPU's view of an object is its device address, and
 // the newest bytes are there once its Dirty blocks are flushed. CUDA waits for no copy on a device, but for those from
 // and to host memory, and for asynchronous ones to pageable memory ("API synchronization behavior"): so libhpe waits.
+// Not for asynchronous ones so small that the driver keeps their bytes and returns at once: what the copy's stream
+// waits for may come after the call.
 //
 // Sizes and pitches in bytes. Threads, ownership and errors: door.h.
 #pragma once
@@ -81,7 +83,13 @@ inline bool is_known(CUdeviceptr pointer) {
 inline CUresult until_made(CUresult begun, CUstream stream, Flavour flavour) {
     if (begun != CUDA_SUCCESS || in_flight.capturing(stream, flavour)) return begun;
     Inside inside;
+    const CaptureRelaxed relaxed;  // another thread's capture forbids the wait, but not the program's copy
     return driver.cuStreamSynchronize(named(stream, flavour));
+}
+// The same of an asynchronous one to pageable memory; seen on an H200.
+inline CUresult until_returned(CUresult begun, std::size_t bytes, CUstream stream, Flavour flavour) {
+    constexpr std::size_t kKeptByTheDriver = std::size_t{2} << 20;
+    return bytes <= kKeptByTheDriver ? begun : until_made(begun, stream, flavour);
 }
 inline CUresult unified(Flavour flavour, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
     Inside inside;
@@ -159,7 +167,7 @@ template <class C>
 CUresult copy_to_host_async(const C& call, void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
     return copy(address(to), from, bytes, stream, call.flavour, [&] {
         if (is_object(to) && is_known(from)) {
-            return until_made(unified(call.flavour, address(to), from, bytes, stream), stream, call.flavour);
+            return until_returned(unified(call.flavour, address(to), from, bytes, stream), bytes, stream, call.flavour);
         }
         return copy_of_host(Direction::ToHost, from, to, {bytes}, stream, call.flavour, pageable::Return::Ordered,
                             [&] { return call(to, from, bytes, stream); });
@@ -266,7 +274,8 @@ CUresult copy_array_to_host_async(const C& call, void* to, CUarray from, std::si
                                   CUstream stream) {
     return copy(address(to), 0, bytes, stream, call.flavour, [&] {
         if (!is_object(to)) return call(to, from, offset, bytes, stream);
-        return until_made(one_row(call.flavour, row_of_array(to, from, offset, bytes), stream), stream, call.flavour);
+        const CUresult begun = one_row(call.flavour, row_of_array(to, from, offset, bytes), stream);
+        return until_returned(begun, bytes, stream, call.flavour);
     });
 }
 

@@ -157,8 +157,10 @@ CUresult settle_and_copy_rows(const C& call, const Descriptor* given, CUstream s
                 const CUresult begun = call(&descriptor, rest...);
                 const bool to_host = given->dstMemoryType != descriptor.dstMemoryType,
                            from_host = given->srcMemoryType != descriptor.srcMemoryType;
-                const bool waits = to_host || (from_host && returns == pageable::Return::Done);
-                return waits ? until_made(begun, stream, call.flavour) : begun;
+                if (returns == pageable::Return::Done) {
+                    return to_host || from_host ? until_made(begun, stream, call.flavour) : begun;
+                }
+                return to_host ? until_returned(begun, bytes_of(descriptor), stream, call.flavour) : begun;
             };
             const auto rows = between_host_and_device(descriptor);
             if (!rows) return theirs();

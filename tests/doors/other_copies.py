@@ -30,4 +30,4 @@ for case, calls in (("line", ("cuMemcpyHtoA", "cuMemcpyAtoH")),
         made = [call for call in calls if counted.get(call, "0") != "0"]
         if made != (list(calls) if form == "copy" else []):
             compare.problem(f"{case} {form}: the driver was called as {made} ({sorted(counted.items())})")
-compare.finish(88)
+compare.finish(112)

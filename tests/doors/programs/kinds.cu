@@ -310,6 +310,17 @@ static void access(int, char**) {
     say("%u wrong\n", wrong);
 }
 
+// Another handle of the memory, as another process has it.
+static CUmemGenericAllocationHandle imported(CUmemGenericAllocationHandle handle) {
+    constexpr auto kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    int file = -1;
+    CHECK_CU(cuMemExportToShareableHandle(&file, handle, kind, 0));
+    CUmemGenericAllocationHandle other = 0;
+    CHECK_CU(cuMemImportFromShareableHandle(&other, reinterpret_cast<void*>(static_cast<std::intptr_t>(file)), kind));
+    close(file);
+    return other;
+}
+
 // What the CPU wrote is on the device when other processes are given the memory.
 static void exported(int, char**) {
     Mapped memory;
@@ -319,12 +330,7 @@ static void exported(int, char**) {
     memory.allow(0, 1);
     Data data(3000, memory.numbers(0));
     unsigned wrong = data.work(1);
-    int file = -1;
-    CHECK_CU(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    CUmemGenericAllocationHandle other;
-    CHECK_CU(cuMemImportFromShareableHandle(&other, reinterpret_cast<void*>(static_cast<std::intptr_t>(file)),
-                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-    close(file);
+    const auto other = imported(handle);
     memory.map(1, other);
     memory.allow(1, 1);
     std::vector<unsigned> host(3000);
@@ -344,15 +350,11 @@ static void retained(int, char**) {
     const auto handle = memory.make();
     memory.map(0, handle);
     memory.allow(0, 1);
-    CUmemGenericAllocationHandle again = 0, other = 0;
+    CUmemGenericAllocationHandle again = 0;
     CHECK_CU(cuMemRetainAllocationHandle(&again, memory.numbers(0) + 7));
-    int file = -1;
-    CHECK_CU(cuMemExportToShareableHandle(&file, again, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    const auto other = imported(again);
     CHECK_CU(cuMemRelease(again));
     memory.unmap(0, 1);
-    CHECK_CU(cuMemImportFromShareableHandle(&other, reinterpret_cast<void*>(static_cast<std::intptr_t>(file)),
-                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-    close(file);
     memory.map(0, handle);
     memory.map(1, other);
     memory.allow(0, 2);

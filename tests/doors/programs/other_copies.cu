@@ -3,6 +3,9 @@
 // where the call takes host memory, with blocks in every state: as a kernel left them, read by the CPU, and written by
 // it. When copies return. Linked with libcuda too.
 #include <cuda.h>
+#include <sched.h>
+
+#include <atomic>
 
 #include "program.h"
 
@@ -203,6 +206,56 @@ static void done_on_return(int, char**) {
     say("%u wrong\n", wrong);
 }
 
+// Another thread captures meanwhile, in a stream that has nothing to do with the copies.
+static void beside_a_capture(int, char**) {
+    cudaStream_t captured = nullptr, other = nullptr;
+    CHECK(cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    Data near(4 * count), there(4 * count);
+    unsigned* const memory = plain ? near.gpu : static_cast<unsigned*>(std::calloc(4 * count, sizeof(unsigned)));
+    for (const auto mode :
+         {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed}) {
+        CHECK(cudaStreamBeginCapture(captured, mode));
+        auto copies = [&] {
+            constexpr std::size_t bytes = 4 * count * sizeof(unsigned);
+            say("%d", cudaMemcpy(there.gpu, memory, bytes, cudaMemcpyHostToDevice));
+            say(" %d", cudaMemcpy(memory, there.gpu, bytes, cudaMemcpyDeviceToHost));
+            say(" %d", cudaMemcpyAsync(memory, there.gpu, bytes, cudaMemcpyDeviceToHost, other));
+            say(" %d", cudaMemcpy2D(there.gpu, 64, memory, 64, 64, 64, cudaMemcpyHostToDevice));
+            say(" %d\n", cudaMemcpy2D(memory, 64, there.gpu, 64, 64, 64, cudaMemcpyDeviceToHost));
+        };
+        pthread_join(start(copies), nullptr);
+        cudaGraph_t graph = nullptr;
+        say("captured: %d\n", cudaStreamEndCapture(captured, &graph));
+        cudaGetLastError();
+    }
+    if (!plain) std::free(memory);
+}
+
+// In turn with a kernel that the copy waits for: it returns before, if the driver keeps its bytes meanwhile.
+static void kept_by_the_driver(int, char**) {
+    static std::atomic<bool> go{false};
+    cudaStream_t stream = nullptr;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    Data near(1000), there(1000);
+    CHECK(cudaMemset(there.gpu, 5, 4000));
+    CHECK(cudaDeviceSynchronize());
+    // Pinned in the copying form: the soft device's own copies to pageable memory wait for their stream.
+    unsigned* memory = near.gpu;
+    if (!plain) CHECK(cudaMallocHost(&memory, 4000));
+    CHECK(cudaLaunchHostFunc(
+        stream,
+        [](void*) {
+            while (!go) sched_yield();
+        },
+        nullptr));
+    CHECK(cudaMemcpyAsync(memory, there.gpu, 4000, cudaMemcpyDeviceToHost, stream));
+    go = true;
+    CHECK(cudaStreamSynchronize(stream));
+    say("%x\n", memory[700]);
+    if (!plain) CHECK(cudaFreeHost(memory));
+}
+
 static void batch(int, char**) {
     cudaStream_t stream = nullptr;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -227,8 +280,14 @@ static void batch(int, char**) {
 }
 
 int main(int argc, char** argv) {
-    const Case cases[] = {
-        {"batch", batch}, {"line", line},         {"line_async", line_async},        {"line_on_device", line_on_device},
-        {"plane", plane}, {"plane_3d", plane_3d}, {"done_on_return", done_on_return}};
+    const Case cases[] = {{"batch", batch},
+                          {"line", line},
+                          {"line_async", line_async},
+                          {"line_on_device", line_on_device},
+                          {"plane", plane},
+                          {"plane_3d", plane_3d},
+                          {"done_on_return", done_on_return},
+                          {"beside_a_capture", beside_a_capture},
+                          {"kept_by_the_driver", kept_by_the_driver}};
     return run_case(cases, argc, argv);
 }
