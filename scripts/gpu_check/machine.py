@@ -56,7 +56,7 @@ def build():
                "tests/doors/door_variables", "tests/doors/door_crowds", "tests/doors/door_regions", "tests/doors/door_unread",
                "tests/doors/door_uncached", "tests/doors/door_uncached_calls", "tests/doors/door_uncached_kinds",
                "tests/doors/door_uncached_order", "tests/doors/door_uncached_signals", "tests/doors/door_stream_contexts",
-               "soft-programs"]
+               "tests/doors/door_other_copies", "soft-programs"]
     targets += MPI_PROGRAMS.values() if MPIRUN is not None else []
     targets += [f"tests/apps/{name}{form}" for name in names for form in ("", "_copy")]
     done = subprocess.run(["ninja", "-C", str(BUILD), *targets], capture_output=True, text=True)

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT
 """usage: other_copies.py OTHER_COPIES
 
-Copies between objects and CUDA arrays, and copies in batches, the object standing where the call takes host memory. The driver must not get
-it as host memory: it would read or write there itself, with its locks held, and a fault of its own would need it again.
+Copies between objects and CUDA arrays, and copies in batches, the object standing where the call takes host memory. The
+driver must not get it as host memory: it would read or write there itself, with its locks held, and a fault of its own
+would need it again.
 """
 import sys
 import tempfile
