@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT
 // Which object an address belongs to.
 //
-// A radix tree over the 48-bit address space: 2 MiB chunks; a chunk that several objects share is divided into eight
-// parts, these again, and those into pages (no two objects share a page). So an object of whole chunks costs an entry
-// for each, and one that begins and ends inside shared ones at most some forty more. find() takes no lock and may run
-// in a signal handler; insert() and erase() serialise among themselves and allocate. Tree nodes are never freed.
+// Per chunk of 2 MiB of addresses: the object that holds the chunk's first byte, and those that begin behind it, by the
+// page where each begins. So an object costs one entry, and one more for each further chunk that it reaches. The
+// object of an address is the last one that begins at or before it. find() takes no lock and may run in a signal
+// handler; insert() and erase() serialise among themselves, and insert() allocates. What is allocated is never freed:
+// 128 KiB for 16 GiB of addresses, and 4 KiB for a chunk inside which objects begin.
 //
-// Addresses are device addresses, sizes bytes. Objects are borrowed, and stay valid memory for ever.
-// Errors: insert() returns false, and has changed nothing that find() sees, when the range is taken or there is no
-// memory.
+// Addresses are device addresses below 2^48, sizes bytes, both whole pages. Objects are borrowed, and stay valid memory
+// for ever. Errors: insert() returns false, and has changed nothing that find() sees, when the range is taken or there
+// is no memory.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <mutex>
 
 #include "protocols/blocks.h"
@@ -27,9 +27,9 @@ public:
     // The object that contains the address, or nullptr. Another thread may free it at any time: see Blocks.
     Blocks* find(std::uintptr_t address) const noexcept;
 
-    // False when a page of it belongs to another object, or memory for the tree runs out; nothing is changed then.
+    // False when a page of it belongs to another object, or memory runs out; nothing is changed then.
     bool insert(Blocks* object);
-    void erase(Blocks* object);
+    void erase(Blocks* object);  // what is not there stays so
 
     // Calls `visit` for every object that overlaps [begin, begin + bytes), in address order. No lock is held.
     template <class Visit>
@@ -51,19 +51,33 @@ public:
     std::size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
 
 private:
-    static constexpr unsigned kChunkBits = 21, kMiddleBits = 13, kTopBits = 14;
-    // 0, the only object of the entry's addresses (a Blocks*), or the entries of its parts, with bit 0 set.
-    using Entry = std::atomic<std::uintptr_t>;
-    using Middle = std::array<Entry, 1u << kMiddleBits>;  // of chunks
+    static constexpr std::uintptr_t kChunk = std::uintptr_t{2} << 20;
+    static constexpr std::size_t kPages = kChunk / kPage;
+    struct Starts {
+        // Where one begins, of the chunk's pages; kPages: none, at or before a page, or behind it.
+        std::size_t last(std::size_t until) const noexcept;
+        std::size_t next(std::size_t behind) const noexcept;
+        void set(std::size_t page, Blocks* object) noexcept;
+        void clear(std::size_t page, const Blocks* object) noexcept;
 
+        static constexpr std::size_t kBits = 64;
+        std::array<std::atomic<std::uint64_t>, kPages / kBits> bits{};
+        std::array<std::atomic<Blocks*>, kPages> object{};  // where the bit is set
+    };
+    struct Chunk {
+        std::atomic<Blocks*> first{nullptr};
+        std::atomic<Starts*> starts{nullptr};  // none in the first page
+    };
+    static constexpr std::size_t kGroup = 1u << 13, kGroups = 1u << 14;
+    using Group = std::array<Chunk, kGroup>;
+
+    const Chunk* chunk_of(std::uintptr_t address) const noexcept;
     std::uintptr_t next_boundary(std::uintptr_t address) const noexcept;
-    // Calls visit(entry, from, to) for each chunk and the part of [begin, end) in it, until it returns false. Makes the
-    // tree's nodes; false as well where there is no memory for one.
-    template <class Visit>
-    bool each_chunk(std::uintptr_t begin, std::uintptr_t end, Visit&& visit);
-    const Entry* chunk_entry(std::uintptr_t address) const noexcept;
+    // nullptr: no memory.
+    Chunk* make_chunk(std::uintptr_t address);
+    bool make_room(std::uintptr_t begin, std::uintptr_t end);
 
-    std::array<std::atomic<Middle*>, 1u << kTopBits> top_{};
+    std::array<std::atomic<Group*>, kGroups> groups_{};
     std::atomic<std::size_t> count_{0};
     std::mutex mutex_;
 };

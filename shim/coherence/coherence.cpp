@@ -79,10 +79,10 @@ Object* Coherence::make_object(const Made& made) {
     object->context = made.context;
     // Unless the device is idle: the program may tell a running kernel the address, and the kernel write to it. After a
     // stream-ordered allocation it is not.
-    const auto work = in_flight.work();
-    object->birth = made.may_access == Peers::OfContext && in_flight.idle() ? work : 0;
-    report::object_added(*object);
     object->accessed_as_context = made.may_access == Peers::OfContext;
+    const auto work = object->accessed_as_context ? in_flight.work() : 0;
+    object->birth = work != 0 && in_flight.idle() ? work : 0;
+    report::object_added(*object);
     object->lent.store(0, std::memory_order_relaxed);
     object->open(made.block_bytes, words);
     if (!table_.insert(object)) {
