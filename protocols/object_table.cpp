@@ -1,96 +1,184 @@
 // SPDX-License-Identifier: MIT
-// Chunks in groups, and the pages of a chunk where objects begin.
+// Two levels of bits that say where objects begin: the chunks of an area, the pages of a chunk.
 #include "protocols/object_table.h"
 
-#include <algorithm>
 #include <bit>
 #include <new>
 
 namespace hpe {
 
-std::size_t BlocksTable::Starts::last(std::size_t until) const noexcept {
-    auto word = until / kBits;
-    auto found = bits[word].load(std::memory_order_acquire) & (~std::uint64_t{0} >> (kBits - 1 - until % kBits));
-    while (found == 0 && word != 0) found = bits[--word].load(std::memory_order_acquire);
-    return found != 0 ? word * kBits + std::bit_width(found) - 1 : kPages;
+namespace {
+
+using Word = std::uint64_t;
+constexpr std::size_t kBits = 64;
+constexpr std::uintptr_t kChunkBytes = std::uintptr_t{2} << 20;
+constexpr std::uintptr_t kAreaBytes = kBits * kChunkBytes;
+constexpr std::size_t kPages = kChunkBytes / kPage;
+constexpr std::size_t kNone = ~std::size_t{0};
+
+Word bit(std::size_t index) { return Word{1} << index % kBits; }
+// The last bit at or before `until`, the first one at or behind `from`.
+std::size_t last_bit(Word word, std::size_t until) {
+    word &= ~Word{0} >> (kBits - 1 - until);
+    return word != 0 ? static_cast<std::size_t>(std::bit_width(word)) - 1 : kNone;
+}
+std::size_t next_bit(Word word, std::size_t from) {
+    word = from < kBits ? word & (~Word{0} << from) : 0;
+    return word != 0 ? static_cast<std::size_t>(std::countr_zero(word)) : kNone;
 }
 
-std::size_t BlocksTable::Starts::next(std::size_t behind) const noexcept {
-    const auto from = behind + 1;
-    if (from == kPages) return kPages;
-    auto word = from / kBits;
-    auto found = bits[word].load(std::memory_order_acquire) & (~std::uint64_t{0} << from % kBits);
-    while (found == 0 && ++word != bits.size()) found = bits[word].load(std::memory_order_acquire);
-    return found != 0 ? word * kBits + static_cast<std::size_t>(std::countr_zero(found)) : kPages;
-}
+}  // namespace
 
-void BlocksTable::Starts::set(std::size_t page, Blocks* begins) noexcept {
-    object[page].store(begins, std::memory_order_relaxed);
-    bits[page / kBits].fetch_or(std::uint64_t{1} << page % kBits, std::memory_order_release);
-}
+// Objects that begin inside of it.
+struct BlocksTable::Chunk {
+    std::array<std::atomic<Word>, kPages / kBits> begins{};
+    std::array<std::atomic<Blocks*>, kPages> objects{};  // where the bit is set
 
-void BlocksTable::Starts::clear(std::size_t page, const Blocks* begins) noexcept {
-    if (object[page].load(std::memory_order_relaxed) != begins) return;
-    bits[page / kBits].fetch_and(~(std::uint64_t{1} << page % kBits), std::memory_order_release);
-}
-
-const BlocksTable::Chunk* BlocksTable::chunk_of(std::uintptr_t address) const noexcept {
-    const auto group = address / kChunk / kGroup;
-    if (group >= kGroups) return nullptr;
-    const Group* const chunks = groups_[group].load(std::memory_order_acquire);
-    return chunks != nullptr ? &(*chunks)[address / kChunk % kGroup] : nullptr;
-}
-
-BlocksTable::Chunk* BlocksTable::make_chunk(std::uintptr_t address) {
-    const auto group = address / kChunk / kGroup;
-    if (group >= kGroups) return nullptr;
-    Group* chunks = groups_[group].load(std::memory_order_relaxed);
-    if (chunks == nullptr) {
-        chunks = new (std::nothrow) Group{};
-        if (chunks == nullptr) return nullptr;
-        groups_[group].store(chunks, std::memory_order_release);
+    Blocks* last(std::size_t until) const noexcept {
+        for (auto i = until / kBits + 1; i-- != 0;) {
+            const auto word = begins[i].load(std::memory_order_acquire);
+            const auto found = last_bit(word, i == until / kBits ? until % kBits : kBits - 1);
+            if (found != kNone) return objects[i * kBits + found].load(std::memory_order_relaxed);
+        }
+        return nullptr;
     }
-    return &(*chunks)[address / kChunk % kGroup];
+    std::size_t next(std::size_t from) const noexcept {
+        for (auto i = from / kBits; i < begins.size(); ++i) {
+            const auto word = begins[i].load(std::memory_order_acquire);
+            const auto found = next_bit(word, i == from / kBits ? from % kBits : 0);
+            if (found != kNone) return i * kBits + found;
+        }
+        return kNone;
+    }
+};
+
+struct BlocksTable::Area {
+    std::atomic<Blocks*> first{nullptr};                // that holds the first byte
+    std::atomic<Word> begins{0}, inside{0};             // where a chunk begins, and inside of it
+    std::array<std::atomic<Blocks*>, kBits> objects{};  // where the bit of `begins` is set
+    std::array<std::atomic<Chunk*>, kBits> chunks{};    // where the bit of `inside` was ever set
+
+    // The last object that begins at or before the page, or holds the first one.
+    Blocks* last(std::size_t page) const noexcept {
+        const auto chunk = page / kPages;
+        const Chunk* const parts = chunks[chunk].load(std::memory_order_acquire);
+        if (parts != nullptr) {
+            if (Blocks* const found = parts->last(page % kPages)) return found;
+        }
+        const auto whole = begins.load(std::memory_order_acquire), in_parts = inside.load(std::memory_order_acquire);
+        const auto found = last_bit(whole, chunk), before = chunk != 0 ? last_bit(in_parts, chunk - 1) : kNone;
+        if (before != kNone && (found == kNone || before >= found)) {
+            return chunks[before].load(std::memory_order_acquire)->last(kPages - 1);
+        }
+        return found != kNone ? objects[found].load(std::memory_order_relaxed) : first.load(std::memory_order_acquire);
+    }
+    // Where the next object begins at the page or behind it; kNone: not in this area.
+    std::size_t next(std::size_t page) const noexcept {
+        for (auto chunk = page / kPages; chunk < kBits; page = ++chunk * kPages) {
+            const auto whole = begins.load(std::memory_order_acquire),
+                       in_parts = inside.load(std::memory_order_acquire);
+            chunk = next_bit(whole | in_parts, chunk);
+            if (chunk == kNone) return kNone;
+            if (chunk != page / kPages) page = chunk * kPages;
+            if (page % kPages == 0 && (whole & bit(chunk)) != 0) return page;
+            const Chunk* const parts = chunks[chunk].load(std::memory_order_acquire);
+            const auto found = parts != nullptr ? parts->next(page % kPages) : kNone;
+            if (found != kNone) return chunk * kPages + found;
+        }
+        return kNone;
+    }
+
+    // Memory to enter an object that begins there.
+    bool make_room(std::size_t page) {
+        auto& chunk = chunks[page / kPages];
+        if (page % kPages == 0 || chunk.load(std::memory_order_relaxed) != nullptr) return true;
+        auto* const made = new (std::nothrow) Chunk{};
+        chunk.store(made, std::memory_order_release);
+        return made != nullptr;
+    }
+    void enter(std::size_t page, Blocks* object) noexcept {
+        const auto chunk = page / kPages, in_chunk = page % kPages;
+        if (page == 0) {
+            first.store(object, std::memory_order_release);
+        } else if (in_chunk == 0) {
+            objects[chunk].store(object, std::memory_order_relaxed);
+            begins.fetch_or(bit(chunk), std::memory_order_release);
+        } else {
+            Chunk& parts = *chunks[chunk].load(std::memory_order_relaxed);
+            parts.objects[in_chunk].store(object, std::memory_order_relaxed);
+            parts.begins[in_chunk / kBits].fetch_or(bit(in_chunk), std::memory_order_release);
+            inside.fetch_or(bit(chunk), std::memory_order_release);
+        }
+    }
+    void leave(std::size_t page) noexcept {
+        const auto chunk = page / kPages, in_chunk = page % kPages;
+        if (page == 0) {
+            first.store(nullptr, std::memory_order_release);
+        } else if (in_chunk == 0) {
+            begins.fetch_and(~bit(chunk), std::memory_order_release);
+        } else {
+            Chunk& parts = *chunks[chunk].load(std::memory_order_relaxed);
+            parts.begins[in_chunk / kBits].fetch_and(~bit(in_chunk), std::memory_order_release);
+            if (parts.next(0) == kNone) inside.fetch_and(~bit(chunk), std::memory_order_release);
+        }
+    }
+};
+
+namespace {
+
+std::uintptr_t area_begin(std::uintptr_t address) { return address / kAreaBytes * kAreaBytes; }
+std::size_t page_in_area(std::uintptr_t address) { return address % kAreaBytes / kPage; }
+
+}  // namespace
+
+BlocksTable::Area* BlocksTable::area_of(std::uintptr_t address) const noexcept {
+    const auto index = address / kAreaBytes, group = index / std::tuple_size_v<Areas>;
+    if (group >= areas_.size()) return nullptr;
+    const Areas* const areas = areas_[group].load(std::memory_order_acquire);
+    return areas != nullptr ? (*areas)[index % areas->size()].load(std::memory_order_acquire) : nullptr;
+}
+
+// nullptr: no memory, or no address of a device.
+BlocksTable::Area* BlocksTable::make_area(std::uintptr_t address) {
+    const auto index = address / kAreaBytes, group = index / std::tuple_size_v<Areas>;
+    if (group >= areas_.size()) return nullptr;
+    Areas* areas = areas_[group].load(std::memory_order_relaxed);
+    if (areas == nullptr) {
+        areas = new (std::nothrow) Areas{};
+        if (areas == nullptr) return nullptr;
+        areas_[group].store(areas, std::memory_order_release);
+    }
+    auto& area = (*areas)[index % areas->size()];
+    if (area.load(std::memory_order_relaxed) == nullptr) {
+        area.store(new (std::nothrow) Area{}, std::memory_order_release);
+    }
+    return area.load(std::memory_order_relaxed);
 }
 
 Blocks* BlocksTable::find(std::uintptr_t address) const noexcept {
-    const Chunk* const chunk = chunk_of(address);
-    if (chunk == nullptr) return nullptr;
-    const Starts* const starts = chunk->starts.load(std::memory_order_acquire);
-    const auto page = starts != nullptr ? starts->last(address % kChunk / kPage) : kPages;
-    Blocks* const object = page != kPages ? starts->object[page].load(std::memory_order_relaxed)
-                                          : chunk->first.load(std::memory_order_acquire);
+    const Area* const area = area_of(address);
+    Blocks* const object = area != nullptr ? area->last(page_in_area(address)) : nullptr;
     return object != nullptr && object->contains(address) ? object : nullptr;
 }
 
 // Of an address where no object was found.
 std::uintptr_t BlocksTable::next_boundary(std::uintptr_t address) const noexcept {
-    const auto begin = address / kChunk * kChunk;
-    const Chunk* const chunk = chunk_of(address);
-    const Starts* const starts = chunk != nullptr ? chunk->starts.load(std::memory_order_acquire) : nullptr;
-    return begin + (starts != nullptr ? starts->next(address % kChunk / kPage) : kPages) * kPage;
+    const Area* const area = area_of(address);
+    const auto page = page_in_area(address) + 1;
+    const auto next = area != nullptr && page < kBits * kPages ? area->next(page) : kNone;
+    return area_begin(address) + (next != kNone ? next * kPage : kAreaBytes);
 }
 
 // False: the range is taken, or there is no memory for its entries.
 bool BlocksTable::make_room(std::uintptr_t begin, std::uintptr_t end) {
-    for (auto at = begin; at < end; at = (at / kChunk + 1) * kChunk) {
-        Chunk* const chunk = make_chunk(at);
-        if (chunk == nullptr) return false;
-        const Blocks* const first = chunk->first.load(std::memory_order_relaxed);
-        if (first != nullptr && at < first->base + first->size) return false;
-        Starts* starts = chunk->starts.load(std::memory_order_relaxed);
-        if (starts == nullptr) {
-            if (at % kChunk == 0) continue;
-            starts = new (std::nothrow) Starts{};
-            if (starts == nullptr) return false;
-            chunk->starts.store(starts, std::memory_order_release);
-            continue;
-        }
-        const auto page = at % kChunk / kPage;
-        const auto before = starts->last(page), after = starts->next(page);
-        const Blocks* const left = before != kPages ? starts->object[before].load(std::memory_order_relaxed) : nullptr;
-        const auto right = at / kChunk * kChunk + after * kPage;  // the next chunk if there is none
-        if ((left != nullptr && at < left->base + left->size) || (after != kPages && right < end)) return false;
+    for (auto at = begin; at < end; at = area_begin(at) + kAreaBytes) {
+        Area* const area = make_area(at);
+        if (area == nullptr) return false;
+        const auto page = page_in_area(at), next = area->next(page);
+        const Blocks* const before = area->last(page);
+        const bool taken = (before != nullptr && at < before->base + before->size) ||
+                           (next != kNone && area_begin(at) + next * kPage < end);
+        if (taken || !area->make_room(page)) return false;
     }
     return true;
 }
@@ -99,14 +187,7 @@ bool BlocksTable::insert(Blocks* object) {
     const std::scoped_lock lock(mutex_);
     const auto begin = object->base, end = object->base + object->size;
     if (!make_room(begin, end)) return false;
-    for (auto at = begin; at < end; at = (at / kChunk + 1) * kChunk) {
-        Chunk* const chunk = make_chunk(at);
-        if (at % kChunk != 0) {
-            chunk->starts.load(std::memory_order_relaxed)->set(at % kChunk / kPage, object);
-        } else {
-            chunk->first.store(object, std::memory_order_release);
-        }
-    }
+    for (auto at = begin; at < end; at = area_begin(at) + kAreaBytes) area_of(at)->enter(page_in_area(at), object);
     count_.fetch_add(1, std::memory_order_relaxed);
     return true;
 }
@@ -114,13 +195,9 @@ bool BlocksTable::insert(Blocks* object) {
 void BlocksTable::erase(Blocks* object) {
     const std::scoped_lock lock(mutex_);
     const auto begin = object->base, end = object->base + object->size;
-    for (auto at = begin; at < end; at = (at / kChunk + 1) * kChunk) {
-        Chunk* const chunk = make_chunk(at);
-        if (at % kChunk != 0) {
-            chunk->starts.load(std::memory_order_relaxed)->clear(at % kChunk / kPage, object);
-        } else if (chunk->first.load(std::memory_order_relaxed) == object) {
-            chunk->first.store(nullptr, std::memory_order_release);
-        }
+    for (auto at = begin; at < end; at = area_begin(at) + kAreaBytes) {
+        Area* const area = area_of(at);
+        if (area->last(page_in_area(at)) == object) area->leave(page_in_area(at));
     }
     count_.fetch_sub(1, std::memory_order_relaxed);
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Which object an address belongs to.
 //
-// Per chunk of 2 MiB of addresses: the object that holds the chunk's first byte, and those that begin behind it, by the
-// page where each begins. So an object costs one entry, and one more for each further chunk that it reaches. The
-// object of an address is the last one that begins at or before it. find() takes no lock and may run in a signal
-// handler; insert() and erase() serialise among themselves, and insert() allocates. What is allocated is never freed:
-// 128 KiB for 16 GiB of addresses, and 4 KiB for a chunk inside which objects begin.
+// It knows where objects begin, and the object of an address is the last one that begins at or before it: in the same
+// area of 128 MiB, or it is the one that holds the area's first byte. So an object costs one entry, and one more for
+// each further area that it reaches. find() takes no lock and may run in a signal handler; insert() and erase()
+// serialise among themselves, and insert() allocates. What is allocated is never freed: 1 KiB for an area, and 4 KiB
+// for each chunk of 2 MiB inside which objects begin.
 //
 // Addresses are device addresses below 2^48, sizes bytes, both whole pages. Objects are borrowed, and stay valid memory
 // for ever. Errors: insert() returns false, and has changed nothing that find() sees, when the range is taken or there
@@ -51,33 +51,16 @@ public:
     std::size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
 
 private:
-    static constexpr std::uintptr_t kChunk = std::uintptr_t{2} << 20;
-    static constexpr std::size_t kPages = kChunk / kPage;
-    struct Starts {
-        // Where one begins, of the chunk's pages; kPages: none, at or before a page, or behind it.
-        std::size_t last(std::size_t until) const noexcept;
-        std::size_t next(std::size_t behind) const noexcept;
-        void set(std::size_t page, Blocks* object) noexcept;
-        void clear(std::size_t page, const Blocks* object) noexcept;
+    struct Chunk;
+    struct Area;
+    using Areas = std::array<std::atomic<Area*>, 1u << 11>;
 
-        static constexpr std::size_t kBits = 64;
-        std::array<std::atomic<std::uint64_t>, kPages / kBits> bits{};
-        std::array<std::atomic<Blocks*>, kPages> object{};  // where the bit is set
-    };
-    struct Chunk {
-        std::atomic<Blocks*> first{nullptr};
-        std::atomic<Starts*> starts{nullptr};  // none in the first page
-    };
-    static constexpr std::size_t kGroup = 1u << 13, kGroups = 1u << 14;
-    using Group = std::array<Chunk, kGroup>;
-
-    const Chunk* chunk_of(std::uintptr_t address) const noexcept;
-    std::uintptr_t next_boundary(std::uintptr_t address) const noexcept;
-    // nullptr: no memory.
-    Chunk* make_chunk(std::uintptr_t address);
+    Area* area_of(std::uintptr_t address) const noexcept;
+    Area* make_area(std::uintptr_t address);
     bool make_room(std::uintptr_t begin, std::uintptr_t end);
+    std::uintptr_t next_boundary(std::uintptr_t address) const noexcept;
 
-    std::array<std::atomic<Group*>, kGroups> groups_{};
+    std::array<std::atomic<Areas*>, 1u << 10> areas_{};
     std::atomic<std::size_t> count_{0};
     std::mutex mutex_;
 };

@@ -30,8 +30,8 @@ constexpr std::uintptr_t kBase = 0x7f0000000000;
 
 TEST_CASE("an object is found at its first and last byte and not beside them") {
     auto table = new_table();
-    // From one table of 16 GiB of addresses into the next, which nothing has used before.
-    Blocks* const across = make(kBase + (std::uintptr_t{31} << 30), std::size_t{3} << 30);
+    // From one group of areas into the next, which nothing has used before.
+    Blocks* const across = make(kBase + (std::uintptr_t{255} << 30), std::size_t{3} << 30);
     REQUIRE(table->insert(across));
     for (std::uintptr_t offset = 0; offset < across->size; offset += std::uintptr_t{1} << 21) {
         REQUIRE(table->find(across->base + offset) == across);
@@ -102,13 +102,15 @@ TEST_CASE("overlapping() visits what a range touches, in order") {
 }
 
 TEST_CASE("random inserts and erases agree with a map") {
+    // Of pages of a few chunks, and of parts of chunks of a few areas.
+    const std::size_t unit = GENERATE(values<std::size_t>({kPage, 128 * kPage}));
     auto table = new_table();
     std::map<std::uintptr_t, Blocks*> model;
     std::mt19937_64 random(7);
     for (int step = 0; step < 50000; ++step) {
         if (model.size() < 50 || random() % 2 == 0) {
-            const auto base = kBase + random() % 4096 * kPage;
-            const auto size = (1 + random() % (random() % 8 == 0 ? 1200 : 20)) * kPage;
+            const auto base = kBase + random() % 4096 * unit;
+            const auto size = (1 + random() % (random() % 8 == 0 ? 1200 : 20)) * unit;
             const auto after = model.lower_bound(base);
             const bool clash =
                 (after != model.end() && after->first < base + size) ||
@@ -127,13 +129,13 @@ TEST_CASE("random inserts and erases agree with a map") {
             delete victim->second;
             model.erase(victim);
         }
-        const auto probe = kBase + random() % (std::uintptr_t{6000} * kPage);
+        const auto probe = kBase + random() % (std::uintptr_t{6000} * unit);
         const auto after = model.upper_bound(probe);
         Blocks* expected = nullptr;
         if (after != model.begin() && std::prev(after)->second->contains(probe)) expected = std::prev(after)->second;
         REQUIRE(table->find(probe) == expected);
         if (step % 16 != 0) continue;
-        const auto end = probe + random() % 1500 * kPage + 1;
+        const auto end = probe + random() % 1500 * unit + 1;
         std::vector<Blocks*> seen, there;
         table->overlapping(probe, end - probe, [&](Blocks& object) { seen.push_back(&object); });
         if (expected != nullptr) there.push_back(expected);
