@@ -99,7 +99,7 @@ int begins(const Real& real, Staging&& staging, A... arguments) {
         pending.reset(new (std::nothrow) Pending(std::move(staging), arrives(kind), kPersistent));
         if (pending == nullptr || !Partitions::make(pending->staging, pending->partitions)) return cannot();
         if constexpr (kind == Kind::BeginsInWindow) {
-            pending->window = number(std::get<sizeof...(A) - 2>(std::tie(arguments...)));
+            pending->window = std::get<sizeof...(A) - 2>(std::tie(arguments...));
         }
     }
     const int result = real(arguments...);

@@ -139,7 +139,8 @@ struct Functions {
     F(MPI_Request_get_status)         \
     F(MPI_Test)                       \
     F(MPI_Request_free)               \
-    F(MPI_Win_call_errhandler)
+    F(MPI_Win_call_errhandler)        \
+    F(MPI_Win_flush)
 #define HPE_MEMBER(name) decltype(&::name) name = nullptr;
     HPE_MPI_FUNCTIONS(HPE_MEMBER)
 #undef HPE_MEMBER

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "shim/mpi/abi.h"
@@ -34,7 +35,7 @@ struct Pending {
     const bool persistent;
     bool started;  // false: nothing is to be stored, MPI has finished or not begun
     std::unique_ptr<Partitions> partitions{};
-    std::uintptr_t window = 0;  // of a one-sided call
+    std::optional<MPI_Win> window{};  // of a one-sided call
     Pending* next = nullptr;
 };
 using PendingPointer = std::unique_ptr<Pending>;
