@@ -19,6 +19,17 @@ void from_file_at(Staging& staging, MPI_File, MPI_Offset, void*& at, Count count
                   Rest&...) noexcept {
     staging.writes(at, count, type);
 }
+// Collective ones. MPICH and Open MPI count the bytes that were asked for, where the file has fewer: what did not come
+// must come back as it was.
+template <class Count, class... Rest>
+void from_file_together(Staging& staging, MPI_File, void*& at, Count count, MPI_Datatype type, Rest&...) noexcept {
+    staging.updates(at, count, type);
+}
+template <class Count, class... Rest>
+void from_file_at_together(Staging& staging, MPI_File, MPI_Offset, void*& at, Count count, MPI_Datatype type,
+                           Rest&...) noexcept {
+    staging.updates(at, count, type);
+}
 template <class Pointer, class Count, class... Rest>
 void to_file(Staging& staging, MPI_File, Pointer& at, Count count, MPI_Datatype type, Rest&...) noexcept {
     staging.reads(at, count, type);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Cases of MPI calls of all sorts, with host and device buffers (mpi_twins.h). Requests: mpi_requests.cpp.
 // usage: mpi_calls FOLDER CASE...; without a case prints all.
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "mpi_twins.h"
 
@@ -72,6 +75,35 @@ void addresses(Twins& w) {
         for (auto& type : types) MPI_Type_free(&type);
     });
     more.check("the second buffer");
+}
+
+// Types that name addresses of the host alone, so far apart that all that is on the device lies between them.
+void around_the_device(Twins& w) {
+    Pair send(w, 4 * kSmall), receive(w, 4 * kSmall);
+    constexpr std::uintptr_t kLow = 0x20000000;
+    int* const low = static_cast<int*>(mmap(reinterpret_cast<void*>(kLow), 8 * kSmall, PROT_READ | PROT_WRITE,
+                                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
+    if (low == MAP_FAILED) return w.complain("no memory at a low address");
+    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
+        int high[2 * kSmall];
+        MPI_Datatype types[2];
+        for (int t = 0; t < 2; ++t) {
+            const int lengths[2] = {kSmall, kSmall};
+            MPI_Aint at[2];
+            MPI_Get_address(low + t * kSmall, &at[0]), MPI_Get_address(high + t * kSmall, &at[1]);
+            MPI_Type_create_hindexed(2, lengths, at, MPI_INT, &types[t]);
+            MPI_Type_commit(&types[t]);
+        }
+        for (int i = 0; i < 2 * kSmall; ++i) low[i] = high[i] = w.rank * 1000 + i;
+        MPI_Sendrecv(MPI_BOTTOM, 1, types[0], behind(w), 1, MPI_BOTTOM, 1, types[1], before(w), 1, comm,
+                     MPI_STATUS_IGNORE);
+        MPI_Sendrecv(s, kSmall, MPI_INT, behind(w), 1, r, kSmall, MPI_INT, before(w), 1, comm, MPI_STATUS_IGNORE);
+        said.insert(said.end(), low, low + 2 * kSmall), said.insert(said.end(), high, high + 2 * kSmall);
+        MPI_Bcast(MPI_BOTTOM, 1, types[w.rank != 0], 0, comm);
+        said.insert(said.end(), low, low + 2 * kSmall), said.insert(said.end(), high, high + 2 * kSmall);
+        for (auto& type : types) MPI_Type_free(&type);
+    });
+    munmap(low, 8 * kSmall);
 }
 
 void buffered(Twins& w) {
@@ -154,6 +186,61 @@ void files(Twins& w) {
         MPI_File_close(&file);
     });
     MPI_Type_free(&gaps);
+}
+
+// Reads that ask for more than the file has: what is behind its end stays as it was. For collective ones some MPIs say
+// that all of it came.
+void past_the_end(Twins& w) {
+    constexpr int kThere = 10000, kAsked = 20000;
+    Pair send(w, 4 * kThere), receive(w, 6 * 4 * kAsked);
+    both(w, send, receive, [&](MPI_Comm, char* s, char* r, Said&) {
+        const std::string name = folder + "/end" + std::to_string(w.rank) + (s == send.host() ? "host" : "device");
+        MPI_File file;
+        if (MPI_File_open(MPI_COMM_SELF, name.c_str(), MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file) !=
+            MPI_SUCCESS) {
+            return w.complain("no file");
+        }
+        MPI_File_write_at(file, 0, s, kThere, MPI_INT, MPI_STATUS_IGNORE);
+        const auto from_start = [&] {
+            MPI_File_seek(file, 0, MPI_SEEK_SET);
+            return std::exchange(r, r + 4 * kAsked);
+        };
+        MPI_File_read(file, from_start(), kAsked, MPI_INT, MPI_STATUS_IGNORE);
+        MPI_File_read_all(file, from_start(), kAsked, MPI_INT, MPI_STATUS_IGNORE);
+        MPI_File_read_at_all(file, 0, from_start(), kAsked, MPI_INT, MPI_STATUS_IGNORE);
+#ifndef OPEN_MPI  // which waits for ever for bytes that do not come
+        MPI_Request request;
+        MPI_File_iread(file, from_start(), kAsked, MPI_INT, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        MPI_File_iread_all(file, from_start(), kAsked, MPI_INT, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        char* const halves = from_start();
+        MPI_File_read_all_begin(file, halves, kAsked, MPI_INT);
+        MPI_File_read_all_end(file, halves, MPI_STATUS_IGNORE);
+#endif
+        MPI_File_close(&file);
+    });
+}
+
+// Elements of predefined pairs, with gaps, from anywhere to the host.
+void pairs_of_types(Twins& w) {
+    constexpr int kCount = 20000;
+    Pair send(w, 3 * 16 * kCount), receive(w, 4);
+    std::vector<char> came(3 * 16 * kCount);
+    for (const MPI_Datatype type : {MPI_DOUBLE_INT, MPI_LONG_INT, MPI_SHORT_INT, MPI_2INT, MPI_C_LONG_DOUBLE_COMPLEX}) {
+        MPI_Datatype gaps;
+        MPI_Type_vector(type == MPI_C_LONG_DOUBLE_COMPLEX ? kCount / 2 : kCount, 1, 3, type, &gaps);
+        MPI_Type_commit(&gaps);
+        both(w, send, receive, [&](MPI_Comm comm, char* s, char*, Said& said) {
+            std::fill(came.begin(), came.end(), char{7});
+            MPI_Status status;
+            MPI_Sendrecv(s, 1, gaps, behind(w), 1, came.data(), 1, gaps, before(w), 1, comm, &status);
+            say_status(said, status, gaps);
+            // Of a long double MPI may leave out the six bytes that are not used.
+            for (std::size_t i = 0; i < came.size(); i += 16) said.push_back(came[i]);
+        });
+        MPI_Type_free(&gaps);
+    }
 }
 
 // Between two halves of the ranks.
@@ -311,9 +398,12 @@ void large_counts(Twins& w) {
 const Cases cases = {
     {"too_long", too_long},
     {"addresses", addresses},
+    {"around_the_device", around_the_device},
     {"buffered", buffered},
     {"packed", packed},
     {"files", files},
+    {"past_the_end", past_the_end},
+    {"pairs_of_types", pairs_of_types},
     {"intercommunicator", intercommunicator},
     {"threads", threads},
     {"gone", gone},
