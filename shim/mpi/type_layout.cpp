@@ -2,6 +2,7 @@
 // A datatype, decoded constructor by constructor.
 #include "shim/mpi/type_layout.h"
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -140,10 +141,14 @@ Found subarray(const Contents& made, const Found& inner, MPI_Count extent) noexc
 }
 
 #ifndef OPEN_MPI
-// Bytes of the predefined elements that it is made of; 0 where these differ.
+// Bytes of the predefined elements that it is made of; 0 where these differ. Pairs of a larger and a smaller number are
+// such structs, too.
 MPI_Count basic_of(MPI_Datatype type, int depth) noexcept {
     const Contents made(type);
-    if (!made.known() || depth == kMostDepth) return Shape(type).bytes();
+    if (!made.known() || depth == kMostDepth) {
+        const auto bytes = Shape(type).bytes();
+        return bytes <= 16 && std::has_single_bit(static_cast<unsigned long>(bytes)) ? bytes : 0;
+    }
     const auto bytes = basic_of(made.type(0), depth + 1);
     const auto n = made.made_by() == MPI_COMBINER_STRUCT ? made.integer(0) : 1;
     for (int i = 1; i < n; ++i) {
