@@ -61,12 +61,23 @@ public:
     // The first byte and the one behind the last, from where the layout is put.
     std::int64_t begin() const noexcept;
     std::int64_t end() const noexcept;
+    // Whether is(begin, end), from where the layout is put, holds for any piece. If it does not for a range, it must
+    // not for any part of it.
+    template <class Is>
+    bool any_piece(const Is& is) const {
+        return any_piece(is, 0, {0, begin(), end()});
+    }
     bool is_dense() const noexcept { return depth_ == 0 && list_ == nullptr; }
     // How many bytes, at most 16, one access may have if the layout is put at `at`.
     unsigned unit(std::uintptr_t at) const noexcept;
 
 private:
     bool put_around(Loop loop) noexcept;
+    struct Turn {
+        std::int64_t shift, begin, end;
+    };
+    template <class Is>
+    bool any_piece(const Is& is, unsigned depth, Turn turn) const;
 
     std::array<Loop, kMostLoops> loops_{};  // the first depth_
     unsigned depth_ = 0;
@@ -75,6 +86,29 @@ private:
     std::int64_t turn_begin_ = 0, turn_end_ = 0;  // of one turn, from offset_
     std::shared_ptr<const List> list_;
 };
+
+template <class Is>
+bool Layout::any_piece(const Is& is, unsigned depth, Turn turn) const {
+    if (!is(turn.begin, turn.end)) return false;
+    if (depth < depth_) {
+        const auto [count, stride] = loops_[depth];
+        const auto reach = static_cast<std::int64_t>(count - 1) * stride;
+        (reach < 0 ? turn.begin : turn.end) -= reach;  // of the first turn inside
+        for (std::uint64_t i = 0; i < count; ++i) {
+            if (any_piece(is, depth + 1, turn)) return true;
+            turn = {turn.shift + stride, turn.begin + stride, turn.end + stride};
+        }
+        return false;
+    }
+    if (list_ == nullptr) return true;
+    const auto& pieces = list_->pieces;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+        const auto bytes = (i + 1 < pieces.size() ? pieces[i + 1].packed : turn_bytes_) - pieces[i].packed;
+        const auto at = turn.shift + offset_ + pieces[i].offset;
+        if (is(at, at + static_cast<std::int64_t>(bytes))) return true;
+    }
+    return false;
+}
 
 class Layout::Join {
 public:

@@ -138,6 +138,19 @@ void Elements::give_type_back() noexcept {
     keeps_type = false;
 }
 
+bool names_an_object(const Elements& elements) noexcept {
+    const auto span = elements.span();
+    if (span.empty() || !lease::concerns(pointer(span.begin), span.bytes())) return false;
+    if (elements.shape.dense(elements.count) || lease::in_one_object(pointer(span.begin), span.bytes())) return true;
+    const auto one = decoded(elements.type);
+    const auto all = one ? Layout::repeated(*one, static_cast<std::uint64_t>(elements.count), elements.shape.extent())
+                         : std::nullopt;
+    return !all || all->any_piece([&](std::int64_t begin, std::int64_t end) {
+        return lease::concerns(pointer(elements.at + static_cast<std::uintptr_t>(begin)),
+                               static_cast<std::size_t>(end - begin));
+    });
+}
+
 bool load(const Elements& elements, std::uintptr_t shift, const void* caller) noexcept {
     const auto span = elements.span();
     if (span.empty()) return true;

@@ -64,6 +64,10 @@ struct Elements {
     void give_type_back() noexcept;
 };
 
+// Whether any byte that the type names may lie in an object. Types that name addresses of the host alone may have all
+// that is on the device between them.
+bool names_an_object(const Elements& elements) noexcept;
+
 // From the program's memory, objects or not, to the same layout in memory of ours, which begins at `shift` + the
 // program's address (modulo the address space).
 bool load(const Elements& elements, std::uintptr_t shift, const void* caller) noexcept;

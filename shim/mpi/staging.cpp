@@ -109,6 +109,10 @@ bool Staging::concerns(Span span) const noexcept {
     return !span.empty() && lease::concerns(pointer(span.begin), span.bytes());
 }
 
+bool Staging::concerns(const Parts& parts) const noexcept {
+    return concerns(parts.span()) && std::any_of(parts.begin(), parts.end(), names_an_object);
+}
+
 std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {
     if (leave_to_collective(parts, use) || leave_uncached(parts, use)) return 0;
     const auto span = parts.span();

@@ -184,6 +184,7 @@ private:
         MPI_Comm comm;
     };
     bool concerns(Span span) const noexcept;
+    bool concerns(const Parts& parts) const noexcept;
     template <class Pointer>
     void take(Pointer& at, MPI_Count count, MPI_Datatype type, Use use) noexcept {
         if (count <= 0) return;
@@ -196,7 +197,7 @@ private:
     template <class Pointer>
     void take(Pointer& at, Parts&& parts, Use use) noexcept {
         failed_ = failed_ || !parts.ok();
-        if (failed_ || !concerns(parts.span())) return;
+        if (failed_ || !concerns(parts)) return;
         at = reinterpret_cast<Pointer>(reinterpret_cast<std::uintptr_t>(at) + replace(std::move(parts), use));
     }
     template <class Pointer, class Count>
@@ -206,7 +207,7 @@ private:
         if (!concerns(shape.span(reinterpret_cast<std::uintptr_t>(at), count))) return;
         Parts parts;
         parts.add(reinterpret_cast<std::uintptr_t>(at), count, type, shape);
-        if (failed_) return;
+        if (failed_ || !concerns(parts)) return;
         if (std::byte* const packed = replace_packed(*parts.begin(), use); packed != nullptr) {
             at = packed;
             count = static_cast<Count>(count * shape.bytes());

@@ -269,6 +269,8 @@ Found* kept(MPI_Datatype type) noexcept HPE_REQUIRES(mutex) {
 
 bool is_predefined(MPI_Datatype type) noexcept { return Contents::is_predefined(type); }
 
+std::optional<Layout> decoded(MPI_Datatype type) noexcept { return decode(type, 0); }
+
 std::optional<Layout> layout_of(MPI_Datatype type) noexcept {
     {
         const Locked lock(mutex);

@@ -17,6 +17,8 @@
 namespace hpe::mpi::HPE_MPI_ABI {
 
 std::optional<Layout> layout_of(MPI_Datatype type) noexcept;
+// The same, found anew, and whatever this MPI can receive.
+std::optional<Layout> decoded(MPI_Datatype type) noexcept;
 bool is_predefined(MPI_Datatype type) noexcept;
 
 }  // namespace hpe::mpi::HPE_MPI_ABI
