@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
+#include "shim/base/waiting.h"
 #include "shim/driver/by_context.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
@@ -109,6 +111,19 @@ CUresult fetch_now(CUdeviceptr device, std::byte* view, std::size_t bytes, const
     return across::for_allocated(region, device, bytes, [&](std::size_t offset, std::size_t part) {
         return driver.cuMemcpyDtoH_v2(view + offset, device + offset, part);
     });
+}
+
+// For copies to the host. They must not arrive later, when the view may hold what the program wrote, and a wait that
+// fails says nothing about them: then the stream is asked until it has ended.
+CUresult wait_for_host(const Channel& channel) noexcept {
+    const auto waited = driver.cuStreamSynchronize(channel.to_host);
+    if (waited == CUDA_SUCCESS) return waited;
+    constexpr std::chrono::microseconds kNap{20};
+    for (;;) {
+        const auto asked = driver.cuStreamQuery(channel.to_host);
+        if (asked != CUDA_ERROR_NOT_READY) return asked == CUDA_SUCCESS ? asked : waited;
+        nap(kNap);
+    }
 }
 
 // The channel is locked and its context current. A wait that fails says nothing about the copies: they stay
@@ -244,8 +259,7 @@ CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order, b
             return held ? stage_to_host(*channel, held, device, view, bytes, range.over)
                         : fetch_now(device, view, bytes, range.over.region, order);
         });
-    // Also after a failure: transfers that were enqueued must not arrive later.
-    const auto waited = ready ? driver.cuStreamSynchronize(channel->to_host) : CUDA_SUCCESS;
+    const auto waited = ready ? wait_for_host(*channel) : CUDA_SUCCESS;
     in_to_host.ended(context);
     if (result != CUDA_SUCCESS || waited != CUDA_SUCCESS) return result != CUDA_SUCCESS ? result : waited;
     traced.done();
@@ -399,8 +413,7 @@ CUresult Engine::read(CUcontext context, CUdeviceptr device, std::byte* to, std:
         const HeldBuffers held(channel, bytes);
         if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
         const auto result = stage_to_host(channel, held, device, to, bytes, {});
-        // Also after a failure: transfers that were enqueued must not arrive later.
-        const auto waited = driver.cuStreamSynchronize(channel.to_host);
+        const auto waited = wait_for_host(channel);
         return result != CUDA_SUCCESS ? result : waited;
     });
 }
