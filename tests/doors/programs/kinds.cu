@@ -310,6 +310,49 @@ static void access(int, char**) {
     say("%u wrong\n", wrong);
 }
 
+// The memory outlives its mapping: what the CPU wrote is there at the next address.
+static void remapped(int, char**) {
+    const Mapped memory;
+    const auto first = memory.make(), second = memory.make();
+    memory.map(0, first);
+    memory.map(1, second);
+    memory.allow(0, 2);
+    Data one(3000, memory.numbers(0)), other(3000, memory.numbers(1));
+    unsigned wrong = one.work(1) + other.work(2);
+    store(memory.numbers(0) + 7, 42u);
+    store(memory.numbers(1) + 7, 43u);
+    memory.unmap(0, 2);
+    memory.map(0, second);
+    memory.map(1, first);
+    memory.allow(0, 2);
+    wrong += load(memory.numbers(1) + 7) != 42;
+    wrong += load(memory.numbers(0) + 7) != 43;
+    for (unsigned i = 8; i < 3000; ++i) wrong += load(memory.numbers(1) + i) != one.model[i];
+    memory.unmap(0, 2);
+    CHECK_CU(cuMemRelease(first));
+    CHECK_CU(cuMemRelease(second));
+    say("%u wrong\n", wrong);
+}
+
+// A call that fails takes no right away: another device is named that is not there.
+static void access_refused(int, char**) {
+    const Mapped memory;
+    memory.map_new(0);
+    memory.allow(0, 1);
+    Data data(3000, memory.numbers(0));
+    unsigned wrong = data.work(1);
+    CUmemAccessDesc access[2] = {};
+    access[0].location = access[1].location = memory.properties.location;
+    access[0].flags = CU_MEM_ACCESS_FLAGS_PROT_READ;
+    access[1].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    access[1].location.id = 99;
+    say("refused: %d\n", cuMemSetAccess(memory.place(0), memory.piece, access, 2) != CUDA_SUCCESS);
+    wrong += data.work(2);
+    wrong += data.check_all();
+    memory.unmap(0, 1);
+    say("%u wrong\n", wrong);
+}
+
 // Another handle of the memory, as another process has it.
 static CUmemGenericAllocationHandle imported(CUmemGenericAllocationHandle handle) {
     constexpr auto kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -410,6 +453,8 @@ int main(int argc, char** argv) {
                                  {"mapped", mapped},
                                  {"twice", twice},
                                  {"access", access},
+                                 {"remapped", remapped},
+                                 {"access_refused", access_refused},
                                  {"exported", exported},
                                  {"retained", retained},
                                  {"refused_free", refused_free},
