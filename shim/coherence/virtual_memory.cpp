@@ -96,6 +96,14 @@ bool is_shared(std::uintptr_t at) {
 
 constexpr const char* kShared = "its memory is mapped elsewhere, too, or used by another process or device";
 
+// nullptr: of the current context.
+void become_object(std::uintptr_t at, std::size_t bytes, CUcontext context) {
+    device_owned::remove(at);
+    coherence().track(at, bytes, Coherence::Peers::OwnAccess, context);
+    // Another thread may have mapped the memory elsewhere, or exported it, meanwhile.
+    if (is_shared(at)) coherence().hand_over(at, kShared);
+}
+
 }  // namespace
 
 CUresult mapped(std::uintptr_t at, std::size_t bytes, CUmemGenericAllocationHandle handle) {
@@ -117,21 +125,35 @@ CUresult mapped(std::uintptr_t at, std::size_t bytes, CUmemGenericAllocationHand
     return hand_over(others, kShared);
 }
 
-CUresult take_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAccessDesc> accesses) {
-    std::vector<Mapping> losing;
+LosesAccess::LosesAccess(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAccessDesc> accesses) {
+    std::vector<Mapping> mappings;
     {
         auto& all = state();
         const Locked lock(all.mutex);
-        losing = mappings_in(all, at, bytes);
+        mappings = mappings_in(all, at, bytes);
     }
-    std::erase_if(losing, [&](const Mapping& mapping) {
-        return std::none_of(accesses.begin(), accesses.end(), [&](const CUmemAccessDesc& access) {
+    for (const auto& mapping : mappings) {
+        const bool loses = std::any_of(accesses.begin(), accesses.end(), [&](const CUmemAccessDesc& access) {
             return concerns(access, mapping.device) && !may_write(access);
         });
-    });
-    const auto result = hand_over(losing, "its device may not write it");
-    for (const auto& mapping : losing) device_owned::make_read_only(mapping.at, mapping.bytes);
-    return result;
+        if (!loses) continue;
+        const Object* const object = coherence().object_at(mapping.at);
+        void* const context = object != nullptr ? object->context : nullptr;
+        result_ = coherence().hand_over(mapping.at, "its device may not write it");
+        if (result_ != CUDA_SUCCESS) return;
+        ranges_.push_back({mapping.at, mapping.bytes, context});
+    }
+}
+
+LosesAccess::~LosesAccess() {
+    for (const auto& range : ranges_) {
+        if (range.object_of != nullptr) become_object(range.at, range.bytes, static_cast<CUcontext>(range.object_of));
+    }
+}
+
+void LosesAccess::lost() {
+    for (const auto& range : ranges_) device_owned::make_read_only(range.at, range.bytes);
+    ranges_.clear();
 }
 
 void give_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAccessDesc> accesses) {
@@ -154,10 +176,7 @@ void give_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAcce
             device_owned::add(mapping.at, mapping.bytes, "it became accessible while another device was current");
             continue;
         }
-        device_owned::remove(mapping.at);
-        coherence().track(mapping.at, mapping.bytes, Coherence::Peers::OwnAccess);
-        // Another thread may have mapped the memory elsewhere, or exported it, meanwhile.
-        if (is_shared(mapping.at)) coherence().hand_over(mapping.at, kShared);
+        become_object(mapping.at, mapping.bytes, nullptr);
     }
 }
 

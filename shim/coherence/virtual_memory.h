@@ -20,8 +20,27 @@ namespace hpe::virtual_memory {
 
 // Memory was mapped there, which nothing may access yet.
 CUresult mapped(std::uintptr_t at, std::size_t bytes, CUmemGenericAllocationHandle handle);
-// The device's right to write there is about to end; has begun.
-CUresult take_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAccessDesc> accesses);
+// The device's right to write there is about to end: what is an object is none meanwhile, and again one unless the
+// right was lost.
+class LosesAccess {
+public:
+    LosesAccess(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAccessDesc> accesses);
+    ~LosesAccess();
+    LosesAccess(const LosesAccess&) = delete;
+    LosesAccess& operator=(const LosesAccess&) = delete;
+    CUresult result() const noexcept { return result_; }
+    void lost();
+
+private:
+    struct Range {
+        std::uintptr_t at;
+        std::size_t bytes;
+        void* object_of;  // the CUcontext of the object that it was, or nullptr
+    };
+    std::vector<Range> ranges_;
+    CUresult result_ = CUDA_SUCCESS;
+};
+// It has begun.
 void give_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAccessDesc> accesses);
 // The objects that the mappings there are, for their end.
 std::vector<Object*> objects_in(std::uintptr_t at, std::size_t bytes);

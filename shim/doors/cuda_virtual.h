@@ -27,10 +27,13 @@ CUresult set_access(const C& call, CUdeviceptr pointer, std::size_t bytes, const
                     std::size_t count) {
     if (accesses == nullptr) return call(pointer, bytes, accesses, count);
     const std::span<const CUmemAccessDesc> all(accesses, count);
-    CUresult result = virtual_memory::take_access(address(pointer), bytes, all);
-    if (result != CUDA_SUCCESS) return result;
-    result = call(pointer, bytes, accesses, count);
-    if (result == CUDA_SUCCESS) virtual_memory::give_access(address(pointer), bytes, all);
+    virtual_memory::LosesAccess losing(address(pointer), bytes, all);
+    if (losing.result() != CUDA_SUCCESS) return losing.result();
+    const CUresult result = call(pointer, bytes, accesses, count);
+    if (result == CUDA_SUCCESS) {
+        losing.lost();
+        virtual_memory::give_access(address(pointer), bytes, all);
+    }
     return result;
 }
 
