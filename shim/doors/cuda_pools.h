@@ -52,12 +52,13 @@ inline void track_of_pool(CUdeviceptr pointer, std::size_t bytes, CUcontext cont
     CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
                                         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
     void* found[] = {&type, &managed, &device};
-    if (driver.cuPointerGetAttributes(3, attributes, found, pointer) != CUDA_SUCCESS || type != CU_MEMORYTYPE_DEVICE ||
-        managed != 0) {
-        return;
-    }
+    const CUresult asked = driver.cuPointerGetAttributes(3, attributes, found, pointer);
+    if (asked == CUDA_SUCCESS && (type != CU_MEMORYTYPE_DEVICE || managed != 0)) return;
     objects_exist();
     if (context == nullptr) driver.cuCtxGetCurrent(&context);
+    if (asked != CUDA_SUCCESS) {
+        return device_owned::add(address(pointer), bytes, "the driver did not say what memory it is", context);
+    }
     CUdevice of_context = -1;
     const ContextScope scope(context);
     if (scope.result() == CUDA_SUCCESS && driver.cuCtxGetDevice(&of_context) == CUDA_SUCCESS && of_context == device) {

@@ -244,6 +244,7 @@ int main(int argc, char** argv) {
                                  {"short_of_used", short_of_used},
                                  {"stream_ordered", stream_ordered},
                                  {"pool", pool},
+                                 {"unknown_pool", pool},
                                  {"virtual_memory", virtual_memory},
                                  {"mapped_twice", mapped_twice},
                                  {"captured", captured},
