@@ -368,8 +368,9 @@ void deliver(int signal, siginfo_t* info, void* context) {
     if (!handled) {
         // The kernel forces the default action on a fault that is ignored or blocked (signal(7)).
         if (!from_kernel && action.sa_handler == SIG_IGN) return;
-        // Behind a trap the instruction is over.
-        if (!from_kernel || signal == SIGTRAP) die_of(signal);
+        // Behind a trap the instruction is over, and there may be none behind what the kernel says by itself: it has no
+        // stack for a handler, say.
+        if (!from_kernel || signal == SIGTRAP || info->si_code == SI_KERNEL) die_of(signal);
         // The faulting instruction is repeated and kills the process with the right address in its core.
         struct sigaction plain {};
         plain.sa_handler = SIG_DFL;

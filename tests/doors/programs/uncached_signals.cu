@@ -201,6 +201,29 @@ static void children(int, char**) {
     reader.stop();
 }
 
+// A handler whose stack is not there ends the process.
+static void no_stack(int, char**) {
+    Data data = exported();
+    say("%u\n", load(data.gpu));
+    const pid_t child = fork();
+    if (child == 0) {
+        stack_t stack = {};
+        stack.ss_size = 1 << 16;
+        stack.ss_sp = mmap(nullptr, stack.ss_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        sigaltstack(&stack, nullptr);
+        struct sigaction action = {};
+        action.sa_handler = [](int) { _exit(1); };
+        action.sa_flags = SA_ONSTACK;
+        sigaction(SIGUSR1, &action, nullptr);
+        raise(SIGUSR1);
+        _exit(2);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    say("ended by %d\n", WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+    CHECK(cudaFree(data.gpu));
+}
+
 // The program steps through its own instructions, one of which accesses it.
 static volatile sig_atomic_t steps;
 static std::uintptr_t stepped[16];
@@ -335,9 +358,11 @@ static void read_only(int, char**) {
 }
 
 int main(int argc, char** argv) {
-    static const Case cases[] = {{"cancelled", cancelled}, {"ignored", ignored},     {"ignored_anew", ignored_anew},
-                                 {"pending", pending},     {"actions", actions},     {"no_traps", no_traps},
-                                 {"children", children},   {"own_steps", own_steps}, {"jump_to_itself", jump_to_itself},
+    static const Case cases[] = {{"cancelled", cancelled},       {"ignored", ignored},
+                                 {"ignored_anew", ignored_anew}, {"pending", pending},
+                                 {"actions", actions},           {"no_traps", no_traps},
+                                 {"no_stack", no_stack},         {"children", children},
+                                 {"own_steps", own_steps},       {"jump_to_itself", jump_to_itself},
                                  {"read_only", read_only}};
     return run_case(cases, argc, argv);
 }
