@@ -232,10 +232,16 @@ void let_step_end() noexcept {
     const Locked no_step(turn);
 }
 
+// What an access there is to. String functions read whole vectors, so a read may be of any byte of a page that has
+// some.
+static bool find(std::uintptr_t address, bool to_write, device_owned::Entry& entry) noexcept {
+    return device_owned::find(address, 1, entry) || (!to_write && device_owned::find(page_of(address), kPage, entry));
+}
+
 // The lock is held beyond the function, by the thread.
 bool open(std::uintptr_t address, bool to_write) noexcept HPE_NOT_ANALYSED {
     device_owned::Entry entry;
-    if (!device_owned::find(address, 1, entry) || entry.context == nullptr || (to_write && entry.read_only)) {
+    if (!find(address, to_write, entry) || entry.context == nullptr || (to_write && entry.read_only)) {
         return false;
     }
     const bool first = !any_open();
@@ -245,7 +251,7 @@ bool open(std::uintptr_t address, bool to_write) noexcept HPE_NOT_ANALYSED {
         if (result == CUDA_SUCCESS) result = take_turn(by_helper);
         if (result != CUDA_SUCCESS) return refused(address, entry, result);
         // Another thread may have taken it out before it had the memory freed.
-        if (!device_owned::find(address, 1, entry)) result = CUDA_ERROR_INVALID_VALUE;
+        if (!find(address, to_write, entry)) result = CUDA_ERROR_INVALID_VALUE;
     }
     if (result == CUDA_SUCCESS) result = open_page(address, !entry.read_only, by_helper);
     if (result == CUDA_SUCCESS) {

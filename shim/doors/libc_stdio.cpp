@@ -2,9 +2,9 @@
 // Doors of stdio: glibc reads and writes what is larger than a stream's buffer straight from and to the caller's
 // memory, by system calls that no door sees.
 //
-// Handled: fread, fwrite, their unlocked and fortified forms; setvbuf, setbuf and setbuffer, where a buffer that lies
-// in an object is declined for one of the stream's own. Forwarded as they are: everything that goes through the
-// stream's buffer, by accesses that trap (fgets, getline, fscanf, fprintf, getc ...).
+// Handled: fread, fwrite, their unlocked and fortified forms; fputs, fputs_unlocked and puts; setvbuf, setbuf and
+// setbuffer, where a buffer that lies in an object is declined for one of the stream's own. Forwarded as they are:
+// everything that goes through the stream's buffer, by accesses that trap (fgets, getline, fscanf, fprintf, getc ...).
 //
 // EOF, error flags and counts of items are glibc's: its own function is called for each piece, under the stream's lock.
 #include <fcntl.h>
@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <utility>
 
 #include "shim/base/errno_kept.h"
@@ -39,6 +40,8 @@ using ReadChecked = std::size_t(void*, std::size_t, std::size_t, std::size_t, FI
 constinit Next<Read> next_fread{"fread"}, next_fread_unlocked{"fread_unlocked"};
 constinit Next<Write> next_fwrite{"fwrite"}, next_fwrite_unlocked{"fwrite_unlocked"};
 constinit Next<ReadChecked> next_fread_chk{"__fread_chk"}, next_fread_unlocked_chk{"__fread_unlocked_chk"};
+constinit Next<int(const char*, FILE*)> next_fputs{"fputs"}, next_fputs_unlocked{"fputs_unlocked"};
+constinit Next<int(const char*)> next_puts{"puts"};
 constinit Next<int(FILE*, char*, int, std::size_t)> next_setvbuf{"setvbuf"};
 
 class StreamLock {
@@ -140,6 +143,14 @@ std::size_t write_items(const void* at, std::size_t size, std::size_t count, FIL
     });
 }
 
+bool concerns(const char* text) noexcept { return lease::concerns(text, 1); }
+
+// How long it is the CPU finds, whose accesses trap.
+int put_text(const char* text, FILE* stream, bool locked, const void* caller) {
+    const auto bytes = std::strlen(text);
+    return bytes == 0 || write_items(text, 1, bytes, stream, locked, caller) == bytes ? 1 : EOF;
+}
+
 }  // namespace
 
 extern "C" {
@@ -171,6 +182,20 @@ HPE_DOOR std::size_t fwrite(const void* at, std::size_t size, std::size_t count,
 HPE_DOOR std::size_t fwrite_unlocked(const void* at, std::size_t size, std::size_t count, FILE* stream) {
     if (!concerns(at, size, count)) return next_fwrite_unlocked(at, size, count, stream);
     return write_items(at, size, count, stream, false, CALLER);
+}
+
+HPE_DOOR int fputs(const char* text, FILE* stream) {
+    return concerns(text) ? put_text(text, stream, true, CALLER) : next_fputs(text, stream);
+}
+HPE_DOOR int fputs_unlocked(const char* text, FILE* stream) {
+    return concerns(text) ? put_text(text, stream, false, CALLER) : next_fputs_unlocked(text, stream);
+}
+HPE_DOOR int puts(const char* text) {
+    if (!concerns(text)) return next_puts(text);
+    StreamLock lock(stdout, true);
+    return holding(lock, [&] {
+        return put_text(text, stdout, false, CALLER) != EOF && putc_unlocked('\n', stdout) != EOF ? 1 : EOF;
+    });
 }
 
 HPE_DOOR int setvbuf(FILE* stream, char* buffer, int mode, std::size_t bytes) noexcept {

@@ -253,8 +253,36 @@ static void processes(int, char**) {
     say("exporter: %u wrong, child %d\n", wrong, status);
 }
 
+// String functions read whole vectors, and calls of stdio that take a string may hand it to the kernel.
+static void strings(int, char**) {
+    for (const std::size_t length : {2999u, 20000u}) {
+        char* text = nullptr;
+        CHECK(cudaMalloc(&text, length + 1));
+        CHECK(cudaMemset(text, 'x', length));
+        CHECK(cudaMemset(text + length, 0, 1));
+        export_to_others(text);
+        std::vector<char> copy(length + 1), same(length + 1, 'x');
+        same[length] = 0;
+        const char* from = text;
+        if (!plain) {
+            CHECK(cudaMemcpy(copy.data(), text, length + 1, cudaMemcpyDeviceToHost));
+            from = copy.data();
+        }
+        const auto* const end = static_cast<const char*>(std::memchr(from, 0, length + 1));
+        say("%zu long, ends at %td, compares %d\n", std::strlen(from), end - from, std::strcmp(same.data(), from));
+        std::FILE* const file = std::tmpfile();
+        say("fputs %d\n", std::fputs(from, file) >= 0);
+        say("unlocked %d, ", fputs_unlocked(from, file) >= 0);
+        say("%ld bytes\n", std::fflush(file) == 0 ? std::ftell(file) : -1);
+        std::fclose(file);
+        say("puts %d\n", std::puts(from) >= 0);
+        CHECK(cudaFree(text));
+    }
+}
+
 int main(int argc, char** argv) {
     static const Case cases[] = {{"small", small},
+                                 {"strings", strings},
                                  {"beside", beside},
                                  {"given_back", given_back},
                                  {"twice", twice},
