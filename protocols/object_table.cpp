@@ -197,7 +197,7 @@ void BlocksTable::erase(Blocks* object) {
     const auto begin = object->base, end = object->base + object->size;
     for (auto at = begin; at < end; at = area_begin(at) + kAreaBytes) {
         Area* const area = area_of(at);
-        if (area->last(page_in_area(at)) == object) area->leave(page_in_area(at));
+        if (area != nullptr && area->last(page_in_area(at)) == object) area->leave(page_in_area(at));
     }
     count_.fetch_sub(1, std::memory_order_relaxed);
 }
