@@ -14,7 +14,7 @@ import compare
 import soft
 
 OPTIONS = [{}, {"HPE_PROTOCOL": "lazy"}, {"HPE_PROTOCOL": "batch"}, {"HPE_BLOCK_SIZE": "4K", "HPE_ROLLING_SIZE": 1},
-           {"HPE_BLOCK_SIZE": "1M"}, {"HPE_STAGING_THREADS": 2, "HPE_STAGING_BLOCK": "64K"}]
+           {"HPE_STAGING_THREADS": 2, "HPE_STAGING_BLOCK": "64K"}]
 program = os.path.abspath(sys.argv[1])
 options_of_runs = OPTIONS[:1] if "brief" in sys.argv[2:] else OPTIONS
 with tempfile.TemporaryDirectory() as folder:
