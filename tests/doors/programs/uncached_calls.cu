@@ -157,10 +157,11 @@ static void calls_interrupted(int, char**) {
     store_in_handler(data);
     int ends[2];
     if (pipe(ends) != 0) say("no pipe\n");
-    std::atomic<bool> over{false};
+    std::atomic<bool> ready{false}, over{false};
     store(data.gpu + 5, 7u);
     auto work = [&] {
-        CHECK(cudaDeviceSynchronize());  // this thread has called CUDA
+        CHECK(cudaDeviceSynchronize());  // this thread has called CUDA, whose calls no handler may interrupt
+        ready = true;
         while (!over) {
             if (!plain) continue;
             unsigned got = 0;
@@ -169,6 +170,7 @@ static void calls_interrupted(int, char**) {
         }
     };
     const pthread_t thread = start(work);
+    while (!ready) sched_yield();
     for (int round = 0; round < 2000; ++round) {
         const int before = times_handled;
         for (int wait = round * 97 % 5000; wait > 0; --wait) _mm_pause();  // anywhere in a call
