@@ -134,10 +134,13 @@ def check_twins(names):
             return f"{case}: {problem}"
         return None
 
+    # NVIDIA's driver promises less of a copy from pageable memory than libhpe does of one from a device pointer.
+    unlike = ("done_on_return",)
     commands = []
     for name in names:
         program = str(BUILD / f"tests/doors/door_{name}")
-        commands += [(program, case) for case in run([program], environment(**SHARED_RUNTIME)).split()]
+        cases = run([program], environment(**SHARED_RUNTIME)).split()
+        commands += [(program, case) for case in cases if case not in unlike]
     with concurrent.futures.ThreadPoolExecutor(max(2, os.cpu_count() // 3)) as pool:
         problems = list(pool.map(check, commands))
     return problems.count(None), [p for p in problems if p]
