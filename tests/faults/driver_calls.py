@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: driver_calls.py PROGRAM [SHARE/SHARES [error=NAME] [function=NAME] [VARIABLE=VALUE...]]
+"""usage: driver_calls.py PROGRAM [SHARE/SHARES [error=NAME] [VARIABLE=VALUE...]]
 
 Lets each driver call of a program of this folder fail once, at every place it can, under libhpe: the program's own calls
 and libhpe's; then several calls in a row, and libhpe's own calls for ever. Wanted: no wrong number, no crash, no hang. A
 call of libhpe's own is not made again: the program may see its error, or die of an access that cannot be served, after
 a line that says so; it sees nothing of those that libhpe can do without. Says how many it saw nothing of. With an
-error's name the calls fail with that one alone, with a function's name no other one fails.
+error's name the calls fail with that one alone.
 """
 import pathlib
 import sys
@@ -25,7 +25,6 @@ settings = dict(setting.split("=", 1) for setting in sys.argv[3:])
 if "error" in settings:
     name = settings.pop("error")
     ERRORS = {name: ERRORS[name]}
-only = settings.pop("function", None)
 COMMON = {"HPE_SOFT_DEVICES": 2, "HPE_BLOCK_SIZE": "8K", "HPE_STAGING_THREADS": 2, **settings}
 MAX_LINES = 3
 DIED = -11
@@ -65,7 +64,7 @@ def problem(status, out, err):
 theirs, _ = counts(["untouched"], preload=False)
 both, good = counts()
 cases = []
-for function in [only] if only else sorted(both):
+for function in sorted(both):
     own = function not in theirs
     for place in places(both[function]):
         names = sorted(ERRORS) if place == 1 else [sorted(ERRORS)[place % len(ERRORS)]]
