@@ -31,11 +31,12 @@ public:
     bool insert(Blocks* object);
     void erase(Blocks* object);  // what is not there stays so
 
-    // Calls `visit` for every object that overlaps [begin, begin + bytes), in address order. No lock is held.
+    // Calls `visit` for every object that overlaps [begin, begin + bytes), in address order. No lock is held. The range
+    // may reach beyond all memory, as sizes that a program computed wrongly do.
     template <class Visit>
     void overlapping(std::uintptr_t begin, std::size_t bytes, Visit&& visit) const {
         if (bytes == 0 || empty()) return;
-        const std::uintptr_t end = begin + bytes;
+        const std::uintptr_t end = begin < kReach && bytes < kReach - begin ? begin + bytes : kReach;
         for (std::uintptr_t at = begin; at < end;) {
             Blocks* object = find(at);
             if (object == nullptr) {
@@ -51,6 +52,7 @@ public:
     std::size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
 
 private:
+    static constexpr std::uintptr_t kReach = std::uintptr_t{1} << 48;
     struct Chunk;
     struct Area;
     using Areas = std::array<std::atomic<Area*>, 1u << 11>;

@@ -99,6 +99,11 @@ TEST_CASE("overlapping() visits what a range touches, in order") {
     CHECK(visited(kBase + (1 << 20) - 1, 1) == std::vector<Blocks*>{objects[0]});
     CHECK(visited(kBase + (1 << 20), (std::size_t{2} << 20) + 1) == std::vector<Blocks*>{objects[1]});
     CHECK(visited(kBase, 0).empty());
+    // Sizes that are no memory's, with which a program's call fails: the walk ends all the same.
+    CHECK(visited(kBase + (std::uintptr_t{3} << 20), std::size_t{1} << 62) ==
+          std::vector<Blocks*>(objects.begin() + 1, objects.end()));
+    CHECK(visited(kBase, ~std::size_t{0}) == objects);
+    CHECK(visited(~std::uintptr_t{0} - (std::uintptr_t{1} << 20), std::size_t{1} << 20).empty());
 }
 
 TEST_CASE("random inserts and erases agree with a map") {
