@@ -190,13 +190,9 @@ void nobody(int, char**) {
     came("nobody", process_vm_readv(999999999, &to, 1, &from, 1, 0), room.at());
     for (std::size_t i = 0; i < 4 * kMiB; ++i) other.at()[i] = Other::value(i);
     came("this process", process_vm_readv(getpid(), &to, 1, &from, 1, 0), room.at());
-    came(
-        "this process, a byte on",
-        [&] {
-            const iovec on{room.at(1), 3 * kMiB}, here{room.at(), 3 * kMiB};
-            return process_vm_readv(getpid(), &on, 1, &here, 1, 0);
-        }(),
-        room.at());
+    // Which bytes come where the ranges overlap the kernel does not say: two runs without libhpe differ.
+    const iovec on{room.at(1), 3 * kMiB}, here{room.at(), 3 * kMiB};
+    result("this process, a byte on", process_vm_readv(getpid(), &on, 1, &here, 1, 0));
 }
 
 // The same few pages many times over: what a call transfers at most is less than 2 GiB.
