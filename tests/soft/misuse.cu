@@ -229,6 +229,9 @@ static void nothing(const Driver& d) {
     EXPECT(r == nullptr);
     CUDA(cudaMemcpy(nullptr, nullptr, 0, cudaMemcpyDefault));
     FAILS(cudaErrorInvalidValue, cudaMemcpy(nullptr, &host, 4, cudaMemcpyHostToDevice));
+    CUDA(cudaMalloc(&r, 4));
+    FAILS(cudaErrorInvalidValue, cudaMemcpy(r, &host, ~std::size_t{0}, cudaMemcpyHostToDevice));
+    CUDA(cudaFree(r));
     FAILS(cudaErrorInvalidMemcpyDirection, cudaMemcpy(&host, &host, 4, static_cast<cudaMemcpyKind>(9)));
     FAILS(cudaErrorInvalidValue, cudaGetDevice(nullptr));
     FAILS(cudaErrorInvalidValue, cudaGetDeviceCount(nullptr));

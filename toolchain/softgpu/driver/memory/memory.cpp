@@ -101,6 +101,7 @@ void free_everything(Context& context) {
 }
 
 Place place_of(std::uint64_t address, std::uint64_t bytes) {
+    require(address + bytes >= address);
     const auto& addresses = driver().addresses;
     const AllocationRef first = addresses.find(address);
     if (!first) {
