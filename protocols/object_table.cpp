@@ -161,13 +161,12 @@ Blocks* BlocksTable::find(std::uintptr_t address) const noexcept {
     return object != nullptr && object->contains(address) ? object : nullptr;
 }
 
-// Of an address where no object was found.
+// Where an object may begin next, of an address below kReach where none was found.
 std::uintptr_t BlocksTable::next_boundary(std::uintptr_t address) const noexcept {
     constexpr auto kGroupBytes = kAreaBytes * std::tuple_size_v<Areas>;
+    static_assert(kGroupBytes * std::tuple_size_v<decltype(areas_)> == kReach);
     const auto group = address / kGroupBytes;
-    if (group < areas_.size() && areas_[group].load(std::memory_order_acquire) == nullptr) {
-        return (group + 1) * kGroupBytes;
-    }
+    if (areas_[group].load(std::memory_order_acquire) == nullptr) return (group + 1) * kGroupBytes;
     const Area* const area = area_of(address);
     const auto page = page_in_area(address) + 1;
     const auto next = area != nullptr && page < kBits * kPages ? area->next(page) : kNone;

@@ -52,7 +52,7 @@ public:
     std::size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
 
 private:
-    static constexpr std::uintptr_t kReach = std::uintptr_t{1} << 48;
+    static constexpr std::uintptr_t kReach = std::uintptr_t{1} << 48;  // objects lie below it
     struct Chunk;
     struct Area;
     using Areas = std::array<std::atomic<Area*>, 1u << 11>;

@@ -115,14 +115,22 @@ void answers(int, char**) {
     for (const auto& held : all) CHECK(cudaFree(held.p));
 }
 
-// A copy, a memset or a free that names more than there is.
+// A copy, a memset or a free that names more than there is, or more than there are addresses.
 void overruns(int, char**) {
-    const Piece small(100), other(100), large(70000);
+    const Piece small(100), other(100);
+    Piece large(70000);
     char host[256];
     say("copies %d %d\n", cudaMemcpy(host, small.gpu, 101, cudaMemcpyDeviceToHost),
         cudaMemcpy(large.gpu + 69999, host, 2, cudaMemcpyHostToDevice));
     say("memset %d\n", cudaMemset(other.gpu, 0, 200));
     say("free %d\n", cudaFree(small.gpu + 256));
+    for (const std::size_t bytes : {std::size_t{1} << 40, std::size_t{1} << 62, ~std::size_t{0}}) {
+        large.write(static_cast<unsigned char>(bytes >> 60));
+        say("%zx: memset %d, copies %d %d\n", bytes, cudaMemset(large.gpu, 0, bytes),
+            cudaMemcpy(large.gpu, other.gpu, bytes, cudaMemcpyDeviceToDevice),
+            cudaMemcpy(large.gpu, host, bytes, cudaMemcpyHostToDevice));
+        say("right %d\n", large.right());
+    }
     cudaGetLastError();
     say("right %d %d %d\n", small.right(), other.right(), large.right());
 }
