@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "shim/base/mutex.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 
@@ -28,7 +29,7 @@ namespace {
 
 constinit Mutex mutex;
 std::map<std::pair<CUhostFn, void*>, HostCall*>& repeated() HPE_REQUIRES(mutex) {
-    static auto* calls = new std::map<std::pair<CUhostFn, void*>, HostCall*>;
+    static NeverDestroyed<std::map<std::pair<CUhostFn, void*>, HostCall*>> calls;
     return *calls;
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "shim/base/mutex.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/base/spin_lock.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
@@ -27,7 +28,7 @@ struct Table {
     Entries entries HPE_GUARDED_BY(lock);
 };
 Table& table() {
-    static auto* all = new Table;
+    static NeverDestroyed<Table> all;
     return *all;
 }
 // All that was ever added lies between: most ranges that are asked for do not.

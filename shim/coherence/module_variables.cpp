@@ -9,6 +9,7 @@
 #include <set>
 
 #include "shim/base/mutex.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/device_owned.h"
@@ -28,7 +29,7 @@ struct State {
     std::map<std::uintptr_t, CUcontext> refused HPE_GUARDED_BY(mutex);
 };
 State& state() {
-    static auto* all = new State;
+    static NeverDestroyed<State> all;
     return *all;
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "shim/base/mutex.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/device_owned.h"
 #include "shim/driver/driver.h"
@@ -33,7 +34,7 @@ struct State {
     std::set<CUmemGenericAllocationHandle> used_by_others HPE_GUARDED_BY(mutex);
 };
 State& state() {
-    static auto* all = new State;
+    static NeverDestroyed<State> all;
     return *all;
 }
 

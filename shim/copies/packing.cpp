@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "shim/base/mutex.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/lease.h"
 #include "shim/copies/own_work.h"
@@ -46,7 +47,7 @@ struct Tools {
     std::array<std::vector<CUdeviceptr>, 64> idle HPE_GUARDED_BY(mutex);  // by the exponent of their size
 };
 ByContext<Tools>& all_tools() noexcept {
-    static auto* const tools = new ByContext<Tools>;  // never destroyed: types may be freed at the very end
+    static NeverDestroyed<ByContext<Tools>> tools;
     return *tools;
 }
 

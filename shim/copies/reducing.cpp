@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "shim/base/mutex.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/copies/own_work.h"
 #include "shim/driver/by_context.h"
 #include "shim/driver/driver.h"
@@ -36,7 +37,7 @@ struct Tools {
     std::array<OwnKernel, kKernels> kernels HPE_GUARDED_BY(mutex);
 };
 ByContext<Tools>& all_tools() noexcept {
-    static auto* const tools = new ByContext<Tools>;  // never destroyed: calls may come at the very end
+    static NeverDestroyed<ByContext<Tools>> tools;
     return *tools;
 }
 

@@ -16,6 +16,7 @@
 
 #include "shim/base/errno_kept.h"
 #include "shim/base/mutex.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/base/thread.h"
 #include "shim/copies/unread_copies.h"
 #include "shim/driver/driver.h"
@@ -43,7 +44,7 @@ struct State {
     std::unordered_map<std::size_t, std::size_t> gone HPE_GUARDED_BY(mutex);  // freed allocations of a size
 };
 State& state() {
-    static auto* instance = new State;
+    static NeverDestroyed<State> instance;
     return *instance;
 }
 

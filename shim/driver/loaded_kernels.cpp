@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "shim/base/mutex.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/base/thread.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
@@ -21,7 +22,7 @@ namespace {
 
 constinit Mutex mutex;
 std::set<std::pair<CUcontext, CUfunction>>& kernels() HPE_REQUIRES(mutex) {
-    static auto* set = new std::set<std::pair<CUcontext, CUfunction>>;
+    static NeverDestroyed<std::set<std::pair<CUcontext, CUfunction>>> set;
     return *set;
 }
 

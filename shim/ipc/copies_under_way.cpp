@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "shim/base/errno_kept.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/base/thread.h"
 #include "shim/driver/driver.h"
 #include "shim/memory/pinned.h"
@@ -100,7 +101,6 @@ namespace reading_devices {
 
 namespace {
 
-// Never destroyed: messages may come after the process's own exit handlers.
 struct Places {
     std::vector<Place> all;  // without a reader: it is not to be asked for again
     struct Pinned {
@@ -110,8 +110,8 @@ struct Places {
     std::vector<Pinned> pinned;
 };
 Places& places() noexcept {
-    static auto& all = *new Places;
-    return all;
+    static NeverDestroyed<Places> all;
+    return *all;
 }
 
 ReadingDevice* claim(ExportTable& table) noexcept {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "shim/base/mutex.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/driver/driver.h"
@@ -55,7 +56,6 @@ constinit Ways allowed = Ways::All;
 constinit std::atomic<bool> any_exported{false};
 constinit std::atomic<ExportTable*> own_table{nullptr};
 
-// Never destroyed: messages may end after the process's own exit handlers.
 struct Exports {
     Mutex mutex;
     ExportTable* table HPE_GUARDED_BY(mutex) = nullptr;
@@ -65,8 +65,8 @@ struct Exports {
     std::vector<UnderFill> filling HPE_GUARDED_BY(mutex);
 };
 Exports& exports() noexcept {
-    static Exports& all = *new Exports;
-    return all;
+    static NeverDestroyed<Exports> all;
+    return *all;
 }
 
 // A child of fork() has its parent's table, and no device.

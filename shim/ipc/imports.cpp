@@ -11,6 +11,7 @@
 #include <cstring>
 #include <vector>
 
+#include "shim/base/never_destroyed.h"
 #include "shim/base/thread.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
@@ -38,14 +39,13 @@ struct Import {
 
 constinit std::atomic<bool> any_table{false};
 
-// Never destroyed: messages may come after the process's own exit handlers.
 struct Imports {
     std::vector<Peer> peers;
     std::vector<Import> open;
 };
 Imports& imports() noexcept {
-    static Imports& all = *new Imports;
-    return all;
+    static NeverDestroyed<Imports> all;
+    return *all;
 }
 
 ExportTable* open_table(pid_t process) noexcept {

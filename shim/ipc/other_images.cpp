@@ -17,6 +17,7 @@
 
 #include "shim/base/errno_kept.h"
 #include "shim/base/kernel.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/base/thread.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
@@ -36,10 +37,10 @@ struct Mapped {
     CUcontext context = nullptr;
 };
 
-// Never destroyed: messages may come after the process's own exit handlers. The last one was used last.
+// The last one was used last.
 std::vector<Mapped>& images() noexcept {
-    static auto& all = *new std::vector<Mapped>;
-    return all;
+    static NeverDestroyed<std::vector<Mapped>> all;
+    return *all;
 }
 
 // -1: it is not there, or another file by now.

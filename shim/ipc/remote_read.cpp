@@ -11,6 +11,7 @@
 #include "shim/base/active.h"
 #include "shim/base/helper.h"
 #include "shim/base/mutex.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/coherence/coherence.h"
 #include "shim/copies/own_work.h"
 #include "shim/driver/driver.h"
@@ -31,14 +32,13 @@ std::uintptr_t address(const void* at) noexcept { return reinterpret_cast<std::u
 
 }  // namespace
 
-// Never destroyed: messages may come after the process's own exit handlers.
 struct Reads {
     Mutex mutex;  // also of the imports
     std::vector<Arrival*> expected HPE_GUARDED_BY(mutex);
 
     static Reads& all() noexcept {
-        static Reads& reads = *new Reads;
-        return reads;
+        static NeverDestroyed<Reads> reads;
+        return *reads;
     }
     Arrival* arrival(std::uintptr_t host, std::size_t bytes) const noexcept HPE_REQUIRES(mutex) {
         for (Arrival* one : expected) {

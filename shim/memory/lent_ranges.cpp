@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shim/base/mutex.h"
+#include "shim/base/never_destroyed.h"
 
 namespace hpe::lent_ranges {
 
@@ -19,7 +20,7 @@ struct Range {
 constinit Mutex mutex;
 unsigned not_remembered HPE_GUARDED_BY(mutex) = 0;
 std::vector<Range>& ranges() HPE_REQUIRES(mutex) {
-    static auto* all = new std::vector<Range>;
+    static NeverDestroyed<std::vector<Range>> all;
     return *all;
 }
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shim/base/mutex.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/driver/driver.h"
@@ -31,8 +32,8 @@ struct All {
     std::vector<Kept> kept HPE_GUARDED_BY(mutex);
 };
 All& all() noexcept {
-    static All& list = *new All;  // never destroyed: messages may end after the process's own exit handlers
-    return list;
+    static NeverDestroyed<All> list;
+    return *list;
 }
 
 // An object's address, or 0.

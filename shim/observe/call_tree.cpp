@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "shim/base/kernel.h"
+#include "shim/base/never_destroyed.h"
 
 namespace hpe::call_tree {
 
@@ -26,7 +27,7 @@ struct State {
     std::map<std::tuple<std::uint32_t, std::string_view, bool>, std::uint32_t> stack_of;
 };
 State& state() {
-    static auto* instance = new State;
+    static NeverDestroyed<State> instance;
     return *instance;
 }
 

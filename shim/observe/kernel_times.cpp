@@ -17,6 +17,7 @@
 #include "shim/base/active.h"
 #include "shim/base/errno_kept.h"
 #include "shim/base/mutex.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/base/spin_lock.h"
 #include "shim/base/thread.h"
 #include "shim/driver/driver.h"
@@ -218,8 +219,9 @@ const char* name_of(CUfunction function) noexcept try {
     }
     if (text == nullptr) return unknown;
     static constinit Mutex mutex;
-    static auto& names = *new std::set<std::string, std::less<>>;
+    static NeverDestroyed<std::set<std::string, std::less<>>> kept;
     const Locked lock(mutex);
+    auto& names = *kept;
     if (const auto known = names.find(text); known != names.end()) return known->c_str();
     return names.size() < most ? names.emplace(text).first->c_str() : unknown;
 } catch (const std::bad_alloc&) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "shim/base/log.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/observe/call_stacks.h"
 #include "shim/observe/kernel_times.h"
 #include "shim/observe/output.h"
@@ -277,7 +278,7 @@ bool write_to(int fd) {
 }
 
 std::string& destination() {
-    static auto* text = new std::string;
+    static NeverDestroyed<std::string> text;
     return *text;
 }
 
