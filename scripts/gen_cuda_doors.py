@@ -62,13 +62,15 @@ def main(include, catalog, out_cpp, out_map):
                      f"traced<{waits}>(call, {size}, [=] {{ return {e.export}({e.arguments}); }})")
             hot = "[[gnu::hot]] " if treatment in LAUNCHES else ""
             body.append(
-                f'extern "C" {hot}HPE_DOOR {e.returns} CUDAAPI {e.export}({e.declaration}) {{\n'
+                f'extern "C" {hot}HPE_DOOR {e.returns} CUDAAPI {e.export}({e.declaration}) try {{\n'
                 f'    const Call<decltype(&::{e.export})> call({index}, Flavour::{flavour});\n'
                 f'    if (passes_through()) [[unlikely]] {{\n'
                 f'        if (!is_traced()) return call.straight({e.arguments});\n'
                 f'        return {again};\n'
                 f'    }}\n'
                 f'    return {treatment}(call{comma}{e.arguments});\n'
+                f'}} catch (const std::bad_alloc&) {{\n'
+                f'    return CUDA_ERROR_OUT_OF_MEMORY;\n'
                 f'}}\n'
                 f'static_assert(std::is_same_v<decltype(&::{e.export}), {e.pfn}>);\n')
             wrapper = f"reinterpret_cast<void*>(&::{e.export})"

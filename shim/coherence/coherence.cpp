@@ -51,7 +51,11 @@ struct Coherence::Made {
 
 Object* Coherence::make_object(const Made& made) {
     const auto blocks = Object::block_count(made.size, made.block_bytes);
-    Object* object = pool_.take();
+    Object* const object = pool_.take();
+    if (object == nullptr) {
+        *made.refusal = "there was no memory for what libhpe keeps of it";
+        return nullptr;
+    }
     const bool kept = object->keeps_words(blocks);
     Block* words = object->take_words();
     if (!kept) {
@@ -415,7 +419,12 @@ std::vector<Coherence::Kept> Coherence::drop_context(CUcontext context) {
     if (sticky_context_.load(std::memory_order_acquire) == context) sticky_error_.store(CUDA_SUCCESS);
     std::vector<Kept> kept;
     const Locked lock(regions_);
-    for (Object* object : live_objects::of(context)) {
+    const auto objects = live_objects::of(context);
+    // At once: after the first one is gone there is no way back.
+    std::size_t most = 0;
+    for (const Object* object : objects) most += object->is_region() ? object->allocations->count() : 1;
+    kept.reserve(most);
+    for (Object* object : objects) {
         if (begin_free(*object) == CUDA_SUCCESS) drop(*object, kept);
     }
     return kept;

@@ -159,7 +159,7 @@ public:
         return apply_to_range(range, Event::DeviceWrite, stream);
     }
     // The program waited for the device. Outside the gate.
-    void acquire();
+    void acquire() noexcept;
     bool acts_on_acquire() const noexcept { return protocol_->acts_on_acquire(); }
 
     // --- faults ------------------------------------------------------------------------------------------------------

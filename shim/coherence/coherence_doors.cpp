@@ -7,6 +7,7 @@
 
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/apply.h"
 #include "shim/coherence/coherence.h"
@@ -31,11 +32,11 @@ namespace {
 constexpr auto kNotConcerned = Event::Acquire;
 
 // The objects of a call, empty at first. The caller holds the doors' mutex: a launch allocates only when it concerns
-// more objects than any before.
+// more objects than any before. Throws std::bad_alloc, as push_back() does.
 std::vector<Object*>& chosen() {
-    static auto& objects = *new std::vector<Object*>;
-    objects.clear();
-    return objects;
+    static NeverDestroyed<std::vector<Object*>> objects;
+    (*objects).clear();
+    return *objects;
 }
 
 // A block that apply() has locked.
@@ -101,9 +102,26 @@ bool protect_run(const Held& first, const Held& last, State state) noexcept {
     return pager::close_shadow(object.base, bytes, Arena::closed(object.view));
 }
 
-// The parts of a run, object by object. The caller holds the doors' mutex; valid until the next call.
-std::span<const Engine::Part> parts_of(const Held& first, const Held& last) {
-    static std::vector<Engine::Part>& parts = *new std::vector<Engine::Part>;
+// Guarded by the doors' mutex, as chosen().
+std::vector<Held>& held_blocks() {
+    static NeverDestroyed<std::vector<Held>> blocks;
+    return *blocks;
+}
+std::vector<Engine::Part>& run_parts() {
+    static NeverDestroyed<std::vector<Engine::Part>> parts;
+    return *parts;
+}
+
+bool room_for_one_more(std::vector<Held>& held) noexcept try {
+    if (held.size() == held.capacity()) held.reserve(std::max<std::size_t>(64, 2 * held.capacity()));
+    return true;
+} catch (const std::bad_alloc&) {
+    return false;
+}
+
+// The parts of a run, object by object, for which there is room. Valid until the next call.
+std::span<const Engine::Part> parts_of(const Held& first, const Held& last) noexcept {
+    auto& parts = run_parts();
     parts.clear();
     for (const Held* h = &first; h <= &last; ++h) {
         const auto bytes = h->object->bytes_of(h->index);
@@ -200,7 +218,8 @@ void say_protect_failed() noexcept {
 template <class Choose>
 CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream) {
     spare_mappings(nullptr);
-    static std::vector<Held>& held = *new std::vector<Held>;  // guarded by the mutex that the caller holds
+    run_parts().reserve(objects.size());
+    auto& held = held_blocks();
     held.clear();
     for (Object* object : objects) {
         if (object->serial() % 2 == 0 || object->host_valid_blocks.load(std::memory_order_acquire) == 0) continue;
@@ -209,6 +228,10 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
             if (!peek.locked && !valid_on_host(peek.state)) continue;
             const auto event = event_of(*object, i);
             if (event == kNotConcerned) continue;
+            if (!room_for_one_more(held)) {
+                for (const auto& h : held) h.object->block(h.index).unlock(h.before);
+                return CUDA_ERROR_OUT_OF_MEMORY;
+            }
             const auto before = object->block(i).lock();
             if (!valid_on_host(before) || i >= object->blocks()) {
                 object->block(i).unlock(before);
@@ -316,26 +339,33 @@ CUresult Coherence::release(const CUstream* stream) {
     const Locked lock(apply_mutex());
     // Sorted by a copy of the address: an object on the list may have been freed, and be recycled with another address
     // during the sort.
-    static auto& listed = *new std::vector<std::pair<std::uintptr_t, Object*>>;  // guarded by the mutex
+    static NeverDestroyed<std::vector<std::pair<std::uintptr_t, Object*>>> kept;  // guarded by the mutex
+    auto& listed = *kept;
     listed.clear();
-    for (auto* object = host_valid_list_.exchange(nullptr, std::memory_order_acq_rel); object != nullptr;) {
-        Object* const next = object->next_host_valid;
-        listed.emplace_back(std::atomic_ref(object->base).load(std::memory_order_relaxed), object);
-        object = next;
-    }
-    // In address order, which is also the arena's: neighbours are flushed one after the other.
-    std::sort(listed.begin(), listed.end());
     auto& objects = chosen();
-    for (const auto& [base, object] : listed) objects.push_back(object);
-    expect_many(objects);
-    const auto result = apply(
-        objects, [](const Object&, std::uint32_t) { return Event::Release; }, stream);
+    Object* const list = host_valid_list_.exchange(nullptr, std::memory_order_acq_rel);
+    auto result = CUDA_SUCCESS;
+    try {
+        for (auto* object = list; object != nullptr; object = object->next_host_valid) {
+            listed.emplace_back(std::atomic_ref(object->base).load(std::memory_order_relaxed), object);
+        }
+        // In address order, which is also the arena's: neighbours are flushed one after the other.
+        std::sort(listed.begin(), listed.end());
+        for (const auto& [base, object] : listed) objects.push_back(object);
+        expect_many(objects);
+        result = apply(
+            objects, [](const Object&, std::uint32_t) { return Event::Release; }, stream);
+    } catch (const std::bad_alloc&) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
     if (result == CUDA_SUCCESS) protocol_->released();
-    for (Object* object : objects) {
+    for (auto* object = list; object != nullptr;) {
+        Object* const next = object->next_host_valid;
         object->scatter.released(object->blocks());
         object->in_host_valid_list.store(false, std::memory_order_seq_cst);
         if (object->host_valid_blocks.load(std::memory_order_seq_cst) != 0) list_host_valid(*object);
         host_valid_objects_.fetch_sub(1, std::memory_order_release);
+        object = next;
     }
     return result;
 }
@@ -377,7 +407,7 @@ CUresult Coherence::apply_to_range(DeviceRange range, Event event, const CUstrea
     return apply(objects, event_of, stream);
 }
 
-void Coherence::acquire() {
+void Coherence::acquire() noexcept try {
     if (!protocol_->acts_on_acquire() || table_.empty()) return;
     // While other work runs it may still write to objects: they stay Invalid, and a CPU access waits for that work.
     const auto work = in_flight.work();
@@ -411,6 +441,8 @@ void Coherence::acquire() {
             object->block(i).unlock(after);
         }
     }
+} catch (const std::bad_alloc&) {
+    // For the list of objects. The call that waited has had its effect, and each block is fetched when it is accessed.
 }
 
 }  // namespace hpe

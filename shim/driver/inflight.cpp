@@ -10,6 +10,7 @@
 
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/base/spin_lock.h"
 #include "shim/base/waiting.h"
 #include "shim/driver/driver.h"
@@ -78,7 +79,7 @@ struct Capture {
 };
 constinit Mutex captures_mutex;
 std::vector<Capture>& captures() HPE_REQUIRES(captures_mutex) {
-    static auto* all = new std::vector<Capture>;
+    static NeverDestroyed<std::vector<Capture>> all;
     return *all;
 }
 
@@ -443,10 +444,10 @@ void InFlight::forget(CUcontext context) noexcept {
     cache_epoch.fetch_add(1, std::memory_order_release);
 }
 
-void InFlight::capture_began(CUstream origin, Flavour flavour) noexcept {
-    captures_.fetch_add(1, std::memory_order_relaxed);
+void InFlight::capture_began(CUstream origin, Flavour flavour) {
     const Locked lock(captures_mutex);
     captures().push_back({context_of(named(origin, flavour)), named(origin, flavour)});
+    captures_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void InFlight::capture_ended(CUstream origin, Flavour flavour) noexcept {

@@ -90,7 +90,7 @@ public:
     // Captures under way, by the streams that they began with, so that nothing of ours enters them. A capture ends when
     // its stream is destroyed or its context ends. capture_began() is called before snapshot_all(): work enqueued in a
     // thread's own default stream from then on can be waited for without the legacy stream.
-    void capture_began(CUstream origin, Flavour flavour) noexcept;
+    void capture_began(CUstream origin, Flavour flavour);           // may throw std::bad_alloc
     void capture_ended(CUstream origin, Flavour flavour) noexcept;  // of a stream that no capture began with: nothing
     bool capturing_anywhere() const noexcept { return captures_.load(std::memory_order_relaxed) > 0; }
     bool capturing(CUstream stream, Flavour flavour) const noexcept {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <map>
+#include <new>
 #include <unordered_map>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "shim/base/kernel.h"
 #include "shim/base/machine.h"
 #include "shim/base/mutex.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/driver/driver.h"
 #include "shim/memory/pinned.h"
 
@@ -59,7 +61,7 @@ struct Shared {
     bool touched = false;
 };
 std::unordered_map<std::uintptr_t, Shared>& shared_chunks() HPE_REQUIRES(mutex) {
-    static auto* chunks = new std::unordered_map<std::uintptr_t, Shared>;
+    static NeverDestroyed<std::unordered_map<std::uintptr_t, Shared>> chunks;
     return *chunks;
 }
 
@@ -69,7 +71,7 @@ bool shares(std::uintptr_t address, std::size_t size) noexcept {
 }
 
 std::map<std::byte*, std::size_t>& free_ranges() HPE_REQUIRES(mutex) {
-    static auto* ranges = new std::map<std::byte*, std::size_t>;
+    static NeverDestroyed<std::map<std::byte*, std::size_t>> ranges;
     return *ranges;
 }
 
@@ -113,6 +115,17 @@ std::byte* map_aligned(std::size_t size) noexcept {
     return view;
 }
 
+// False: there is no memory for the entry.
+bool add_free_range(std::byte* view, std::size_t size) noexcept HPE_REQUIRES(mutex) {
+    auto& ranges = free_ranges();
+    try {
+        ranges.emplace(view, size);
+        return true;
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+}
+
 bool add_segment(std::size_t at_least) HPE_REQUIRES(mutex) {
     const auto index = segment_count.load(std::memory_order_relaxed);
     if (index == kMaxSegments) return false;
@@ -124,18 +137,20 @@ bool add_segment(std::size_t at_least) HPE_REQUIRES(mutex) {
     // A length of 0 duplicates a shared mapping instead of moving it (mremap(2)).
     auto* closed =
         static_cast<std::byte*>(kept_from_children ? kernel::mremap(view, 0, size, MREMAP_MAYMOVE) : MAP_FAILED);
-    if (closed == MAP_FAILED || kernel::mprotect(closed, size, PROT_NONE) != 0) {
+    const bool mapped = closed != MAP_FAILED && kernel::mprotect(closed, size, PROT_NONE) == 0;
+    auto* const chunks = mapped ? new (std::nothrow) Chunk[size / Arena::kChunk] : nullptr;
+    if (chunks == nullptr || !add_free_range(view, size)) {
+        delete[] chunks;
         if (closed != MAP_FAILED) kernel::munmap(closed, size);
         kernel::munmap(view, size);
         return false;
     }
     auto& segment = segments[index];
-    segment.chunks = new Chunk[size / Arena::kChunk];
+    segment.chunks = chunks;
     segment.size = size;
     segment.closed = closed;
     segment.view.store(view, std::memory_order_relaxed);
     segment_count.store(index + 1, std::memory_order_release);
-    free_ranges().emplace(view, size);
     return true;
 }
 
@@ -206,10 +221,17 @@ std::byte* take_range(std::size_t size) HPE_REQUIRES(mutex) {
             const auto length = it->second;
             auto* const start = place_in(begin, length, size);
             if (start == nullptr) continue;
-            ranges.erase(it);
-            if (start != begin) ranges.emplace(begin, static_cast<std::size_t>(start - begin));
-            auto* const end = begin + length;
-            if (start + size != end) ranges.emplace(start + size, static_cast<std::size_t>(end - (start + size)));
+            const auto before = static_cast<std::size_t>(start - begin), after = length - before - size;
+            if (before == 0) {
+                auto entry = ranges.extract(it);
+                entry.key() = start + size;
+                entry.mapped() = after;
+                if (after != 0) ranges.insert(std::move(entry));
+            } else if (after == 0 || add_free_range(start + size, after)) {
+                it->second = before;
+            } else {
+                return nullptr;
+            }
             idle_touched -= std::min(idle_touched, size);
             return start;
         }
@@ -244,12 +266,12 @@ void give_back_range(std::byte* view, std::size_t size, bool touched) HPE_REQUIR
             return;
         }
     }
-    ranges.emplace(view, size);
+    if (!add_free_range(view, size)) trim(view, size);  // never used again, but its pages are
 }
 
 }  // namespace
 
-std::byte* Arena::take(std::uintptr_t address, std::size_t size) {
+std::byte* Arena::take(std::uintptr_t address, std::size_t size) noexcept try {
     const Locked lock(mutex);
     if (!shares(address, size)) return take_range(size);
     Shared& shared = shared_chunks()[address / kChunk];
@@ -257,9 +279,11 @@ std::byte* Arena::take(std::uintptr_t address, std::size_t size) {
     if (shared.view == nullptr) return nullptr;
     ++shared.takers;
     return shared.view + address % kChunk;
+} catch (const std::bad_alloc&) {
+    return nullptr;  // for the entry of a shared chunk
 }
 
-void Arena::give_back(std::byte* view, std::uintptr_t address, std::size_t size, bool touched) {
+void Arena::give_back(std::byte* view, std::uintptr_t address, std::size_t size, bool touched) noexcept {
     const Locked lock(mutex);
     if (!shares(address, size)) return give_back_range(view, size, touched);
     const auto it = shared_chunks().find(address / kChunk);

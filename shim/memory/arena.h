@@ -11,7 +11,7 @@
 // Threads: take() and give_back() from any thread, outside the fault path (they lock and allocate). The others also
 // inside it.
 //
-// A range belongs to the caller from take() to give_back(). Errors: nullptr or false, never an exception of its own.
+// A range belongs to the caller from take() to give_back(). Errors: nullptr or false.
 #pragma once
 
 #include <cstddef>
@@ -28,9 +28,9 @@ public:
     // A writable range whose content is undefined, or nullptr when the address space is exhausted. Address and size in
     // whole pages. A range for a part of a 2 MiB chunk of device addresses has the same place in a chunk that it shares
     // with what else is taken for that one: what lies side by side on the device lies so in the arena.
-    std::byte* take(std::uintptr_t address, std::size_t size);
+    std::byte* take(std::uintptr_t address, std::size_t size) noexcept;
     // What was taken for that address. `touched`: some of its pages may exist.
-    void give_back(std::byte* view, std::uintptr_t address, std::size_t size, bool touched);
+    void give_back(std::byte* view, std::uintptr_t address, std::size_t size, bool touched) noexcept;
 
     // The same memory, mapped without access: what Pager duplicates.
     static std::byte* closed(std::byte* view) noexcept;

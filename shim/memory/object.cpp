@@ -4,8 +4,10 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <mutex>
-#include <vector>
+#include <new>
+#include <utility>
+
+#include "shim/base/mutex.h"
 
 namespace hpe {
 
@@ -37,28 +39,22 @@ bool Object::become_region(bool region) noexcept {
 namespace {
 // The one that was given back last, without a lock: a program that allocates and frees takes it again at once.
 constinit std::atomic<Object*> last_idle{nullptr};
-std::mutex pool_mutex;
-std::vector<Object*>& idle_objects() {
-    static auto* list = new std::vector<Object*>;  // never destroyed: threads may still fault while the process exits
-    return *list;
-}
+constinit Mutex pool_mutex;
+constinit Object* idle HPE_GUARDED_BY(pool_mutex) = nullptr;
 }  // namespace
 
-Object* ObjectPool::take() {
+Object* ObjectPool::take() noexcept {
     if (Object* const object = last_idle.exchange(nullptr, std::memory_order_acquire)) return object;
-    std::scoped_lock lock(pool_mutex);
-    auto& list = idle_objects();
-    if (list.empty()) return new Object;
-    Object* object = list.back();
-    list.pop_back();
-    return object;
+    const Locked lock(pool_mutex);
+    if (idle == nullptr) return new (std::nothrow) Object;
+    return std::exchange(idle, idle->next_idle);
 }
 
 void ObjectPool::give_back(Object* object) noexcept {
     object = last_idle.exchange(object, std::memory_order_acq_rel);
     if (object == nullptr) return;
-    std::scoped_lock lock(pool_mutex);
-    idle_objects().push_back(object);
+    const Locked lock(pool_mutex);
+    object->next_idle = std::exchange(idle, object);
 }
 
 }  // namespace hpe

@@ -4,7 +4,7 @@
 // know of it (protocols/blocks.h); the rest is what the runtime keeps with them.
 //
 // Bytes; addresses are the device's. Objects are recycled, and their memory is never given back. Threads: what is not
-// atomic is set before the object is opened. Errors: ObjectPool::take() may throw std::bad_alloc.
+// atomic is set before the object is opened. Errors: nullptr or false where memory is short.
 #pragma once
 
 #include <algorithm>
@@ -67,6 +67,7 @@ public:
     std::atomic<bool> in_ever_mapped_list{false};  // of objects that were ever mapped; never leaves it
     Object* next_ever_mapped = nullptr;
     Object *next_live = nullptr, *previous_live = nullptr;  // the list of all objects
+    Object* next_idle = nullptr;                            // the list of those that are none now
     Traffic* traffic = &nobodys_traffic;                    // the report's; of a region, what no allocation's is
     // Of a region whose allocations are counted for themselves, by the unit where each begins. Never given back.
     std::atomic<Traffic*>* of_allocations = nullptr;
@@ -218,7 +219,7 @@ private:
 // Gives out objects and keeps their memory for ever.
 class ObjectPool {
 public:
-    Object* take();
+    Object* take() noexcept;
     void give_back(Object*) noexcept;
 };
 

@@ -10,6 +10,7 @@
 
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
+#include "shim/base/never_destroyed.h"
 #include "shim/observe/call_sites.h"
 #include "shim/observe/call_stacks.h"
 #include "shim/observe/output.h"
@@ -63,11 +64,11 @@ struct State {
     bool written = false;
 };
 State& state() HPE_REQUIRES(mutex) {
-    static auto* instance = new State;
+    static NeverDestroyed<State> instance;
     return *instance;
 }
 
-Counts read(const Traffic& t) {
+Counts read(const Traffic& t) noexcept {
     return {t.to_host_bytes.load(),       t.to_host_transfers.load(), t.to_device_bytes.load(),
             t.to_device_transfers.load(), t.read_faults.load(),       t.write_faults.load(),
             t.evictions.load(),           t.ahead_used_bytes.load(),  t.ahead_wasted_bytes.load()};
@@ -83,14 +84,14 @@ Counts read_at_end(Object& object) {
     return counts;
 }
 
-void collect(State& s, const Line& line) {
+void collect(State& s, const Line& line) noexcept {
     s.total.add(line.counts);
     if (!line.counts.any()) return;
-    if (s.lines.size() < kListed) {
-        s.lines.push_back(line);
-    } else {
-        ++s.omitted;
+    try {
+        if (s.lines.size() < kListed) return s.lines.push_back(line);
+    } catch (const std::bad_alloc&) {  // the free goes on
     }
+    ++s.omitted;
 }
 
 void append_json(std::string& out, const Counts& c) {
@@ -212,7 +213,7 @@ void object_added(Object& object) {
     }
 }
 
-void object_removed(const Object& object) {
+void object_removed(const Object& object) noexcept {
     if (!object.is_region()) removed.fetch_add(1, std::memory_order_relaxed);
     if (!wanted.load(std::memory_order_relaxed)) return;
     const Locked lock(mutex);
@@ -230,7 +231,7 @@ void allocation_added(Object& region, std::size_t offset) {
 }
 
 // An allocation of a region, as it stands.
-static Line line_of(const Object& region, Allocations::One one) {
+static Line line_of(const Object& region, Allocations::One one) noexcept {
     const Traffic* const traffic =
         region.of_allocations[one.offset / Allocations::kUnit].load(std::memory_order_acquire);
     // Another thread has just put it into the region.
@@ -238,7 +239,7 @@ static Line line_of(const Object& region, Allocations::One one) {
     return {traffic->id.load(std::memory_order_relaxed), region.base + one.offset, one.bytes, read(*traffic)};
 }
 
-void allocation_removed(const Object& region, Allocations::One allocation) {
+void allocation_removed(const Object& region, Allocations::One allocation) noexcept {
     removed.fetch_add(1, std::memory_order_relaxed);
     if (!wanted.load(std::memory_order_relaxed)) return;
     const Locked lock(mutex);
@@ -261,7 +262,7 @@ bool is_json(const std::string& destination) noexcept {
     return destination.size() > 5 && destination.ends_with(".json");
 }
 
-void write(std::vector<Object*> (*live_objects)()) noexcept {
+void write(std::vector<Object*> (*live_objects)()) noexcept try {
     const Locked lock(mutex);
     auto& s = state();
     if (s.destination.empty() || s.written) return;
@@ -284,6 +285,8 @@ void write(std::vector<Object*> (*live_objects)()) noexcept {
         log::error("cannot write the report to {}: {}", path, std::strerror(errno));
     }
     if (fd >= 0) close(fd);
+} catch (const std::exception& problem) {
+    log::error("cannot write the report: {}", problem.what());
 }
 
 }  // namespace hpe::report

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What moved, per object and in total, written at exit (HPE_REPORT). Outside the fault path; any thread.
-// Counts and bytes. Objects are borrowed for the call. Errors: a report that cannot be written is said in one line.
+// Counts and bytes. Objects are borrowed for the call. Errors: a report that cannot be written is said in one line;
+// std::bad_alloc where that is not excluded.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +16,9 @@ namespace hpe::report {
 // Allocations are numbered in order, and count for themselves if a report was asked for: objects, but for regions, and
 // the allocations of regions.
 void object_added(Object& object);
-void object_removed(const Object& object);
+void object_removed(const Object& object) noexcept;
 void allocation_added(Object& region, std::size_t offset);
-void allocation_removed(const Object& region, Allocations::One allocation);
+void allocation_removed(const Object& region, Allocations::One allocation) noexcept;
 // Those that live.
 std::uint32_t objects() noexcept;
 // A copy of the program's own went through staging. Bytes.

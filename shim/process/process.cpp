@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <new>
 #include <string>
 
 #include "shim/base/helper.h"
@@ -99,7 +100,12 @@ bool first_use() noexcept {
         if (seen == Phase::Unknown && phase.compare_exchange_strong(seen, Phase::Reading)) break;
         wait_while(phase, Phase::Reading);
     }
-    const bool on = read_options();
+    bool on = false;
+    try {
+        on = read_options();
+    } catch (const std::bad_alloc&) {
+        log::warn("no memory is left to begin with: the program runs without libhpe");
+    }
     if (on) active.store(true, std::memory_order_release);
     phase.store(on ? Phase::On : Phase::Off, std::memory_order_seq_cst);  // before notify_all() looks for sleepers
     phase.notify_all();

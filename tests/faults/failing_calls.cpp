@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Preloaded behind libhpe.so: lets the system calls that libhpe makes fail with ENOMEM (EAGAIN for pthread_create), and
 // nobody else's. libhpe makes them itself, all in one function (shim/base/kernel.h): a jump to ours is written over it,
-// as UCX does with libc's functions. pthread_create is libc's, and interposed.
+// as UCX does with libc's functions. pthread_create is libc's, and interposed; so is what gives memory of the heap
+// (malloc, for which calloc and realloc count, too).
 //
 // HPE_TEST_FAIL=RULE[,RULE]: NAME:N the Nth call fails; NAME:N-M those do; NAME:N+ that and all later ones;
 // NAME:split every call that would split a mapping, as at the limit on mappings. HPE_TEST_COUNT=FILE: how often each
@@ -25,9 +26,9 @@
 
 namespace {
 
-enum Name { Mmap, Mremap, Mprotect, Madvise, Munmap, Sigaltstack, PthreadCreate, kNames };
-constexpr const char* names[kNames] = {"mmap",   "mremap",      "mprotect",      "madvise",
-                                       "munmap", "sigaltstack", "pthread_create"};
+enum Name { Mmap, Mremap, Mprotect, Madvise, Munmap, Sigaltstack, PthreadCreate, Malloc, kNames };
+constexpr const char* names[kNames] = {"mmap",   "mremap",      "mprotect",       "madvise",
+                                       "munmap", "sigaltstack", "pthread_create", "malloc"};
 
 struct Rule {
     unsigned first = 0, last = 0;  // calls that fail, counted from 1
@@ -195,12 +196,33 @@ __attribute__((constructor)) void start() {
     if (const char* text = std::getenv("HPE_TEST_FAIL")) parse(text);
 }
 
+bool is_libhpe(const void* caller) {
+    const auto at = reinterpret_cast<std::uintptr_t>(caller);
+    return at >= begin_of_libhpe && at < end_of_libhpe;
+}
+
 }  // namespace
+
+// glibc's own, which need not be looked for: dlsym allocates.
+extern "C" {
+void* __libc_malloc(std::size_t);
+void* __libc_calloc(std::size_t, std::size_t);
+void* __libc_realloc(void*, std::size_t);
+
+void* malloc(std::size_t bytes) noexcept {
+    return is_libhpe(__builtin_return_address(0)) && fails(Malloc) ? nullptr : __libc_malloc(bytes);
+}
+void* calloc(std::size_t count, std::size_t bytes) noexcept {
+    return is_libhpe(__builtin_return_address(0)) && fails(Malloc) ? nullptr : __libc_calloc(count, bytes);
+}
+void* realloc(void* memory, std::size_t bytes) noexcept {
+    return is_libhpe(__builtin_return_address(0)) && fails(Malloc) ? nullptr : __libc_realloc(memory, bytes);
+}
+}
 
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
                               void* argument) noexcept {
-    const auto caller = reinterpret_cast<std::uintptr_t>(__builtin_return_address(0));
-    if (caller >= begin_of_libhpe && caller < end_of_libhpe && fails(PthreadCreate)) return EAGAIN;
+    if (is_libhpe(__builtin_return_address(0)) && fails(PthreadCreate)) return EAGAIN;
     const auto real = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
     return real(thread, attributes, run, argument);
 }

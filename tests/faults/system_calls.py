@@ -39,7 +39,7 @@ def places(n):
 with tempfile.NamedTemporaryFile("r") as file:
     status, good, err = run(HPE_TEST_COUNT=file.name)
     assert status == 0, (status, good, err)
-    counts = {name: int(n) for name, n in map(str.split, file)}
+    counts = {name: int(n) for name, n in map(str.split, file) if name != "malloc"}  # heap.py
 assert counts["mprotect"] > 0 and counts["mremap"] > 0, counts
 if expected_file != "-":
     assert good == open(expected_file, "rb").read(), good
