@@ -108,20 +108,23 @@ void become_object(std::uintptr_t at, std::size_t bytes, CUcontext context) {
 }  // namespace
 
 CUresult mapped(std::uintptr_t at, std::size_t bytes, CUmemGenericAllocationHandle handle) {
-    Mapping added{at, bytes, handle, device_of(handle)};
+    const auto device = device_of(handle);
+    // Both entries or none.
+    decltype(State::mappings) mapping{{at, {at, bytes, handle, device}}};
+    decltype(State::mapped) first_time{{handle, 0}};
     std::vector<Mapping> others;
     {
         auto& all = state();
         const Locked lock(all.mutex);
-        added.shared = all.used_by_others.contains(handle);
-        if (all.mapped[handle]++ != 0) {
-            others = mark_shared(all, handle);
-            added.shared = true;
-        }
-        all.mappings[at] = added;
+        const bool again = all.mapped.contains(handle);
+        if (again) others = mark_shared(all, handle);
+        mapping.begin()->second.shared = again || all.used_by_others.contains(handle);
+        all.mapped.merge(first_time);
+        ++all.mapped.find(handle)->second;
+        all.mappings.erase(at);
+        all.mappings.merge(mapping);
     }
-    device_owned::add(at, bytes,
-                      added.device < 0 ? "it is no linear memory of a device" : "no device may write it yet");
+    device_owned::add(at, bytes, device < 0 ? "it is no linear memory of a device" : "no device may write it yet");
     device_owned::make_read_only(at, bytes);
     return hand_over(others, kShared);
 }
@@ -191,15 +194,17 @@ std::vector<Object*> objects_in(std::uintptr_t at, std::size_t bytes) {
     return objects;
 }
 
-void unmapped(std::uintptr_t at, std::size_t bytes) {
+void unmapped(std::uintptr_t at, std::size_t bytes) noexcept {
     auto& all = state();
     const Locked lock(all.mutex);
-    for (const auto& mapping : mappings_in(all, at, bytes)) {
-        device_owned::remove(mapping.at);
-        all.mappings.erase(mapping.at);
-        if (--all.mapped[mapping.handle] != 0) continue;
-        all.mapped.erase(mapping.handle);
-        const auto known = all.retained.find(mapping.handle);
+    auto& mappings = all.mappings;
+    for (auto it = mappings.lower_bound(at); it != mappings.end() && it->first - at < bytes; it = mappings.erase(it)) {
+        const auto handle = it->second.handle;
+        device_owned::remove(it->first);
+        const auto times = all.mapped.find(handle);
+        if (--times->second != 0) continue;
+        all.mapped.erase(times);
+        const auto known = all.retained.find(handle);
         if (known != all.retained.end() && known->second == 0) all.retained.erase(known);
     }
 }

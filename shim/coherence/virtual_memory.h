@@ -18,7 +18,8 @@
 
 namespace hpe::virtual_memory {
 
-// Memory was mapped there, which nothing may access yet.
+// Memory was mapped there, which nothing may access yet. After an error (std::bad_alloc, too) the caller takes it away
+// again, with unmapped().
 CUresult mapped(std::uintptr_t at, std::size_t bytes, CUmemGenericAllocationHandle handle);
 // The device's right to write there is about to end: what is an object is none meanwhile, and again one unless the
 // right was lost.
@@ -44,7 +45,7 @@ private:
 void give_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAccessDesc> accesses);
 // The objects that the mappings there are, for their end.
 std::vector<Object*> objects_in(std::uintptr_t at, std::size_t bytes);
-void unmapped(std::uintptr_t at, std::size_t bytes);
+void unmapped(std::uintptr_t at, std::size_t bytes) noexcept;
 
 // From now on others may write this memory, wherever it is mapped.
 CUresult others_use(CUmemGenericAllocationHandle handle);

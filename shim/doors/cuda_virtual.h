@@ -19,7 +19,17 @@ CUresult map_memory(const C& call, CUdeviceptr pointer, std::size_t bytes, std::
     const CUresult result = call(pointer, bytes, offset, handle, flags);
     if (result != CUDA_SUCCESS) return result;
     objects_exist();
-    return virtual_memory::mapped(address(pointer), bytes, handle);
+    CUresult noted = CUDA_ERROR_OUT_OF_MEMORY;
+    try {
+        noted = virtual_memory::mapped(address(pointer), bytes, handle);
+    } catch (const std::bad_alloc&) {
+    }
+    if (noted == CUDA_SUCCESS) return CUDA_SUCCESS;
+    // A call that fails leaves no mapping: the program may try again.
+    const Inside inside;
+    driver.cuMemUnmap(pointer, bytes);
+    virtual_memory::unmapped(address(pointer), bytes);
+    return noted;
 }
 
 template <class C>

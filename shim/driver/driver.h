@@ -66,6 +66,7 @@ struct Driver {
     F(cuMemHostUnregister)                    \
     F(cuIpcGetMemHandle)                      \
     F(cuMemGetAllocationPropertiesFromHandle) \
+    F(cuMemUnmap)                             \
     F(cuIpcOpenMemHandle_v2)                  \
     F(cuIpcCloseMemHandle)                    \
     F(cuLibraryGetModule)                     \

@@ -26,7 +26,7 @@ if "error" in settings:
     name = settings.pop("error")
     ERRORS = {name: ERRORS[name]}
 COMMON = {"HPE_SOFT_DEVICES": 2, "HPE_BLOCK_SIZE": "8K", "HPE_STAGING_THREADS": 2, **settings}
-MAX_LINES = 3
+MAX_LINES = 4
 DIED = -11
 
 
