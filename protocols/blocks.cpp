@@ -75,7 +75,7 @@ void Blocks::open(std::size_t block_bytes, Block* words) noexcept {
     blocks_.store(static_cast<std::uint32_t>(block_count(size, block_bytes)), std::memory_order_relaxed);
     touched_.store(false, std::memory_order_relaxed);
     scatter.forget();
-    serial_.fetch_add(1, std::memory_order_release);
+    serial_.store(serial_.load(std::memory_order_relaxed) + 1, std::memory_order_release);  // nobody else changes it
 }
 
 void Blocks::close() noexcept { serial_.fetch_add(1, std::memory_order_seq_cst); }

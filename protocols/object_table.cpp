@@ -27,6 +27,14 @@ std::size_t next_bit(Word word, std::size_t from) {
     return word != 0 ? static_cast<std::size_t>(std::countr_zero(word)) : kNone;
 }
 
+// Those who write hold the mutex: a locked instruction, which takes as long as all else here, is not needed.
+void set(std::atomic<Word>& word, Word bits) {
+    word.store(word.load(std::memory_order_relaxed) | bits, std::memory_order_release);
+}
+void clear(std::atomic<Word>& word, Word bits) {
+    word.store(word.load(std::memory_order_relaxed) & ~bits, std::memory_order_release);
+}
+
 }  // namespace
 
 // Objects that begin inside of it.
@@ -102,12 +110,12 @@ struct BlocksTable::Area {
             first.store(object, std::memory_order_release);
         } else if (in_chunk == 0) {
             objects[chunk].store(object, std::memory_order_relaxed);
-            begins.fetch_or(bit(chunk), std::memory_order_release);
+            set(begins, bit(chunk));
         } else {
             Chunk& parts = *chunks[chunk].load(std::memory_order_relaxed);
             parts.objects[in_chunk].store(object, std::memory_order_relaxed);
-            parts.begins[in_chunk / kBits].fetch_or(bit(in_chunk), std::memory_order_release);
-            inside.fetch_or(bit(chunk), std::memory_order_release);
+            set(parts.begins[in_chunk / kBits], bit(in_chunk));
+            set(inside, bit(chunk));
         }
     }
     void leave(std::size_t page) noexcept {
@@ -115,11 +123,11 @@ struct BlocksTable::Area {
         if (page == 0) {
             first.store(nullptr, std::memory_order_release);
         } else if (in_chunk == 0) {
-            begins.fetch_and(~bit(chunk), std::memory_order_release);
+            clear(begins, bit(chunk));
         } else {
             Chunk& parts = *chunks[chunk].load(std::memory_order_relaxed);
-            parts.begins[in_chunk / kBits].fetch_and(~bit(in_chunk), std::memory_order_release);
-            if (parts.next(0) == kNone) inside.fetch_and(~bit(chunk), std::memory_order_release);
+            clear(parts.begins[in_chunk / kBits], bit(in_chunk));
+            if (parts.next(0) == kNone) clear(inside, bit(chunk));
         }
     }
 };
@@ -192,7 +200,7 @@ bool BlocksTable::insert(Blocks* object) {
     const auto begin = object->base, end = object->base + object->size;
     if (!make_room(begin, end)) return false;
     for (auto at = begin; at < end; at = area_begin(at) + kAreaBytes) area_of(at)->enter(page_in_area(at), object);
-    count_.fetch_add(1, std::memory_order_relaxed);
+    count_.store(count_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     return true;
 }
 
@@ -203,7 +211,7 @@ void BlocksTable::erase(Blocks* object) {
         Area* const area = area_of(at);
         if (area != nullptr && area->last(page_in_area(at)) == object) area->leave(page_in_area(at));
     }
-    count_.fetch_sub(1, std::memory_order_relaxed);
+    count_.store(count_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
 }
 
 }  // namespace hpe
