@@ -3,6 +3,7 @@
 #include "shim/coherence/virtual_memory.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <map>
 #include <set>
@@ -21,9 +22,12 @@ struct Mapping {
     std::uintptr_t at = 0;
     std::size_t bytes = 0;
     CUmemGenericAllocationHandle handle = 0;
-    int device = -1;      // -1: no linear memory of a device
-    bool shared = false;  // others may write the memory
+    int device = -1;            // -1: no linear memory of a device
+    bool shared = false;        // others may write the memory
+    std::uint64_t writers = 0;  // devices that may write it here, a bit each
 };
+
+constexpr std::uint64_t bit(int device) noexcept { return device >= 0 && device < 64 ? std::uint64_t{1} << device : 0; }
 
 struct State {
     Mutex mutex;
@@ -86,6 +90,30 @@ constexpr bool may_write(const CUmemAccessDesc& access) noexcept {
 }
 constexpr bool concerns(const CUmemAccessDesc& access, int device) noexcept {
     return access.location.type == CU_MEM_LOCATION_TYPE_DEVICE && access.location.id == device;
+}
+
+// Which devices may write, after that.
+std::uint64_t writers_after(std::uint64_t writers, std::span<const CUmemAccessDesc> accesses) noexcept {
+    for (const auto& access : accesses) {
+        if (access.location.type != CU_MEM_LOCATION_TYPE_DEVICE) continue;
+        const auto device = bit(access.location.id);
+        writers = may_write(access) ? writers | device : writers & ~device;
+    }
+    return writers;
+}
+
+// In which the memory can be copied, by one of these devices; nullptr: there is none yet.
+CUcontext context_of_writer(std::uint64_t writers) noexcept {
+    CUcontext context = nullptr;
+    if ((writers & bit(current_device())) != 0 && driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS) return context;
+    const auto device = static_cast<CUdevice>(std::countr_zero(writers));
+    unsigned flags = 0;
+    int active = 0;
+    if (driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0 &&
+        driver.cuDevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS) {
+        driver.cuDevicePrimaryCtxRelease_v2(device);
+    }
+    return context;
 }
 
 bool is_shared(std::uintptr_t at) {
@@ -161,18 +189,30 @@ void LosesAccess::lost() {
 }
 
 void give_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAccessDesc> accesses) {
-    std::vector<Mapping> gaining, shared;
+    std::vector<Mapping> gaining, shared, of_others, nobodys;
     const int device = current_device();
     {
         auto& all = state();
         const Locked lock(all.mutex);
-        for (const auto& mapping : mappings_in(all, at, bytes)) {
+        for (auto& mapping : mappings_in(all, at, bytes)) {
+            const auto before = mapping.writers;
+            mapping.writers = all.mappings[mapping.at].writers = writers_after(before, accesses);
             const bool may = std::any_of(accesses.begin(), accesses.end(), [&](const CUmemAccessDesc& access) {
                 return concerns(access, mapping.device) && may_write(access);
             });
-            if (may) (mapping.shared ? shared : gaining).push_back(mapping);
+            if (may) {
+                (mapping.shared ? shared : gaining).push_back(mapping);
+            } else if (mapping.device >= 0 && mapping.writers != before &&
+                       (mapping.writers & bit(mapping.device)) == 0) {
+                (mapping.writers != 0 ? of_others : nobodys).push_back(mapping);
+            }
         }
     }
+    for (const auto& mapping : of_others) {
+        device_owned::add(mapping.at, mapping.bytes, "its own device may not write it, another one may",
+                          context_of_writer(mapping.writers));
+    }
+    for (const auto& mapping : nobodys) device_owned::make_read_only(mapping.at, mapping.bytes);
     for (const auto& mapping : shared) device_owned::add(mapping.at, mapping.bytes, kShared);
     for (const auto& mapping : gaining) {
         if (coherence().object_at(mapping.at) != nullptr) continue;

@@ -13,8 +13,8 @@ import soft
 
 # Lines that say so; each process says it once, and calls of libc are made as a whole.
 SAID = {"processes": 2, "whole_words": 2, "calls": 0, "write_under_way": 0, "given_back": 0, "graph_gone": 0, "files_meanwhile": 0,
-        "other_device": 0}
-TWO_DEVICES = ("other_device", "other_context")
+        "other_device": 0, "only_other_writes": 0}
+TWO_DEVICES = ("other_device", "other_context", "only_other_writes")
 
 cases = [(program, case) for program in sys.argv[1:] for case in soft.run([program], preload=False)[1].decode().split()]
 for uncached, case in cases:

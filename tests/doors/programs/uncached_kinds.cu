@@ -102,7 +102,8 @@ static void given_back(int, char**) {
 }
 
 // Memory of the device, mapped at each of the places.
-static void map(int device, std::size_t size, std::initializer_list<CUdeviceptr*> places) {
+static void map(int device, std::size_t size, std::initializer_list<CUdeviceptr*> places,
+                CUmemAccess_flags rights = CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
     CUmemAllocationProp properties = {};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -111,7 +112,7 @@ static void map(int device, std::size_t size, std::initializer_list<CUdeviceptr*
     CHECK_CU(cuMemCreate(&handle, size, &properties, 0));
     CUmemAccessDesc access = {};
     access.location = properties.location;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    access.flags = rights;
     for (CUdeviceptr* const place : places) {
         CHECK_CU(cuMemAddressReserve(place, size, 0, 0, 0));
         CHECK_CU(cuMemMap(*place, size, 0, handle, 0));
@@ -196,6 +197,44 @@ static void other_device(int, char**) {
                 wrong += load(memory + i * 999) != (i + round) * 1664525u + round + i * 999;
             }
         }
+    }
+    say("%u wrong\n", wrong);
+}
+
+// Memory of the first device that in the end only the last one may write, since the first one's right has ended or
+// there was none.
+static void only_other_writes(int, char**) {
+    int count = 0;
+    CHECK(cudaGetDeviceCount(&count));
+    const int other = count - 1;
+    for (const int device : {other, 0}) {
+        CHECK(cudaSetDevice(device));
+        CHECK(cudaFree(nullptr));
+    }
+    const auto size = std::size_t{2} << 20;
+    unsigned wrong = 0;
+    for (const bool first_may : {true, false}) {
+        CUdeviceptr place = 0;
+        const auto may = [&](int device, CUmemAccess_flags what) {
+            const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, device}, what};
+            CHECK_CU(cuMemSetAccess(place, size, &access, 1));
+        };
+        map(0, size, {&place}, first_may ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE);
+        may(other, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        auto* const memory = reinterpret_cast<unsigned*>(place);
+        if (first_may) store(memory + 7, 70u);
+        if (first_may && other != 0) may(0, CU_MEM_ACCESS_FLAGS_PROT_READ);
+        CHECK(cudaSetDevice(other));
+        for (unsigned round = 0; round < 3; ++round) {
+            for (unsigned i = 0; i < 20; ++i) store(memory + 100 + i, i + round);
+            advance<><<<8, 128>>>(memory, 1000, round);
+            CHECK(cudaGetLastError());
+            if (!plain) CHECK(cudaDeviceSynchronize());
+            for (unsigned i = 0; i < 20; ++i) {
+                wrong += load(memory + 100 + i) != (i + round) * 1664525u + round + 100 + i;
+            }
+        }
+        CHECK(cudaSetDevice(0));
     }
     say("%u wrong\n", wrong);
 }
@@ -288,6 +327,7 @@ int main(int argc, char** argv) {
                                  {"twice", twice},
                                  {"graph_memory", graph_memory},
                                  {"other_device", other_device},
+                                 {"only_other_writes", only_other_writes},
                                  {"processes", processes}};
     return run_case(cases, argc, argv);
 }
