@@ -13,6 +13,7 @@
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/device_owned.h"
 #include "shim/driver/driver.h"
+#include "shim/driver/primary_contexts.h"
 
 namespace hpe::virtual_memory {
 
@@ -22,9 +23,9 @@ struct Mapping {
     std::uintptr_t at = 0;
     std::size_t bytes = 0;
     CUmemGenericAllocationHandle handle = 0;
-    int device = -1;            // -1: no linear memory of a device
-    bool shared = false;        // others may write the memory
-    std::uint64_t writers = 0;  // devices that may write it here, a bit each
+    int device = -1;                         // -1: no linear memory of a device
+    bool shared = false;                     // others may write the memory
+    std::uint64_t writers = 0, readers = 0;  // devices that may write, that may read it here, a bit each
 };
 
 constexpr std::uint64_t bit(int device) noexcept { return device >= 0 && device < 64 ? std::uint64_t{1} << device : 0; }
@@ -88,32 +89,31 @@ CUresult hand_over(std::span<const Mapping> mappings, const char* reason) {
 constexpr bool may_write(const CUmemAccessDesc& access) noexcept {
     return access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
+constexpr bool may_read(const CUmemAccessDesc& access) noexcept {
+    return access.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
 constexpr bool concerns(const CUmemAccessDesc& access, int device) noexcept {
     return access.location.type == CU_MEM_LOCATION_TYPE_DEVICE && access.location.id == device;
 }
 
-// Which devices may write, after that.
-std::uint64_t writers_after(std::uint64_t writers, std::span<const CUmemAccessDesc> accesses) noexcept {
+// Which devices have a right after that.
+template <class Has>
+std::uint64_t devices_after(std::uint64_t devices, std::span<const CUmemAccessDesc> accesses, Has&& has) noexcept {
     for (const auto& access : accesses) {
         if (access.location.type != CU_MEM_LOCATION_TYPE_DEVICE) continue;
         const auto device = bit(access.location.id);
-        writers = may_write(access) ? writers | device : writers & ~device;
+        devices = has(access) ? devices | device : devices & ~device;
     }
-    return writers;
+    return devices;
 }
 
-// In which the memory can be copied, by one of these devices; nullptr: there is none yet.
-CUcontext context_of_writer(std::uint64_t writers) noexcept {
+// In which the memory can be copied: of a device that may write it, or at least read it. nullptr: there is none yet.
+CUcontext context_for(const Mapping& mapping) noexcept {
+    const auto devices = mapping.writers != 0 ? mapping.writers : mapping.readers;
     CUcontext context = nullptr;
-    if ((writers & bit(current_device())) != 0 && driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS) return context;
-    const auto device = static_cast<CUdevice>(std::countr_zero(writers));
-    unsigned flags = 0;
-    int active = 0;
-    if (driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0 &&
-        driver.cuDevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS) {
-        driver.cuDevicePrimaryCtxRelease_v2(device);
-    }
-    return context;
+    const bool by_current = devices == 0 || (devices & bit(current_device())) != 0;
+    if (by_current && driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS) return context;
+    return active_primary_context(static_cast<CUdevice>(std::countr_zero(devices)));
 }
 
 bool is_shared(std::uintptr_t at) {
@@ -189,35 +189,36 @@ void LosesAccess::lost() {
 }
 
 void give_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAccessDesc> accesses) {
-    std::vector<Mapping> gaining, shared, of_others, nobodys;
+    std::vector<Mapping> gaining, shared, none;
     const int device = current_device();
     {
         auto& all = state();
         const Locked lock(all.mutex);
-        for (auto& mapping : mappings_in(all, at, bytes)) {
-            const auto before = mapping.writers;
-            mapping.writers = all.mappings[mapping.at].writers = writers_after(before, accesses);
-            const bool may = std::any_of(accesses.begin(), accesses.end(), [&](const CUmemAccessDesc& access) {
+        for (auto mapping : mappings_in(all, at, bytes)) {
+            mapping.writers = devices_after(mapping.writers, accesses, may_write);
+            mapping.readers = devices_after(mapping.readers, accesses, may_read);
+            all.mappings[mapping.at] = mapping;
+            const bool gains = std::any_of(accesses.begin(), accesses.end(), [&](const CUmemAccessDesc& access) {
                 return concerns(access, mapping.device) && may_write(access);
             });
-            if (may) {
-                (mapping.shared ? shared : gaining).push_back(mapping);
-            } else if (mapping.device >= 0 && mapping.writers != before &&
-                       (mapping.writers & bit(mapping.device)) == 0) {
-                (mapping.writers != 0 ? of_others : nobodys).push_back(mapping);
-            }
+            const bool is_memory = mapping.device >= 0, has = (mapping.writers & bit(mapping.device)) != 0;
+            if (gains) (mapping.shared ? shared : gaining).push_back(mapping);
+            if (is_memory && !has) none.push_back(mapping);
         }
     }
-    for (const auto& mapping : of_others) {
-        device_owned::add(mapping.at, mapping.bytes, "its own device may not write it, another one may",
-                          context_of_writer(mapping.writers));
+    for (const auto& mapping : none) {
+        const bool others = mapping.writers != 0;
+        device_owned::add(mapping.at, mapping.bytes,
+                          others ? "its own device may not write it, another one may" : "no device may write it",
+                          context_for(mapping));
+        if (!others) device_owned::make_read_only(mapping.at, mapping.bytes);
     }
-    for (const auto& mapping : nobodys) device_owned::make_read_only(mapping.at, mapping.bytes);
-    for (const auto& mapping : shared) device_owned::add(mapping.at, mapping.bytes, kShared);
+    for (const auto& mapping : shared) device_owned::add(mapping.at, mapping.bytes, kShared, context_for(mapping));
     for (const auto& mapping : gaining) {
         if (coherence().object_at(mapping.at) != nullptr) continue;
         if (mapping.device != device) {
-            device_owned::add(mapping.at, mapping.bytes, "it became accessible while another device was current");
+            device_owned::add(mapping.at, mapping.bytes, "it became accessible while another device was current",
+                              context_for(mapping));
             continue;
         }
         become_object(mapping.at, mapping.bytes, nullptr);

@@ -17,6 +17,7 @@
 #include "shim/coherence/device_owned.h"
 #include "shim/doors/cuda_memory.h"
 #include "shim/doors/door.h"
+#include "shim/driver/primary_contexts.h"
 
 namespace hpe::doors {
 
@@ -64,7 +65,9 @@ inline void track_of_pool(CUdeviceptr pointer, std::size_t bytes, CUcontext cont
     if (scope.result() == CUDA_SUCCESS && driver.cuCtxGetDevice(&of_context) == CUDA_SUCCESS && of_context == device) {
         coherence().track(address(pointer), bytes, Coherence::Peers::OwnAccess, context);
     } else {
-        device_owned::add(address(pointer), bytes, "it was allocated on another device than the current one");
+        // In whose context alone it can be copied, unless the pool was opened to others (seen on two H200s).
+        device_owned::add(address(pointer), bytes, "it was allocated on another device than the current one",
+                          active_primary_context(device));
     }
 }
 

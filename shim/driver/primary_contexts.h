@@ -48,4 +48,7 @@ private:
 
 extern constinit PrimaryContexts primary_contexts;
 
+// The device's; nullptr: it is not active.
+CUcontext active_primary_context(CUdevice device) noexcept;
+
 }  // namespace hpe

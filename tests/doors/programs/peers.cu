@@ -58,6 +58,7 @@ static void pool(int, char**) {
     }
     unsigned word = 0;
     say("copy %d\n", cudaMemcpyPeer(memory[0], 0, memory[1], 1, kBytes));
+    CHECK(cudaSetDevice(0));  // which alone may access it
     CHECK(cudaMemcpy(&word, memory[0] + kCount - 1, sizeof word, cudaMemcpyDeviceToHost));
     say("%x\n", word);
 }

@@ -181,18 +181,17 @@ static void other_device(int, char**) {
     CHECK(cudaStreamSynchronize(nullptr));
     CUdeviceptr mapped = 0;
     map(other, 4 << 20, {&mapped});
+    // The CPU needs no device; a copy does, and the other one alone may make it.
+    const auto use = [&](int device) { CHECK(cudaSetDevice(plain ? 0 : device)); };
     for (unsigned* const memory : {from_pool, reinterpret_cast<unsigned*>(mapped)}) {
         for (unsigned round = 0; round < 5; ++round) {
+            use(other);
             for (unsigned i = 0; i < 30; ++i) store(memory + i * 999, i + round);
             CHECK(cudaSetDevice(other));
             advance<><<<blocks_for(many, 128), 128>>>(memory, many, round);
             CHECK(cudaGetLastError());
-            CHECK(cudaSetDevice(0));
-            if (!plain) {
-                CHECK(cudaSetDevice(other));
-                CHECK(cudaDeviceSynchronize());
-                CHECK(cudaSetDevice(0));
-            }
+            if (!plain) CHECK(cudaDeviceSynchronize());
+            use(other);
             for (unsigned i = 0; i < 30; ++i) {
                 wrong += load(memory + i * 999) != (i + round) * 1664525u + round + i * 999;
             }

@@ -132,8 +132,9 @@ CUresult copy(CUstream handle, CopyOp op, Wait wait) {
     const Place from = place_of(op.from.address, op.span(op.from));
     const bool pageable = to == Place::Pageable || from == Place::Pageable;
     if (!is_capturing(*stream)) {
-        if (to == Place::OnDevice) check_access(op.to.address, op.span(op.to), true);
-        if (from == Place::OnDevice) check_access(op.from.address, op.span(op.from), false);
+        const Device* const by = op.between_peers ? nullptr : &stream->context.device();
+        if (to == Place::OnDevice) check_access(op.to.address, op.span(op.to), true, by);
+        if (from == Place::OnDevice) check_access(op.from.address, op.span(op.from), false, by);
     }
     if (wait == Wait::Yes) {
         forbid_capturing(*stream);
@@ -189,6 +190,15 @@ CUresult on_device(CUstream stream, CUdeviceptr to, CUdeviceptr from, std::size_
     must_be_known(to, bytes);
     must_be_known(from, bytes);
     return copy(stream, line(to, from, bytes), wait);
+}
+CopyOp between_peers(CopyOp op) {
+    op.between_peers = true;
+    return op;
+}
+CUresult peers(CUstream stream, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Wait wait) {
+    must_be_known(to, bytes);
+    must_be_known(from, bytes);
+    return copy(stream, between_peers(line(to, from, bytes)), wait);
 }
 CUresult unified(CUstream stream, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Wait wait) {
     require(bytes == 0 || (to != 0 && from != 0));
@@ -373,13 +383,13 @@ CUresult api::cuMemcpyAtoA_v2(CUarray dst, size_t to, CUarray src, size_t from, 
 CUresult api::cuMemcpyPeer(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n) {
     Context& here = current();
     return between(to != nullptr ? context_of(to) : here, from != nullptr ? context_of(from) : here,
-                   [&] { return on_device(nullptr, dst, src, n, Wait::Yes); });
+                   [&] { return peers(nullptr, dst, src, n, Wait::Yes); });
 }
 CUresult api::cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n,
                                 CUstream stream) {
     for (const CUcontext side : {to, from})
         if (side != nullptr) context_of(side).check();
-    return on_device(stream, dst, src, n, Wait::No);
+    return peers(stream, dst, src, n, Wait::No);
 }
 
 CUresult api::cuMemcpy2D_v2(const CUDA_MEMCPY2D* d) { return copy(nullptr, copy_of_2d(d), Wait::Yes); }
@@ -396,10 +406,10 @@ CUresult api::cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* d) {
     Context& here = current();
     return between(d->dstContext != nullptr ? context_of(d->dstContext) : here,
                    d->srcContext != nullptr ? context_of(d->srcContext) : here,
-                   [&] { return copy(nullptr, copy_of_3d(d), Wait::Yes); });
+                   [&] { return copy(nullptr, between_peers(copy_of_3d(d)), Wait::Yes); });
 }
 CUresult api::cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* d, CUstream stream) {
-    return copy(stream, copy_of_3d(d), Wait::No);
+    return copy(stream, between_peers(copy_of_3d(d)), Wait::No);
 }
 
 }  // namespace hpe::soft

@@ -26,6 +26,7 @@ struct CopyOp {
     CopyEnd to, from;
     std::size_t width = 0, height = 1, depth = 1;  // width in bytes
     std::shared_ptr<std::byte[]> staged;           // owns the source when pageable memory was staged
+    bool between_peers = false;                    // the stream's device need not reach both sides
 
     std::uint64_t bytes() const { return static_cast<std::uint64_t>(width) * height * depth; }
     // From the first to behind the last byte of one side.

@@ -127,19 +127,26 @@ Place place_of(std::uint64_t address, std::uint64_t bytes) {
 
 namespace {
 
-bool accessible(const Allocation& a, bool for_writing) {
-    if (a.kind == Kind::Graph) return a.backing->present();
-    return a.kind != Kind::Virtual || !a.access.empty() || (!for_writing && !a.access_read.empty());
+bool accessible(const Allocation& a, bool for_writing, const Device* device) {
+    const auto has = [&](const std::set<int>& devices) {
+        return device != nullptr ? devices.contains(device->ordinal) : !devices.empty();
+    };
+    switch (a.kind) {
+        case Kind::Graph: return a.backing->present();
+        case Kind::Pool: return device == nullptr || pool_reaches(a, device->ordinal);
+        case Kind::Virtual: return has(a.access) || (!for_writing && has(a.access_read));
+        default: return true;
+    }
 }
 
 }  // namespace
 
-void check_access(std::uint64_t address, std::uint64_t bytes, bool for_writing) {
+void check_access(std::uint64_t address, std::uint64_t bytes, bool for_writing, const Device* device) {
     const std::uint64_t end = address + bytes;
     while (address < end) {
         const AllocationRef a = driver().addresses.find(address);
         if (!a) return;
-        require(accessible(*a, for_writing));
+        require(accessible(*a, for_writing, device));
         address = a->end();
     }
 }

@@ -28,9 +28,9 @@ enum class Place { Pageable, Pinned, Managed, OnDevice };
 // Checks that [address, address + bytes) lies in one piece of memory and says what it is. Throws INVALID_VALUE.
 Place place_of(std::uint64_t address, std::uint64_t bytes);
 
-// Whether work outside of graphs may use that range of a place on the device: some device may access it, and what
-// graphs allocate is allocated. Throws INVALID_VALUE.
-void check_access(std::uint64_t address, std::uint64_t bytes, bool for_writing);
+// Whether work outside of graphs may use that range of a place on the device: the device, or some device if it is
+// nullptr, may access pools' and mapped memory there, and what graphs allocate is allocated. Throws INVALID_VALUE.
+void check_access(std::uint64_t address, std::uint64_t bytes, bool for_writing, const Device* device);
 
 // The bytes at `address` and how many follow in the same piece, at most `bytes`. nullptr: no longer valid memory.
 std::byte* bytes_at(std::uint64_t address, std::uint64_t bytes, std::uint64_t& contiguous, bool for_writing);
