@@ -55,7 +55,8 @@ CUresult set(CUstream handle, SetOp op) {
     }
     const Place place = place_of(op.address, span);
     require(place != Place::Pageable);
-    if (place == Place::OnDevice && !is_capturing(*stream)) check_access(op.address, span, true, &stream->context.device());
+    if (place == Place::OnDevice && !is_capturing(*stream))
+        check_access(op.address, span, true, &stream->context.device());
     submit(*stream, op);
     return CUDA_SUCCESS;
 }
