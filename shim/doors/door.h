@@ -4,7 +4,8 @@
 //
 // Threads: any thread of the program; host callbacks of streams are told by ThreadState. Arguments belong to the caller
 // and are handed on. Errors: the true call's, or that of the work in front of it, in which case the true call is not
-// made.
+// made. A treatment may throw std::bad_alloc, which the wrapper turns into CUDA_ERROR_OUT_OF_MEMORY; what the true call
+// has done by then must be undone, or do no harm.
 #pragma once
 
 #include <cuda.h>
