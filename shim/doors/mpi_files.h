@@ -10,24 +10,16 @@
 
 namespace hpe::doors::HPE_MPI_ABI {
 
+// The status does not tell how many bytes of the buffer came: MPICH and Open MPI count those that were asked for where
+// the file has fewer, and in the file's representation (external32), in which a number may have another size. So all
+// comes back, and what did not come is what it was.
 template <class Count, class... Rest>
 void from_file(Staging& staging, MPI_File, void*& at, Count count, MPI_Datatype type, Rest&...) noexcept {
-    staging.writes(at, count, type);
+    staging.updates(at, count, type);
 }
 template <class Count, class... Rest>
 void from_file_at(Staging& staging, MPI_File, MPI_Offset, void*& at, Count count, MPI_Datatype type,
                   Rest&...) noexcept {
-    staging.writes(at, count, type);
-}
-// Collective ones. MPICH and Open MPI count the bytes that were asked for, where the file has fewer: what did not come
-// must come back as it was.
-template <class Count, class... Rest>
-void from_file_together(Staging& staging, MPI_File, void*& at, Count count, MPI_Datatype type, Rest&...) noexcept {
-    staging.updates(at, count, type);
-}
-template <class Count, class... Rest>
-void from_file_at_together(Staging& staging, MPI_File, MPI_Offset, void*& at, Count count, MPI_Datatype type,
-                           Rest&...) noexcept {
     staging.updates(at, count, type);
 }
 template <class Pointer, class Count, class... Rest>
@@ -49,7 +41,7 @@ struct SecondHalf<row, int(MPI_File, Pointer, MPI_Status*)> {
         const auto real = own<int(MPI_File, Pointer, MPI_Status*)>(row);
         const auto first_half = of_files.take(number(file));
         if (first_half == nullptr) return real(file, at, status);
-        return receives([&](MPI_Status* to) { return real(file, at, to); }, first_half->staging, status);
+        return whole(real, first_half->staging, file, at, status);
     }
 };
 

@@ -36,11 +36,9 @@ bool store(Pending& pending, const MPI_Status& status) noexcept {
     }
 #endif
     if (pending.arrives == Arrives::All) return pending.staging.store();
-    // After a cancelled receive MPICH counts anything; of reads of a file Open MPI says anything of cancelling.
     int cancelled = 0;
-    if (pending.arrives == Arrives::Message && functions.MPI_Test_cancelled(&status, &cancelled) == MPI_SUCCESS &&
-        cancelled != 0) {
-        return true;
+    if (functions.MPI_Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled != 0) {
+        return true;  // MPICH counts anything then
     }
     MPI_Count bytes = 0;
     return functions.MPI_Get_elements_x(&status, handles.byte, &bytes) != MPI_SUCCESS || bytes <= 0 ||

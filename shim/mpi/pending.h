@@ -24,7 +24,7 @@
 namespace hpe::mpi::HPE_MPI_ABI {
 
 // How much of a buffer is written.
-enum class Arrives { All, Message, FromFile };  // but for the first: as much as the status says
+enum class Arrives { All, Message };  // the second: as much as the status says
 
 struct Pending {
     Pending(Staging&& buffers, Arrives how_much, bool is_persistent) noexcept

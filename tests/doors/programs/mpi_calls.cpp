@@ -222,6 +222,31 @@ void past_the_end(Twins& w) {
     });
 }
 
+// Numbers that have another size in the file than in memory: of those that came, some MPIs count the file's bytes.
+void external_numbers(Twins& w) {
+    constexpr int kCount = 8000;
+    Pair send(w, 8 * kCount), receive(w, 3 * 8 * kCount);
+    both(w, send, receive, [&](MPI_Comm, char* s, char* r, Said&) {
+        const std::string name = folder + "/external" + std::to_string(w.rank) + (s == send.host() ? "host" : "device");
+        MPI_File file;
+        if (MPI_File_open(MPI_COMM_SELF, name.c_str(), MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file) !=
+            MPI_SUCCESS) {
+            return w.complain("no file");
+        }
+        MPI_File_set_view(file, 0, MPI_LONG, MPI_LONG, "external32", MPI_INFO_NULL);
+        MPI_File_write_at(file, 0, s, kCount, MPI_LONG, MPI_STATUS_IGNORE);
+        MPI_File_read_at(file, 0, r, kCount, MPI_LONG, MPI_STATUS_IGNORE);
+        MPI_File_seek(file, 0, MPI_SEEK_SET);
+        MPI_File_read(file, r + 8 * kCount, kCount, MPI_LONG, MPI_STATUS_IGNORE);
+#ifdef OPEN_MPI  // MPICH's own result is garbage
+        MPI_Request request;
+        MPI_File_iread_at(file, 0, r + 16 * kCount, kCount, MPI_LONG, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+#endif
+        MPI_File_close(&file);
+    });
+}
+
 // Elements of predefined pairs, with gaps, from anywhere to the host.
 void pairs_of_types(Twins& w) {
     constexpr int kCount = 20000;
@@ -403,6 +428,7 @@ const Cases cases = {
     {"packed", packed},
     {"files", files},
     {"past_the_end", past_the_end},
+    {"external_numbers", external_numbers},
     {"pairs_of_types", pairs_of_types},
     {"intercommunicator", intercommunicator},
     {"threads", threads},
