@@ -48,12 +48,14 @@ enum class Kind {
     Begins,          // the same when the request completes, which is the last argument
     BeginsInWindow,  // or when the window, which comes before it, is synchronised
     BeginsReceive,
-    Prepares,  // as Begins, each time the request is started
+    BeginsRead,  // from a file
+    Prepares,    // as Begins, each time the request is started
     PreparesReceive,
     HoldsForWindow,  // when the window, which is the last argument, is synchronised
     HoldsForFile,    // with the second half of the access; the file is the first argument
 };
 constexpr Arrives arrives(Kind kind) noexcept {
+    if (kind == Kind::BeginsRead) return Arrives::FromFile;
     return kind == Kind::BeginsReceive || kind == Kind::PreparesReceive ? Arrives::Message : Arrives::All;
 }
 

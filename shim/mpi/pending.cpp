@@ -35,7 +35,7 @@ bool store(Pending& pending, const MPI_Status& status) noexcept {
         functions.MPI_Win_flush(pending.staging.other_rank(), *pending.window);
     }
 #endif
-    if (pending.arrives == Arrives::All) return pending.staging.store();
+    if (pending.arrives != Arrives::Message) return pending.staging.store();
     int cancelled = 0;
     if (functions.MPI_Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled != 0) {
         return true;  // MPICH counts anything then
@@ -53,8 +53,13 @@ constinit std::atomic<std::size_t> count{0}, freed{0};
 
 bool add(PendingPointer pending, MPI_Request request) noexcept {
     pending->request = request;
+#ifdef OPEN_MPI
+    const bool comes_later = pending->arrives == Arrives::FromFile;
+#else
+    constexpr bool comes_later = false;
+#endif
     // To ask drives the MPI on, which may be slow while its own copies are under way.
-    if (!pending->persistent && !pending->staging.left_to_mpi()) {
+    if (!pending->persistent && !pending->staging.left_to_mpi() && !comes_later) {
         int done = 0;
         MPI_Status status{};
         if (functions.MPI_Request_get_status(request, &done, &status) == MPI_SUCCESS && done != 0 &&

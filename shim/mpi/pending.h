@@ -23,8 +23,8 @@
 
 namespace hpe::mpi::HPE_MPI_ABI {
 
-// How much of a buffer is written.
-enum class Arrives { All, Message };  // the second: as much as the status says
+// What of a buffer is written: all, as much as the status of a message says, all by a read of a file.
+enum class Arrives { All, Message, FromFile };
 
 struct Pending {
     Pending(Staging&& buffers, Arrives how_much, bool is_persistent) noexcept
@@ -47,7 +47,8 @@ inline bool any() noexcept { return count.load(std::memory_order_relaxed) != 0; 
 
 // The request has just been made. If MPI has completed it already, everything is done at once: such requests may share
 // one handle. Not so if devices still copy its bytes: those of a message that goes from device to device have a handle
-// of their own, and the next call may begin the next copy meanwhile.
+// of their own, and the next call may begin the next copy meanwhile. Nor of reads of files with Open MPI, which have
+// handles of their own, too: in external32 the numbers come when the request is freed, not when it has completed.
 bool add(PendingPointer pending, MPI_Request request) noexcept;
 // Of a handle that is not known: nothing.
 PendingPointer take(MPI_Request request) noexcept;
