@@ -32,7 +32,7 @@ namespace {
 constexpr auto kNotConcerned = Event::Acquire;
 
 // The objects of a call, empty at first. The caller holds the doors' mutex: a launch allocates only when it concerns
-// more objects than any before. Throws std::bad_alloc, as push_back() does.
+// more objects than any before. Errors: std::bad_alloc.
 std::vector<Object*>& chosen() {
     static NeverDestroyed<std::vector<Object*>> objects;
     (*objects).clear();

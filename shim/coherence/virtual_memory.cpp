@@ -107,13 +107,15 @@ std::uint64_t devices_after(std::uint64_t devices, std::span<const CUmemAccessDe
     return devices;
 }
 
-// In which the memory can be copied: of a device that may write it, or at least read it. nullptr: there is none yet.
+// In which the memory can be copied: of a device that may write it, or at least read it, if there is one by now.
 CUcontext context_for(const Mapping& mapping) noexcept {
     const auto devices = mapping.writers != 0 ? mapping.writers : mapping.readers;
     CUcontext context = nullptr;
-    const bool by_current = devices == 0 || (devices & bit(current_device())) != 0;
-    if (by_current && driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS) return context;
-    return active_primary_context(static_cast<CUdevice>(std::countr_zero(devices)));
+    if (devices != 0 && (devices & bit(current_device())) == 0) {
+        const auto device = static_cast<CUdevice>(std::countr_zero(devices));
+        if (primary_context(device, context) == CUDA_SUCCESS && context != nullptr) return context;
+    }
+    return driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
 }
 
 bool is_shared(std::uintptr_t at) {
@@ -189,7 +191,7 @@ void LosesAccess::lost() {
 }
 
 void give_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAccessDesc> accesses) {
-    std::vector<Mapping> gaining, shared, none;
+    std::vector<Mapping> gaining, shared, not_its_own;  // the last: that their own device may not write
     const int device = current_device();
     {
         auto& all = state();
@@ -203,10 +205,10 @@ void give_access(std::uintptr_t at, std::size_t bytes, std::span<const CUmemAcce
             });
             const bool is_memory = mapping.device >= 0, has = (mapping.writers & bit(mapping.device)) != 0;
             if (gains) (mapping.shared ? shared : gaining).push_back(mapping);
-            if (is_memory && !has) none.push_back(mapping);
+            if (is_memory && !has) not_its_own.push_back(mapping);
         }
     }
-    for (const auto& mapping : none) {
+    for (const auto& mapping : not_its_own) {
         const bool others = mapping.writers != 0;
         device_owned::add(mapping.at, mapping.bytes,
                           others ? "its own device may not write it, another one may" : "no device may write it",

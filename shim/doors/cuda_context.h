@@ -194,26 +194,6 @@ CUresult destroy_context(const C& call, CUcontext context) {
         context, [&] { return call(context); }, [] { return true; });
 }
 
-inline CUresult primary_is_active(CUdevice device, int& active) {
-    Inside inside;
-    unsigned flags = 0;
-    return driver.cuDevicePrimaryCtxGetState(device, &flags, &active);
-}
-
-// nullptr: the primary context is not active.
-inline CUresult primary_context(CUdevice device, CUcontext& context) {
-    context = nullptr;
-    int active = 0;
-    const CUresult asked = primary_is_active(device, active);
-    // The true call returns the error of an invalid device.
-    if (asked != CUDA_SUCCESS || active == 0) return asked == CUDA_ERROR_INVALID_DEVICE ? CUDA_SUCCESS : asked;
-    Inside inside;
-    const CUresult retained = driver.cuDevicePrimaryCtxRetain(&context, device);
-    if (retained == CUDA_SUCCESS) driver.cuDevicePrimaryCtxRelease_v2(device);
-    // A lost context must still be reset: most likely it is the current one.
-    return lost_context(retained) ? driver.cuCtxGetCurrent(&context) : retained;
-}
-
 template <class C>
 CUresult reset_primary(const C& call, CUdevice device) {
     CUcontext context = nullptr;

@@ -66,8 +66,9 @@ inline void track_of_pool(CUdeviceptr pointer, std::size_t bytes, CUcontext cont
         coherence().track(address(pointer), bytes, Coherence::Peers::OwnAccess, context);
     } else {
         // In whose context alone it can be copied, unless the pool was opened to others (seen on two H200s).
-        device_owned::add(address(pointer), bytes, "it was allocated on another device than the current one",
-                          active_primary_context(device));
+        CUcontext of_device = nullptr;
+        if (primary_context(device, of_device) == CUDA_SUCCESS && of_device != nullptr) context = of_device;
+        device_owned::add(address(pointer), bytes, "it was allocated on another device than the current one", context);
     }
 }
 

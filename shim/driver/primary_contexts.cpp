@@ -2,6 +2,7 @@
 // The numbers.
 #include "shim/driver/primary_contexts.h"
 
+#include "shim/base/thread.h"
 #include "shim/driver/driver.h"
 
 namespace hpe {
@@ -18,16 +19,21 @@ void PrimaryContexts::reset(CUdevice device) noexcept {
     if (unsigned* const count = count_of(device)) *count = 0;
 }
 
-CUcontext active_primary_context(CUdevice device) noexcept {
-    CUcontext context = nullptr;
+CUresult primary_is_active(CUdevice device, int& active) noexcept {
+    const Inside inside;
     unsigned flags = 0;
+    return driver.cuDevicePrimaryCtxGetState(device, &flags, &active);
+}
+
+CUresult primary_context(CUdevice device, CUcontext& context) noexcept {
+    context = nullptr;
     int active = 0;
-    if (driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active == 0 ||
-        driver.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS) {
-        return nullptr;
-    }
-    driver.cuDevicePrimaryCtxRelease_v2(device);
-    return context;
+    const CUresult asked = primary_is_active(device, active);
+    if (asked != CUDA_SUCCESS || active == 0) return asked == CUDA_ERROR_INVALID_DEVICE ? CUDA_SUCCESS : asked;
+    const Inside inside;
+    const CUresult retained = driver.cuDevicePrimaryCtxRetain(&context, device);
+    if (retained == CUDA_SUCCESS) driver.cuDevicePrimaryCtxRelease_v2(device);
+    return lost_context(retained) ? driver.cuCtxGetCurrent(&context) : retained;
 }
 
 }  // namespace hpe

@@ -48,7 +48,9 @@ private:
 
 extern constinit PrimaryContexts primary_contexts;
 
-// The device's; nullptr: it is not active.
-CUcontext active_primary_context(CUdevice device) noexcept;
+CUresult primary_is_active(CUdevice device, int& active) noexcept;
+// The device's primary context; nullptr: it is not active, or there is no such device. Of a lost one that is the
+// current context, which it most likely is: it can still be reset.
+CUresult primary_context(CUdevice device, CUcontext& context) noexcept;
 
 }  // namespace hpe

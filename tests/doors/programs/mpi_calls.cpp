@@ -189,11 +189,10 @@ void files(Twins& w) {
 }
 
 // A file of this rank alone. MPI_FILE_NULL: there is none, and it was said.
-MPI_File own_file(Twins& w, const char* name, bool host) {
+MPI_File own_file(Twins& w, const char* name, bool host, MPI_Info info = MPI_INFO_NULL) {
     const std::string path = folder + "/" + name + std::to_string(w.rank) + (host ? "host" : "device");
     MPI_File file = MPI_FILE_NULL;
-    const int opened =
-        MPI_File_open(MPI_COMM_SELF, path.c_str(), MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+    const int opened = MPI_File_open(MPI_COMM_SELF, path.c_str(), MPI_MODE_CREATE | MPI_MODE_RDWR, info, &file);
     if (opened == MPI_SUCCESS) return file;
     w.complain("no file");
     return MPI_FILE_NULL;
@@ -227,6 +226,39 @@ void past_the_end(Twins& w) {
 #endif
         MPI_File_close(&file);
     });
+}
+
+// The same into memory with gaps. ROMIO says that all came, and leaves the rest of the buffer alone, unless it reads
+// more than is asked for, to read it at once (data sieving).
+void past_the_end_with_gaps(Twins& w) {
+    constexpr int kThere = 5000, kAsked = 10000, kReads = 4;
+    Pair send(w, 4 * kThere), receive(w, kReads * 2 * 4 * kAsked);
+    MPI_Datatype gaps;
+    MPI_Type_vector(kAsked, 1, 2, MPI_INT, &gaps);
+    MPI_Type_commit(&gaps);
+    MPI_Info no_sieving;
+    MPI_Info_create(&no_sieving);
+    MPI_Info_set(no_sieving, "romio_ds_read", "disable");
+    both(w, send, receive, [&](MPI_Comm, char* s, char* r, Said&) {
+        MPI_File file = own_file(w, "gaps", s == send.host(), no_sieving);
+        if (file == MPI_FILE_NULL) return;
+        const auto next = [&] { return std::exchange(r, r + 2 * 4 * kAsked); };
+        MPI_File_write_at(file, 0, s, kThere, MPI_INT, MPI_STATUS_IGNORE);
+        MPI_File_read_at(file, 0, next(), 1, gaps, MPI_STATUS_IGNORE);
+        MPI_File_seek(file, 0, MPI_SEEK_SET);
+        MPI_File_read(file, next(), 1, gaps, MPI_STATUS_IGNORE);
+#ifndef OPEN_MPI  // which may wait for ever, as above
+        MPI_Request request;
+        MPI_File_iread_at(file, 0, next(), 1, gaps, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        MPI_File_seek(file, 0, MPI_SEEK_SET);
+        MPI_File_iread(file, next(), 1, gaps, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+#endif
+        MPI_File_close(&file);
+    });
+    MPI_Info_free(&no_sieving);
+    MPI_Type_free(&gaps);
 }
 
 // Numbers that have another size in the file than in memory: of those that came, some MPIs count the file's bytes.
@@ -433,6 +465,7 @@ const Cases cases = {
     {"packed", packed},
     {"files", files},
     {"past_the_end", past_the_end},
+    {"past_the_end_with_gaps", past_the_end_with_gaps},
     {"external_numbers", external_numbers},
     {"pairs_of_types", pairs_of_types},
     {"intercommunicator", intercommunicator},
