@@ -49,9 +49,19 @@ struct Coherence::Made {
     std::size_t device_size = size;
 };
 
+Object* Coherence::take_last_freed(const Made& made) {
+    Object* const object = last_freed_.exchange(nullptr, std::memory_order_acquire);
+    if (object == nullptr) return nullptr;
+    if (object->base == made.base && object->size == made.size && object->context == made.context) return object;
+    give_up(*object);
+    return nullptr;
+}
+
 Object* Coherence::make_object(const Made& made) {
     const auto blocks = Object::block_count(made.size, made.block_bytes);
-    Object* const object = pool_.take();
+    Object* object = take_last_freed(made);
+    const bool again = object != nullptr;
+    if (!again) object = pool_.take();
     if (object == nullptr) {
         *made.refusal = "there was no memory for what libhpe keeps of it";
         return nullptr;
@@ -64,10 +74,14 @@ Object* Coherence::make_object(const Made& made) {
         words = blocks > 1 ? static_cast<Block*>(std::calloc(blocks, sizeof(Block))) : nullptr;
     }
     const bool ready = (words != nullptr || blocks == 1) && object->become_region(made.region);
-    auto* view = ready ? Arena{}.take(made.base, made.size) : nullptr;
-    if (view == nullptr) {
+    if (!again) object->view = ready ? Arena{}.take(made.base, made.size) : nullptr;
+    if (!ready || object->view == nullptr) {
         std::free(words);
-        pool_.give_back(object);
+        if (again) {
+            give_up(*object);
+        } else {
+            pool_.give_back(object);
+        }
         static std::once_flag said;
         std::call_once(said,
                        [] { log::warn("no address space for host copies: further allocations stay on the device"); });
@@ -79,7 +93,6 @@ Object* Coherence::make_object(const Made& made) {
     object->size = made.size;
     object->requested_size = made.requested;
     object->device_size = made.device_size;
-    object->view = view;
     object->context = made.context;
     // Unless the device is idle: the program may tell a running kernel the address, and the kernel write to it. After a
     // stream-ordered allocation it is not.
@@ -89,18 +102,17 @@ Object* Coherence::make_object(const Made& made) {
     report::object_added(*object);
     object->lent.store(0, std::memory_order_relaxed);
     object->open(made.block_bytes, words);
+    if (!again) live_objects::add(object);
     if (!table_.insert(object)) {
         log::warn("allocation {:#x} of {} bytes overlaps one that was never freed: it stays on the device", made.base,
                   made.requested);
         object->close();
-        Arena{}.give_back(view, made.base, made.size, false);
-        recycle(*object);
+        give_up(*object);
         *made.refusal = "it overlaps another allocation";
         return nullptr;
     }
     look_at(made.base, made.size);
     if (!made.region) device_owned::remove_of_graphs(made.base, made.size);
-    live_objects::add(object);
     protocol_->object_added();
     if (object->accessed_as_context) peers.saw(made.context);
     if (callbacks_.load(std::memory_order_relaxed)) engine.prepare(made.context);
@@ -397,12 +409,17 @@ void Coherence::cancel_free(Object& object) {
 }
 
 void Coherence::finish_free(Object& object) {
-    live_objects::remove(&object);
     protocol_->object_removed();
     report::object_removed(object);
     // A call may still read its view (lease::ToRead), as a program may where another thread exports the memory. The
-    // view is given up then.
-    if (object.used()) return;
+    // view is lost then.
+    if (object.used()) return live_objects::remove(&object);
+    Object* const other = object.touched() ? &object : last_freed_.exchange(&object, std::memory_order_acq_rel);
+    if (other != nullptr) give_up(*other);
+}
+
+void Coherence::give_up(Object& object) {
+    live_objects::remove(&object);
     Arena{}.give_back(object.view, object.base, object.size, object.touched());
     recycle(object);
 }

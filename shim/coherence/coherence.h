@@ -235,6 +235,8 @@ public:
 private:
     struct Made;
     Object* make_object(const Made& made);
+    Object* take_last_freed(const Made& made);
+    void give_up(Object& object);
     static bool reserved(std::uintptr_t begin, std::size_t size, std::uintptr_t allocation) noexcept;
     static bool reserved_as_whole(std::uintptr_t chunk, std::uintptr_t allocation) noexcept;
     bool add_to_region(CUcontext context, std::uintptr_t base, std::size_t requested) HPE_REQUIRES(regions_);
@@ -304,6 +306,9 @@ private:
     std::size_t block_size_ = 0;
     ObjectTable<Object> table_;
     ObjectPool pool_;
+    // The object that was freed last without a touch, with its view, and listed as a live one: a program that allocates
+    // and frees again and again gets the same addresses each time, and needs neither anew.
+    std::atomic<Object*> last_freed_{nullptr};
     // What every launch reads, in one cache line.
     alignas(64) std::atomic<std::uint32_t> host_valid_objects_{0};  // one more while a stream waits for flushes
     std::atomic<bool> callbacks_{false}, page_open_{false};

@@ -10,6 +10,13 @@ namespace {
 constinit SpinLock lock;
 constinit Object* first HPE_GUARDED_BY(lock) = nullptr;
 constinit Object* last HPE_GUARDED_BY(lock) = nullptr;
+
+template <class Run>
+void for_open(Run&& run) HPE_REQUIRES(lock) {
+    for (Object* object = first; object != nullptr; object = object->next_live) {
+        if (object->serial() % 2 == 1) run(object);
+    }
+}
 }  // namespace
 
 void add(Object* object) {
@@ -29,16 +36,16 @@ void remove(Object* object) {
 std::vector<Object*> all() {
     std::vector<Object*> found;
     const Locked locked(lock);
-    for (Object* object = first; object != nullptr; object = object->next_live) found.push_back(object);
+    for_open([&](Object* object) { found.push_back(object); });
     return found;
 }
 
 std::vector<Object*> of(CUcontext context) {
     std::vector<Object*> found;
     const Locked locked(lock);
-    for (Object* object = first; object != nullptr; object = object->next_live) {
+    for_open([&](Object* object) {
         if (object->context == context) found.push_back(object);
-    }
+    });
     return found;
 }
 

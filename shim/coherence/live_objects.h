@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// All objects, for the operations that go through all of them. Outside the fault path; any thread.
+// All objects, for the operations that go through all of them, which are told of the open ones. Outside the fault path;
+// any thread.
 // Objects are borrowed: the caller makes sure that none is freed meanwhile. Errors: std::bad_alloc.
 #pragma once
 

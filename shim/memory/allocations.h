@@ -3,8 +3,8 @@
 // many bytes the program asked for. What lies between them is nobody's, and never copied. And which of its pages have
 // memory, too, that others may write (coherence/uncached.h): such a page is not shared at all.
 //
-// Bytes; offsets from the chunk's beginning. Threads: any, also inside the fault path; add() and remove() of one
-// allocation by one thread. Errors: none; memory of zero bytes is a chunk without allocations.
+// Bytes; offsets from the chunk's beginning. Threads: any, also inside the fault path; add() and remove() by one at a
+// time. Errors: none; memory of zero bytes is a chunk without allocations.
 #pragma once
 
 #include <algorithm>
@@ -35,15 +35,13 @@ public:
     void add(std::size_t offset, std::size_t bytes) noexcept {
         const auto unit = offset / kUnit;
         bytes_[unit].store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
-        count_.fetch_add(1, std::memory_order_relaxed);
-        sum_.fetch_add(bytes, std::memory_order_relaxed);
+        count(1, bytes);
         begins_[unit / kBits].fetch_or(bit(unit), std::memory_order_seq_cst);
     }
     void remove(std::size_t offset) noexcept {
         const auto unit = offset / kUnit;
         begins_[unit / kBits].fetch_and(~bit(unit), std::memory_order_seq_cst);
-        count_.fetch_sub(1, std::memory_order_relaxed);
-        sum_.fetch_sub(bytes_of(unit), std::memory_order_relaxed);
+        count(std::size_t{0} - 1, std::size_t{0} - bytes_of(unit));
     }
     std::size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
     // Of all of them.
@@ -105,6 +103,11 @@ public:
     std::size_t next_shared(std::size_t offset, std::size_t end) const noexcept { return next(offset, end, false); }
 
 private:
+    // Nobody else changes them: a locked instruction would take as long as all else.
+    void count(std::size_t allocations, std::size_t bytes) noexcept {
+        count_.store(count_.load(std::memory_order_relaxed) + allocations, std::memory_order_relaxed);
+        sum_.store(sum_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+    }
     std::size_t next(std::size_t offset, std::size_t end, bool in_uncached) const noexcept {
         while (offset < end && uncached(offset) != in_uncached) offset = offset / kPage * kPage + kPage;
         return std::min(offset, end);

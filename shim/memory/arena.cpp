@@ -205,15 +205,7 @@ void trim(std::byte* view, std::size_t size) noexcept {
     }
 }
 
-// The range that was given back last, if nobody touched it: a program that allocates and frees takes it again at once.
-struct Spare {
-    std::byte* view = nullptr;
-    std::size_t size = 0;
-};
-constinit Spare spare HPE_GUARDED_BY(mutex);
-
 std::byte* take_range(std::size_t size) HPE_REQUIRES(mutex) {
-    if (spare.size == size && spare.view != nullptr) return std::exchange(spare, {}).view;
     auto& ranges = free_ranges();
     for (int attempt = 0; attempt < 2; ++attempt) {
         for (auto it = ranges.begin(); it != ranges.end(); ++it) {
@@ -241,11 +233,6 @@ std::byte* take_range(std::size_t size) HPE_REQUIRES(mutex) {
 }
 
 void give_back_range(std::byte* view, std::size_t size, bool touched) HPE_REQUIRES(mutex) {
-    if (!touched) {
-        std::swap(spare.view, view);
-        std::swap(spare.size, size);
-        if (view == nullptr) return;
-    }
     if (touched && too_much_idle(idle_touched + size)) {
         trim(view, size);
     } else {

@@ -2,7 +2,6 @@
 // Objects that are recycled.
 #include "shim/memory/object.h"
 
-#include <atomic>
 #include <cstdlib>
 #include <new>
 #include <utility>
@@ -37,22 +36,17 @@ bool Object::become_region(bool region) noexcept {
 }
 
 namespace {
-// The one that was given back last, without a lock: a program that allocates and frees takes it again at once.
-constinit std::atomic<Object*> last_idle{nullptr};
 constinit Mutex pool_mutex;
 constinit Object* idle HPE_GUARDED_BY(pool_mutex) = nullptr;
 }  // namespace
 
 Object* ObjectPool::take() noexcept {
-    if (Object* const object = last_idle.exchange(nullptr, std::memory_order_acquire)) return object;
     const Locked lock(pool_mutex);
     if (idle == nullptr) return new (std::nothrow) Object;
     return std::exchange(idle, idle->next_idle);
 }
 
 void ObjectPool::give_back(Object* object) noexcept {
-    object = last_idle.exchange(object, std::memory_order_acq_rel);
-    if (object == nullptr) return;
     const Locked lock(pool_mutex);
     object->next_idle = std::exchange(idle, object);
 }

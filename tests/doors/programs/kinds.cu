@@ -443,8 +443,35 @@ static void refused_free(int, char**) {
     CHECK(cudaFree(beside));
 }
 
+// Most come and go without an access, at addresses that had memory of the same kind and size before, or of others.
+static void freed_untouched(int, char**) {
+    unsigned wrong = 0, random = 1;
+    const auto choose = [&](unsigned of) { return (random = random * 1664525u + 1013904223u) >> 16 & (of - 1); };
+    const auto get = [](unsigned n, bool in_order) { return in_order ? allocate(n * 4ul) : Data::allocated(n); };
+    const auto give_back = [](unsigned* memory, bool in_order) {
+        CHECK(in_order ? cudaFreeAsync(memory, nullptr) : cudaFree(memory));
+    };
+    for (unsigned round = 0; round < 300; ++round) {
+        const unsigned sizes[] = {1000, 1024, 1u << 18, 1u << 19, (1u << 19) + 5, 3u << 18, 33, 4096};
+        const unsigned n = sizes[choose(8)];
+        const bool in_order = choose(2) != 0;
+        for (unsigned k = choose(4); k != 0; --k) give_back(get(n, in_order), in_order);
+        if (choose(4) != 0) continue;
+        Data data(n, get(n, in_order));
+        wrong += data.work(round);
+        if (choose(2) != 0) give_back(get(n, in_order), in_order);
+        data.launch();
+        wrong += data.check_all();
+        give_back(data.gpu, in_order);
+        std::free(data.model);
+        if (choose(8) == 0) CHECK(cudaDeviceReset());
+    }
+    say("%u wrong\n", wrong);
+}
+
 int main(int argc, char** argv) {
     static const Case cases[] = {{"sizes", sizes},
+                                 {"freed_untouched", freed_untouched},
                                  {"freed_in_order", freed_in_order},
                                  {"pool", pool},
                                  {"chosen", chosen},
