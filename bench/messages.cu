@@ -6,6 +6,7 @@
 //         window   64 messages of 1 MiB under way at a time, one way: GB/s
 //         pingpong 1 MiB there and back: GB/s
 //         latency  8 bytes there and back: microseconds one way
+//         exchange 32 KiB each way, between a kernel that makes them and one that reads them: microseconds
 //         allreduce  the sum of 64 Mi floats, in place, on any number of ranks: GB/s of one rank's floats
 //         copy     the direct copy of 256 MiB between the ranks' devices, without MPI: GB/s; one process
 //   WAY   direct   device pointers in MPI calls, under libhpe
@@ -80,12 +81,15 @@ public:
         set<<<264, 512>>>(device_, bytes_, key);
         CHECK(cudaDeviceSynchronize());
     }
+    // Of the first half.
+    void fill_later(unsigned key) const { set<<<64, 256>>>(device_, bytes_ / 2, key); }
+    void read_later(unsigned key, std::size_t at) const { differ<<<64, 256>>>(device_ + at, bytes_ - at, key, count_); }
     void fill_numbers(unsigned key) const {
         set_numbers<<<264, 512>>>(numbers(), bytes_ / sizeof(float), key, rank);
         CHECK(cudaDeviceSynchronize());
     }
-    void check(unsigned key) const {
-        count_wrong([&] { differ<<<264, 512>>>(device_, bytes_, key, count_); });
+    void check(unsigned key, std::size_t at = 0) const {
+        count_wrong([&] { differ<<<264, 512>>>(device_ + at, bytes_ - at, key, count_); });
     }
     void check_sum(unsigned key) const {
         count_wrong([&] { differ_from_sum<<<264, 512>>>(numbers(), bytes_ / sizeof(float), key, ranks, count_); });
@@ -172,6 +176,24 @@ double there_and_back(const Side& side, std::size_t bytes, int times) {
     return seconds_since(begin) / (2 * times);
 }
 
+// MPI is to know nothing of streams: what it is given is on the device, or on the host, by then.
+double exchanged(const Side& side, std::size_t bytes, unsigned key, int times) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < times; ++i) {
+        side.fill_later(key);
+        if (way == "direct") CHECK(cudaDeviceSynchronize());
+        MPI_Request requests[2];
+        MPI_Irecv(side.to_receive(bytes), static_cast<int>(bytes), MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD, &requests[0]);
+        MPI_Isend(side.to_send(0, bytes), static_cast<int>(bytes), MPI_BYTE, 1 - rank, 1, MPI_COMM_WORLD, &requests[1]);
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+        side.received(bytes, bytes);
+        side.read_later(key, bytes);
+    }
+    CHECK(cudaDeviceSynchronize());
+    return seconds_since(begin) / times;
+}
+
 // Until all ranks have the sum on their devices.
 double reduced(const Side& side, std::size_t bytes) {
     MPI_Barrier(MPI_COMM_WORLD);
@@ -229,6 +251,7 @@ int main(int argc, char** argv) {
     const std::size_t bytes = work == "large" || work == "copy" || sums ? 256 * kMiB
                               : work == "window"                        ? 64 * kMiB
                               : work == "latency"                       ? 8
+                              : work == "exchange"                      ? 2 * 32 * std::size_t{1024}
                                                                         : kMiB;
     const Side side(bytes);
     for (int round = 0; round < rounds + 2; ++round) {
@@ -244,10 +267,14 @@ int main(int argc, char** argv) {
         if (work == "window") seconds = one_way(side, bytes, kMiB);
         if (work == "pingpong") seconds = there_and_back(side, bytes, 50);
         if (work == "latency") seconds = there_and_back(side, bytes, 500);
+        if (work == "exchange") seconds = exchanged(side, bytes / 2, key, 200);
         if (sums) side.check_sum(key);
-        if (work != "copy" && !sums && (rank == 1 || work == "pingpong" || work == "latency")) side.check(key);
+        if (work == "exchange") side.check(key, bytes / 2);
+        if (work != "copy" && work != "exchange" && !sums && (rank == 1 || work == "pingpong" || work == "latency"))
+            side.check(key);
         if (rank != 0 || round < 2) continue;
-        std::printf("%.3f\n", work == "latency" ? seconds * 1e6 : static_cast<double>(bytes) / seconds / 1e9);
+        std::printf("%.3f\n", work == "latency" || work == "exchange" ? seconds * 1e6
+                                                                      : static_cast<double>(bytes) / seconds / 1e9);
     }
     MPI_Finalize();
     return 0;

@@ -150,10 +150,12 @@ def bench_mpi(target, gpus):
             "by hand, pageable": ("pageable", None, {}), "by hand, pinned": ("pinned", None, {}),
             "host memory alone": ("host", None, {}), "host memory alone, libhpe": ("host", LIBRARY, {})}
     for work, title in (("large", "message of 256 MiB one way, GB/s"), ("window", "64 messages of 1 MiB at a time, GB/s"),
-                        ("pingpong", "message of 1 MiB there and back, GB/s"), ("latency", "8 bytes one way, us")):
+                        ("pingpong", "message of 1 MiB there and back, GB/s"), ("latency", "8 bytes one way, us"),
+                        ("exchange", "exchange of 32 KiB between two kernels, us")):
         figures[title] = compare({name: ranks(2, [messages, work, way, "7"], library, **variables)
                                   for name, (way, library, variables) in ways.items()
-                                  if work == "large" or not name.endswith("none")}, rounds=1)
+                                  if (work == "large" or not name.endswith("none")) and (work, way) != ("exchange", "host")},
+                                 rounds=1)
     title = "message of 256 MiB one way, GB/s"
     figures[title]["direct copy between the devices"] = compare({"copy": ranks(1, [messages, "copy", "host"])}, rounds=1)["copy"]
     medians = {name: f["median"] for name, f in figures[title].items()}

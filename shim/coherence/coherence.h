@@ -171,6 +171,7 @@ public:
         std::uintptr_t address = 0;
         bool is_write = false;
         std::uintptr_t instruction = 0;  // that made it, for the report
+        bool by_call = false;            // a call is given the bytes, which the program did not access itself
     };
     // `traced` is told what became of it.
     Served serve_fault(const Access& access, trace::Fault& traced) noexcept;

@@ -74,7 +74,7 @@ private:
 bool serve_call(Coherence& coherence, std::uintptr_t at, bool is_write, const void* caller) noexcept {
     trace::Fault traced(at, is_write);
     call_stacks::Event event;
-    const auto served = coherence.serve_fault({at, is_write, reinterpret_cast<std::uintptr_t>(caller)}, traced);
+    const auto served = coherence.serve_fault({at, is_write, reinterpret_cast<std::uintptr_t>(caller), true}, traced);
     event.ended_access(is_write ? "write fault, in a call" : "read fault, in a call", nullptr);
     traced.stack(event.ticket());
     return served == Coherence::Served::Done;

@@ -125,6 +125,7 @@ Coherence::Served Coherence::serve_fault(const Access& access, trace::Fault& tra
         return object_of(access.address) != nullptr ? Served::Done : Served::NotOurs;
     }
     bool served = false;
+    if (!access.by_call) object->small_copies.accessed_by_cpu();
     if (unordered) {
         if (interrupted) helper::with_driver(true, helper::Kind::Wait, [] { in_flight.wait(); });
         served = borrow(*object, serial, access, traced);

@@ -74,7 +74,7 @@ void for_pages(const void* at, std::size_t bytes, Touch&& touch) noexcept {
 
 }  // namespace
 
-Stretch next(std::uintptr_t to, std::uintptr_t from, std::size_t bytes) noexcept {
+Stretch next(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, std::size_t smallest) noexcept {
     const Side target(to, bytes);
     const Side source(from, from == 0 ? 0 : bytes);
     const auto most = from == 0 ? target.bytes() : std::min(target.bytes(), source.bytes());
@@ -90,7 +90,7 @@ Stretch next(std::uintptr_t to, std::uintptr_t from, std::size_t bytes) noexcept
         same += from == 0 ? step : std::min(step, source.alike(same));
     }
     same = std::min(same, most);
-    return {same, device && same >= kSmallest ? (a != nullptr ? a : b) : nullptr};
+    return {same, device && same >= smallest ? (a != nullptr ? a : b) : nullptr};
 }
 
 InOrder::InOrder(void* context, Order order) noexcept {

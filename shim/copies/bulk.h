@@ -22,13 +22,13 @@ namespace hpe::bulk {
 // A device copy costs some tens of microseconds before the first byte; a smaller call is made by the CPU.
 constexpr std::size_t kSmallest = std::size_t{256} << 10;
 
-// The first bytes of a call that one side carries out.
+// The first bytes of a call that one side carries out: the device `smallest` or more.
 struct Stretch {
     std::size_t bytes;
     void* context;  // of the device, which is to do it; nullptr: the CPU does
 };
 // `from` 0: what is written comes from no memory. `bytes` is not 0.
-Stretch next(std::uintptr_t to, std::uintptr_t from, std::size_t bytes) noexcept;
+Stretch next(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, std::size_t smallest = kSmallest) noexcept;
 
 // Scope in which the calling thread gives the device work in place of its own accesses to objects: the work that the
 // device was given before has ended, as for a CPU access, and the context is current. Nothing of it shows to the

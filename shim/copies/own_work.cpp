@@ -23,6 +23,16 @@ struct Own {
     CUstream stream HPE_GUARDED_BY(lock) = nullptr;
 };
 constinit ByContext<Own> owns;
+constinit std::atomic<std::uint64_t> own_writes{0};
+
+std::uint64_t work_of_program() noexcept { return in_flight.work() - own_writes.load(std::memory_order_relaxed); }
+
+// The least that the device copies from the object, or to it.
+std::size_t smallest_of(std::uintptr_t at, std::size_t bytes) noexcept {
+    if (bytes >= bulk::kSmallest) return bulk::kSmallest;
+    const Object* const object = coherence().object_of(at);
+    return object != nullptr && object->small_copies.by_device(work_of_program()) ? 1 : bulk::kSmallest;
+}
 
 // The context is current.
 CUstream stream_in(CUcontext context) noexcept {
@@ -59,6 +69,14 @@ bool mostly_on_device(std::uintptr_t begin, std::size_t bytes) noexcept {
     return on_host < bytes / 2;
 }
 
+bool copied_by_device(std::uintptr_t begin, std::size_t bytes) noexcept {
+    return bytes >= smallest_of(begin, bytes) && mostly_on_device(begin, bytes);
+}
+
+void made_small_copy(std::uintptr_t at) noexcept {
+    if (Object* const object = coherence().object_of(at)) object->small_copies.made(work_of_program());
+}
+
 OwnWork::OwnWork(void* context, bulk::Order order) noexcept : in_order_(context, order) {
     if (in_order_) stream_ = stream_in(static_cast<CUcontext>(context));
 }
@@ -83,6 +101,11 @@ CUresult OwnWork::to_device(CUdeviceptr to, const std::byte* from, std::size_t b
                               const auto made = driver.cuMemcpyHtoDAsync_v2(to, from, bytes, stream_);
                               return made == CUDA_SUCCESS ? wait() : made;
                           });
+}
+
+void OwnWork::enqueued() const noexcept {
+    own_writes.fetch_add(1, std::memory_order_relaxed);
+    in_flight.enqueued(stream_, Flavour::Legacy, this_thread.slot);
 }
 
 CUresult OwnWork::wait() noexcept { return driver.cuStreamSynchronize(stream_); }
@@ -135,10 +158,11 @@ bool copy_within_device(std::uintptr_t to, std::uintptr_t from, std::size_t byte
 }
 
 std::size_t load_by_device(std::byte* to, const void* from, std::size_t bytes, const void* caller) noexcept {
+    const auto smallest = smallest_of(address(from), bytes);
     std::size_t done = 0;
     while (done < bytes) {
         const auto at = address(from) + done;
-        const auto stretch = bulk::next(address(to) + done, at, bytes - done);
+        const auto stretch = bulk::next(address(to) + done, at, bytes - done, smallest);
         if (stretch.context != nullptr) {
             OwnWork work(stretch.context);
             OwnTransfer transfer(OwnTransfer::To::Host, "copy", at, stretch.bytes);
@@ -153,14 +177,16 @@ std::size_t load_by_device(std::byte* to, const void* from, std::size_t bytes, c
         done += loaded;
         if (loaded != stretch.bytes) break;
     }
+    if (bytes < bulk::kSmallest) made_small_copy(address(from));
     return done;
 }
 
 std::size_t store_by_device(void* to, const std::byte* from, std::size_t bytes, const void* caller) noexcept {
+    const auto smallest = smallest_of(address(to), bytes);
     std::size_t done = 0;
     while (done < bytes) {
         const auto at = address(to) + done;
-        const auto stretch = bulk::next(at, address(from) + done, bytes - done);
+        const auto stretch = bulk::next(at, address(from) + done, bytes - done, smallest);
         if (stretch.context != nullptr) {
             OwnWork work(stretch.context);
             OwnTransfer transfer(OwnTransfer::To::Device, "copy", at, stretch.bytes);
@@ -175,6 +201,7 @@ std::size_t store_by_device(void* to, const std::byte* from, std::size_t bytes, 
         done += stored;
         if (stored != stretch.bytes) break;
     }
+    if (bytes < bulk::kSmallest) made_small_copy(address(to));
     return done;
 }
 

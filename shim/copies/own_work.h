@@ -40,7 +40,7 @@ public:
         return in_gate(reads, writes, &stream_, [&] {
             const auto result = work();
             // What was prefetched before is old now, and a new object has data.
-            if (writes.bytes != 0) in_flight.enqueued(stream_, Flavour::Legacy, this_thread.slot);
+            if (writes.bytes != 0) enqueued();
             const auto mark = in_flight.mark(stream_, Flavour::Legacy);
             const auto waited = wait();
             if (waited == CUDA_SUCCESS) in_flight.finished(mark);
@@ -52,7 +52,7 @@ public:
     CUresult begin(DeviceRange writes, Work&& work, InFlight::Mark& mark) noexcept {
         return in_gate({}, writes, &stream_, [&] {
             const auto result = work();
-            in_flight.enqueued(stream_, Flavour::Legacy, this_thread.slot);
+            enqueued();
             mark = in_flight.mark(stream_, Flavour::Legacy);
             return result;
         });
@@ -94,6 +94,7 @@ private:
         return result;
     }
     CUresult wait() noexcept;
+    void enqueued() const noexcept;
     static void end_what_interrupted() noexcept;
 
     const bulk::InOrder in_order_;
@@ -119,8 +120,14 @@ private:
 // Between two objects of one context, by the device. False: it was not made.
 bool copy_within_device(std::uintptr_t to, std::uintptr_t from, std::size_t bytes) noexcept;
 
-// As the CPU would, but by the device where the range lies on it alone and is long: to memory of ours, and from there.
-// Return how many bytes were copied, as lease::load() and store() do.
+// Whether a range of an object is to be copied to memory of ours, which leaves it on the device: it lies there for the
+// most part, and is long, or the object's small copies are the device's (memory/small_copies.h). made() is told of each
+// message that was copied by neither of the functions below.
+bool copied_by_device(std::uintptr_t begin, std::size_t bytes) noexcept;
+void made_small_copy(std::uintptr_t at) noexcept;
+
+// As the CPU would, but by the device where the range lies on it alone, and copied_by_device() says so: to memory of
+// ours, and from there. Return how many bytes were copied, as lease::load() and store() do.
 std::size_t load_by_device(std::byte* to, const void* from, std::size_t bytes, const void* caller) noexcept;
 std::size_t store_by_device(void* to, const std::byte* from, std::size_t bytes, const void* caller) noexcept;
 

@@ -14,6 +14,7 @@
 
 #include "protocols/blocks.h"
 #include "shim/memory/allocations.h"
+#include "shim/memory/small_copies.h"
 
 namespace hpe {
 
@@ -60,6 +61,7 @@ public:
     bool accessed_as_context = false;
     // How many messages are under way whose bytes an MPI reads or writes here by itself (copies/lent.h).
     std::atomic<std::uint32_t> lent{0};
+    SmallCopies small_copies;                         // of messages
     std::atomic<bool> shadowed{false};                // the shadow is mapped at `base`
     std::atomic<std::uint32_t> host_valid_blocks{0};  // an upper bound; 0: a launch can skip the object
     std::atomic<bool> in_host_valid_list{false};      // the list of objects with host-valid blocks

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Bounce memory (coherence/lease.h) that MPI may register with a network card. That of large messages is kept for the
-// next ones, and pinned when it is used again: the device then copies straight to and from it, and no page of it has to
-// be made anew. Memory of messages that other processes may take themselves is shared: an image (ipc/host_images.h).
+// Bounce memory (coherence/lease.h) that MPI may register with a network card. That of messages from 32 KiB on is kept
+// for the next ones, and pinned when it is used again: the device then copies straight to and from it, and no page of
+// it has to be made anew. Memory of messages that other processes may take themselves is shared: an image
+// (ipc/host_images.h).
 //
 // Bytes; the memory is the owner's until it is destroyed. Threads: each for one at a time. Errors: without memory, at()
 // is nullptr.
@@ -30,6 +31,8 @@ public:
     HostMemory(const HostMemory&) = delete;
     HostMemory& operator=(const HostMemory&) = delete;
     std::byte* at() const noexcept { return at_; }
+    // Whether memory of so many bytes is kept, and pinned.
+    static bool keeps(std::size_t bytes) noexcept;
     // Before copies between it and an object of the context. Waits for the device, as these do.
     void pin(void* context) const noexcept;
     bool pinned() const noexcept;

@@ -41,7 +41,7 @@ bool dense(const Parts& parts) noexcept {
 }
 bool for_device(const Parts& parts) noexcept {
     const auto span = parts.span();
-    return span.bytes() >= bulk::kSmallest && mostly_on_device(span.begin, span.bytes()) && dense(parts);
+    return copied_by_device(span.begin, span.bytes()) && dense(parts);
 }
 
 // What was written last is there on return.
@@ -54,7 +54,7 @@ bool bring_to_device(const Object& object, Span span) noexcept {
 void pin(const HostMemory& memory, const Elements& elements) noexcept {
     const auto span = elements.span();
     const Object* const object = coherence().object_of(span.begin);
-    if (object != nullptr && span.bytes() >= bulk::kSmallest && mostly_on_device(span.begin, span.bytes())) {
+    if (object != nullptr && HostMemory::keeps(span.bytes()) && copied_by_device(span.begin, span.bytes())) {
         memory.pin(object->context);
     }
 }
@@ -127,6 +127,7 @@ std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {
             // Also brings the gaps.
             const lease::ToRead ready(pointer(span.begin), span.bytes(), caller_);
             failed_ = failed_ || ready.memory() == nullptr;
+            made_small_copy(span.begin);
             return *view;
         }
     }

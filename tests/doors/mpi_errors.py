@@ -15,7 +15,7 @@ from mpi_ranks import MPIS, ranks
 problems, runs = [], 0
 programs = {os.path.basename(path): os.path.abspath(path) for path in sys.argv[1:]}
 REFUSED = b"hpe: cannot fetch [0-9]+ bytes of object 0x[0-9a-f]+ from the device: CUDA_ERROR_"
-FAIL = {"HPE_SOFT_FAIL": "cuMemcpyDtoHAsync:*:1"}
+FAIL = {"HPE_SOFT_FAIL": "cuMemcpyDtoHAsync:*:1,cuMemcpyHtoDAsync:*:1"}
 
 
 def one_rank(mpi, program, cases, **variables):

@@ -77,6 +77,47 @@ void addresses(Twins& w) {
     more.check("the second buffer");
 }
 
+// Short messages between work of the device and of the CPU on the same bytes, or with none in between.
+void between_work(Twins& w) {
+    for (const std::size_t bytes : {1, 700, 5000, 40000, 200000}) {
+        Pair send(w, 3 * bytes), receive(w, 3 * bytes);
+        const auto seed = w.own();
+        both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
+            const bool on_device = s == send.device() && w.device;
+            std::mt19937 random(seed), same(static_cast<unsigned>(bytes));
+            const auto set = [&](char* at) {
+                const auto value = static_cast<int>(random() % 256);
+                if (on_device)
+                    cudaMemset(at, value, bytes / 2 + 1);
+                else
+                    std::memset(at, value, bytes / 2 + 1);
+            };
+            unsigned turn = 0;
+            for (int round = 0; round < 60; ++round) {
+                if (round % 12 == 0) turn = same() % 4;
+                const auto from = random() % (2 * bytes), to = random() % (2 * bytes), there = random() % (3 * bytes);
+                if (turn == 0 || turn == 1) set(s + from);
+                if (turn == 1) set(r + to);
+                if (turn == 2) {
+                    s[there] = static_cast<char>(round);
+                    said.push_back(r[there]);
+                }
+                const auto n = static_cast<int>(bytes);
+                if (round % 2 == 0) {
+                    MPI_Sendrecv(s + from, n, MPI_CHAR, behind(w), 1, r + to, n, MPI_CHAR, before(w), 1, comm,
+                                 MPI_STATUS_IGNORE);
+                    continue;
+                }
+                MPI_Request requests[2];
+                MPI_Isend(s + from, n, MPI_CHAR, behind(w), 2, comm, &requests[0]);
+                MPI_Irecv(r + to, n, MPI_CHAR, before(w), 2, comm, &requests[1]);
+                MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+                MPI_Allreduce(MPI_IN_PLACE, r + to, 1, MPI_CHAR, MPI_BOR, comm);
+            }
+        });
+    }
+}
+
 // Types that name addresses of the host alone, so far apart that all that is on the device lies between them.
 void around_the_device(Twins& w) {
     Pair send(w, 4 * kSmall), receive(w, 4 * kSmall);
@@ -460,6 +501,7 @@ void large_counts(Twins& w) {
 const Cases cases = {
     {"too_long", too_long},
     {"addresses", addresses},
+    {"between_work", between_work},
     {"around_the_device", around_the_device},
     {"buffered", buffered},
     {"packed", packed},
