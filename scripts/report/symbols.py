@@ -19,7 +19,7 @@ from elf import Elf, Functions
 Frame = collections.namedtuple("Frame", "function file line inlined module system")
 
 # What a program stands on, wherever it lies, and where systems keep such libraries.
-SYSTEM = re.compile(r"(^|/)(lib(cuda|cudart|hpe)\b[^/]*|linux-vdso[^/]*)$|^(/usr)?/lib(32|64)?/|^/usr/local/cuda[^/]*/")
+SYSTEM = re.compile(r"(^|/)(lib(cuda|cudart|hpe)\.so[^/]*|linux-vdso[^/]*)$|^(/usr)?/lib(32|64)?/|^/usr/local/cuda[^/]*/")
 
 
 def base_name(path):

@@ -5,8 +5,12 @@ import re
 
 from advice import advise, pinned_rate, size
 
-# The toolkit's headers and the compiler's own: their functions are inlined into the program's.
-HEADERS = re.compile(r"/targets/[^/]+/include/|^/usr/(local/cuda[^/]*/)?include/|cudafe1\.stub\.c$")
+# Whose functions are inlined into the program's: what nvcc makes, the headers of CUDA and of the system, and those of a
+# compiler, wherever it is installed.
+MADE = re.compile(r"cudafe1\.stub\.c$")
+HEADERS = re.compile(r"/targets/[^/]+/include/|^/usr/(local/cuda[^/]*/)?include/|/lib/gcc/[^/]+/[^/]+/include/|"
+                     r"/include/c\+\+/|/lib/clang/[^/]+/include/|" + MADE.pattern)
+STUB = "__device_stub_"  # and the kernel's name as linkers see it
 
 
 def lines_of(stack, symbols):
@@ -19,11 +23,30 @@ def is_programs(frame):
 
 
 def first_of_program(frames):
-    """Where the program's own code begins. nvcc makes a function of a kernel's name, and another in front of it, that
-    launch it: neither is a place to change."""
-    stubs = [i for i, f in enumerate(frames) if (f.function or "").startswith("__device_stub__")]
-    first = stubs[-1] + 2 if stubs else 0
+    """Where the program's own code begins. nvcc makes a function of a kernel's name, and one or two in front of it, that
+    launch it: none is a place to change. Any but the innermost may be missing, since they end with a call."""
+    stubs = [i for i, f in enumerate(frames) if STUB in name_of(f) or MADE.search(f.file)]
+    first = stubs[-1] + 1 if stubs else 0
+    if stubs and first < len(frames):
+        frame, caller = frames[first], frames[min(first + 1, len(frames) - 1)]
+        # A static one that was inlined has its caller's name.
+        if is_kernel(frame, name_of(frames[stubs[0]])) or (frame.inlined and name_of(frame) == name_of(caller)):
+            first += 1
     return next((i for i in range(first, len(frames)) if is_programs(frames[i])), 0)
+
+
+def name_of(frame):
+    return frame.function or ""
+
+
+def is_kernel(frame, stub):
+    """Whether the function is the kernel whose stub that is, by the last part of its name."""
+    name = name_of(frame).replace("(anonymous namespace)", "").split("(")[0]
+    while name != (name := re.sub(r"<[^<>]*>", "", name)):
+        pass
+    name = re.split(r"::|[ *&]", name)[-1]
+    symbol = stub.split("(")[0].partition(STUB)[2]
+    return name != "" and (symbol in (name, "_" + name) or f"{len(name)}{name}" in symbol)
 
 
 def place_of(stack, symbols):

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -92,6 +94,14 @@ struct Look {
     bool first = true, unchanged = false;
 };
 
+bool is_relative(const char* name) noexcept { return *name != '/' && std::strchr(name, '/') != nullptr; }
+
+bool is_named(const Module& module, const char* name) noexcept {
+    if (!is_relative(name)) return std::strcmp(module.path, name) == 0;
+    const char* const path = std::strrchr(module.path, '/');
+    return path != nullptr && std::strcmp(path, std::strrchr(name, '/')) == 0;
+}
+
 // With the loader's lock: nothing here allocates, waits or calls the loader.
 int look_at(dl_phdr_info* info, std::size_t bytes, void* argument) noexcept {
     auto& look = *static_cast<Look*>(argument);
@@ -115,9 +125,9 @@ int look_at(dl_phdr_info* info, std::size_t bytes, void* argument) noexcept {
     fresh.loaded = true;
     for (std::uint32_t i = 0; i < look.known; ++i) {
         auto& old = all.modules[i];
-        // The program itself has no name here, and is given one below.
+        // The program itself has no name here, and a library may have a relative one: these are found below.
         if (old.begin == fresh.begin && old.end == fresh.end && old.build_id == fresh.build_id &&
-            (*name == '\0' || std::strcmp(old.path, fresh.path) == 0)) {
+            (*name == '\0' || is_named(old, name))) {
             old.loaded = true;
             return 0;
         }
@@ -126,7 +136,36 @@ int look_at(dl_phdr_info* info, std::size_t bytes, void* argument) noexcept {
     return 0;
 }
 
-void name_program(Module& module) noexcept {
+// The kernel knows where a library lies whose name is relative to a folder that the program may have left.
+void find_path(Module& module) noexcept {
+    const auto file =
+        static_cast<int>(kernel::raw(SYS_openat, AT_FDCWD, kernel::word("/proc/self/maps"), O_RDONLY | O_CLOEXEC));
+    if (file < 0) return;
+    std::array<char, 4096> read{};
+    char line[PATH_MAX + 128];
+    std::size_t length = 0;
+    bool found = false;
+    for (long n = 0; !found && (n = kernel::raw(SYS_read, file, kernel::word(read.data()), read.size())) > 0;) {
+        for (long i = 0; !found && i < n; ++i) {
+            const char c = read[static_cast<std::size_t>(i)];
+            if (c != '\n') {
+                if (length < sizeof line - 1) line[length++] = c;
+                continue;
+            }
+            line[length] = '\0';
+            length = 0;
+            char* end = nullptr;
+            const auto begin = std::strtoull(line, &end, 16);
+            const char* const path = std::strchr(line, '/');
+            found = begin <= module.begin && *end == '-' && module.begin < std::strtoull(end + 1, nullptr, 16);
+            if (found && path != nullptr) std::strncpy(module.path, path, sizeof module.path - 1);
+        }
+    }
+    kernel::raw(SYS_close, file);
+}
+
+void name(Module& module) noexcept {
+    if (is_relative(module.path)) find_path(module);
     if (module.path[0] != '\0') return;
     const auto length = kernel::raw(SYS_readlink, kernel::word("/proc/self/exe"), kernel::word(module.path),
                                     static_cast<long>(sizeof module.path - 1));
@@ -187,7 +226,7 @@ bool refresh() noexcept {
     for (std::uint32_t i = 0; i < all->count; ++i) {
         auto& module = all->modules[i];
         if (i >= look.known) {
-            name_program(module);
+            name(module);
             kept = kept && std::none_of(all->modules.begin(), all->modules.begin() + i, [&](const Module& old) {
                        return !old.loaded && old.begin < module.end && module.begin < old.end;
                    });

@@ -27,13 +27,6 @@ constinit std::atomic<std::uint64_t> own_writes{0};
 
 std::uint64_t work_of_program() noexcept { return in_flight.work() - own_writes.load(std::memory_order_relaxed); }
 
-// The least that the device copies from the object, or to it.
-std::size_t smallest_of(std::uintptr_t at, std::size_t bytes) noexcept {
-    if (bytes >= bulk::kSmallest) return bulk::kSmallest;
-    const Object* const object = coherence().object_of(at);
-    return object != nullptr && object->small_copies.by_device(work_of_program()) ? 1 : bulk::kSmallest;
-}
-
 // The context is current.
 CUstream stream_in(CUcontext context) noexcept {
     auto* const own = owns.of(context);
@@ -49,6 +42,11 @@ CUstream stream_in(CUcontext context) noexcept {
 }
 
 std::uintptr_t address(const void* pointer) noexcept { return reinterpret_cast<std::uintptr_t>(pointer); }
+
+// The object of a range that is short and lies on the device.
+Object* small_on_device(std::uintptr_t begin, std::size_t bytes) noexcept {
+    return bytes < bulk::kSmallest && mostly_on_device(begin, bytes) ? coherence().object_of(begin) : nullptr;
+}
 
 }  // namespace
 
@@ -66,15 +64,21 @@ bool mostly_on_device(std::uintptr_t begin, std::size_t bytes) noexcept {
         if (valid_on_host(object->block(index).peek().state)) on_host += next - at;
         at = next;
     }
-    return on_host < bytes / 2;
+    return 2 * on_host < bytes;
 }
 
 bool copied_by_device(std::uintptr_t begin, std::size_t bytes) noexcept {
-    return bytes >= smallest_of(begin, bytes) && mostly_on_device(begin, bytes);
+    if (bytes >= bulk::kSmallest) return mostly_on_device(begin, bytes);
+    const Object* const object = small_on_device(begin, bytes);
+    return object != nullptr && object->small_copies.by_device(work_of_program());
 }
 
-void made_small_copy(std::uintptr_t at) noexcept {
-    if (Object* const object = coherence().object_of(at)) object->small_copies.made(work_of_program());
+CountedCopy::CountedCopy(std::uintptr_t begin, std::size_t bytes) noexcept : object_(small_on_device(begin, bytes)) {
+    if (object_ != nullptr && object_->small_copies.by_device(work_of_program())) smallest_ = 1;
+}
+
+CountedCopy::~CountedCopy() {
+    if (object_ != nullptr) object_->small_copies.made(work_of_program());
 }
 
 OwnWork::OwnWork(void* context, bulk::Order order) noexcept : in_order_(context, order) {
@@ -158,11 +162,11 @@ bool copy_within_device(std::uintptr_t to, std::uintptr_t from, std::size_t byte
 }
 
 std::size_t load_by_device(std::byte* to, const void* from, std::size_t bytes, const void* caller) noexcept {
-    const auto smallest = smallest_of(address(from), bytes);
+    const CountedCopy counted(address(from), bytes);
     std::size_t done = 0;
     while (done < bytes) {
         const auto at = address(from) + done;
-        const auto stretch = bulk::next(address(to) + done, at, bytes - done, smallest);
+        const auto stretch = bulk::next(address(to) + done, at, bytes - done, counted.smallest());
         if (stretch.context != nullptr) {
             OwnWork work(stretch.context);
             OwnTransfer transfer(OwnTransfer::To::Host, "copy", at, stretch.bytes);
@@ -177,16 +181,15 @@ std::size_t load_by_device(std::byte* to, const void* from, std::size_t bytes, c
         done += loaded;
         if (loaded != stretch.bytes) break;
     }
-    if (bytes < bulk::kSmallest) made_small_copy(address(from));
     return done;
 }
 
 std::size_t store_by_device(void* to, const std::byte* from, std::size_t bytes, const void* caller) noexcept {
-    const auto smallest = smallest_of(address(to), bytes);
+    const CountedCopy counted(address(to), bytes);
     std::size_t done = 0;
     while (done < bytes) {
         const auto at = address(to) + done;
-        const auto stretch = bulk::next(at, address(from) + done, bytes - done, smallest);
+        const auto stretch = bulk::next(at, address(from) + done, bytes - done, counted.smallest());
         if (stretch.context != nullptr) {
             OwnWork work(stretch.context);
             OwnTransfer transfer(OwnTransfer::To::Device, "copy", at, stretch.bytes);
@@ -201,7 +204,6 @@ std::size_t store_by_device(void* to, const std::byte* from, std::size_t bytes, 
         done += stored;
         if (stored != stretch.bytes) break;
     }
-    if (bytes < bulk::kSmallest) made_small_copy(address(to));
     return done;
 }
 

@@ -121,10 +121,23 @@ private:
 bool copy_within_device(std::uintptr_t to, std::uintptr_t from, std::size_t bytes) noexcept;
 
 // Whether a range of an object is to be copied to memory of ours, which leaves it on the device: it lies there for the
-// most part, and is long, or the object's small copies are the device's (memory/small_copies.h). made() is told of each
-// message that was copied by neither of the functions below.
+// most part, and is long, or the object's small copies are the device's (memory/small_copies.h).
 bool copied_by_device(std::uintptr_t begin, std::size_t bytes) noexcept;
-void made_small_copy(std::uintptr_t at) noexcept;
+
+// Scope of a copy of such a range, by either side: it counts for the next ones.
+class CountedCopy {
+public:
+    CountedCopy(std::uintptr_t begin, std::size_t bytes) noexcept;
+    ~CountedCopy();
+    CountedCopy(const CountedCopy&) = delete;
+    CountedCopy& operator=(const CountedCopy&) = delete;
+    // The least of it that is the device's.
+    std::size_t smallest() const noexcept { return smallest_; }
+
+private:
+    Object* object_ = nullptr;  // of a small copy
+    std::size_t smallest_ = bulk::kSmallest;
+};
 
 // As the CPU would, but by the device where the range lies on it alone, and copied_by_device() says so: to memory of
 // ours, and from there. Return how many bytes were copied, as lease::load() and store() do.

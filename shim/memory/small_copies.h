@@ -43,7 +43,7 @@ public:
 
 private:
     // More than a program usually sends and receives of an array between two launches.
-    static constexpr std::uint32_t kMessages = 8;
+    static constexpr std::uint32_t kMessages = 4;
     std::atomic<std::uint64_t> work_{0};
     std::atomic<std::uint32_t> idle_{0}, for_cpu_{0};
 };

@@ -17,6 +17,7 @@
 #include "shim/mpi/host_memory.h"
 #include "shim/mpi/peers.h"
 #include "shim/mpi/type_layout.h"
+#include "shim/observe/call_stacks.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
 
@@ -110,7 +111,9 @@ bool Staging::concerns(Span span) const noexcept {
 }
 
 bool Staging::concerns(const Parts& parts) const noexcept {
-    return concerns(parts.span()) && std::any_of(parts.begin(), parts.end(), names_an_object);
+    if (!concerns(parts.span()) || std::none_of(parts.begin(), parts.end(), names_an_object)) return false;
+    call_stacks::wait_was_needed();
+    return true;
 }
 
 std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {
@@ -125,9 +128,9 @@ std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {
     if (is_read(use) && !lasting_ && !for_device(buffer.parts) && !knows_cuda()) {
         if (const auto view = to_view(span)) {
             // Also brings the gaps.
+            const CountedCopy counted(span.begin, span.bytes());
             const lease::ToRead ready(pointer(span.begin), span.bytes(), caller_);
             failed_ = failed_ || ready.memory() == nullptr;
-            made_small_copy(span.begin);
             return *view;
         }
     }

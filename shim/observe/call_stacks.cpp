@@ -191,6 +191,8 @@ void Event::take(const char* name, const ucontext_t* interrupted) noexcept {
     for (std::size_t i = 0; i < kCosts; ++i) without_stack[i].fetch_add(payload_[i], std::memory_order_relaxed);
 }
 
+void wait_was_needed() noexcept { last_wait = {}; }
+
 bool add_to(backtrace::Ticket ticket, const backtrace::Payload& costs) noexcept {
     const auto number = backtrace::number_of(ticket);
     if (number == 0) return false;

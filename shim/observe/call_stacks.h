@@ -130,6 +130,9 @@ private:
     const std::uint64_t begin_;
 };
 
+// The program hands results to a call that reads them, or memory that it waited for: its last wait was needed.
+void wait_was_needed() noexcept;
+
 // A report wants stacks. Before anything is counted.
 void want() noexcept;
 // The program uses CUDA: begins, if they are wanted.

@@ -2,12 +2,16 @@
 # SPDX-License-Identifier: MIT
 """usage: mpi_programs.py PROGRAM...
 
-bench/apps/fdtd and examples/halo with some ranks, with every protocol: what one rank says. The programs carry their
-MPI's name in front: openmpi_, mpich_ or standard_.
+bench/apps/fdtd and examples/halo with some ranks, with every protocol: what one rank says; and that the report calls no
+wait needless behind which MPI got device memory. The programs carry their MPI's name in front: openmpi_, mpich_ or
+standard_.
 """
+import json
 import os
+import pathlib
 import re
 import sys
+import tempfile
 
 import soft
 from mpi_ranks import MPIS, ranks
@@ -48,6 +52,14 @@ def one_mpi(mpi):
     alone = said(mpi, 1, soft.LIBRARY, [program])
     for count, protocol in zip((4, 2, 3), PROTOCOLS):
         wanted(mpi, "halo", alone, count, soft.LIBRARY, [program], HPE_PROTOCOL=protocol)
+    with tempfile.TemporaryDirectory() as folder:
+        wanted(mpi, "report", alone, 2, soft.LIBRARY, [program], HPE_REPORT=f"{folder}/%r.json")
+        stacks = [json.loads(path.read_text())["call_stacks"] for path in pathlib.Path(folder).iterdir()]
+    stacks = [stack for of_rank in stacks if of_rank for stack in of_rank["stacks"]]
+    needless = sum(stack.get("waits_not_needed", 0) for stack in stacks)
+    waits = sum(stack["count"] for stack in stacks if stack["what"].endswith("Synchronize"))
+    if needless or (stacks and not waits):
+        problems.append(f"{mpi}: {needless} of {waits} waits count as not needed")
 
 
 if not programs:

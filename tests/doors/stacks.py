@@ -165,6 +165,12 @@ if sum(n for stack, n in report.callers("read fault").items() if stack[0] in ("r
         + report.lost < 50:
     problem("libraries", f"{report.callers('read fault')}")
 
+report = run("left_folder", library)
+paths = [module["path"] for module in report.whole["call_stacks"]["modules"]]
+whole = [stack for stack in report.callers("read fault") if stack[:2] == ("read_in_library", "left_folder")]
+if str(pathlib.Path(library).resolve()) not in paths or sum(report.callers("read fault")[stack] for stack in whole) + report.lost < 20:
+    problem("left_folder", f"{paths} {report.callers('read fault')}")
+
 report = run("early")
 if [(s["count"], names[:2]) for s, names in report.of("read fault")] != [(1, ["read_first", "early"])]:
     problem("early", f"{report.of('read fault')}")

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include <stdexcept>
+#include <string>
 
 #include "program.h"
 
@@ -102,6 +103,23 @@ static void libraries(int, char** argv) {
     for (int i = 0; i < 300; ++i) wrong += first_caller(data);
     pthread_join(opens, nullptr);
     say("%u %u wrong\n", wrong, in_library);
+}
+
+// The library was opened by a relative path, in a folder that the program has left before it uses CUDA.
+static void left_folder(int, char** argv) {
+    const std::string path = argv[0], folder = path.substr(0, path.rfind('/'));
+    void* const library =
+        chdir(folder.c_str()) == 0 ? dlopen(("." + path.substr(folder.size())).c_str(), RTLD_NOW) : nullptr;
+    if (library == nullptr || chdir("/") != 0) say("%s\n", dlerror());
+    const auto read = reinterpret_cast<unsigned (*)(const unsigned*)>(dlsym(library, "read_in_library"));
+    Data data(kOwnBlocks);
+    unsigned wrong = 0;
+    for (int i = 0; i < 20; ++i) {
+        data.launch();
+        CHECK(cudaDeviceSynchronize());
+        wrong += (plain ? read(data.gpu) : data.get(0)) != data.model[0];
+    }
+    say("%u wrong\n", wrong);
 }
 
 // --- before main ----------------------------------------------------------------------------------------------------
@@ -257,9 +275,18 @@ static void halves(int, char**) {
 }
 
 int main(int argc, char** argv) {
-    static const Case cases[] = {{"chain", chain},           {"calls", calls},      {"constructor", constructor},
-                                 {"libraries", libraries},   {"early", early_case}, {"alternate", alternate},
-                                 {"overflow", overflow},     {"deep", deep},        {"generated", generated},
-                                 {"exceptions", exceptions}, {"threads", threads},  {"halves", halves}};
+    static const Case cases[] = {{"chain", chain},
+                                 {"calls", calls},
+                                 {"constructor", constructor},
+                                 {"libraries", libraries},
+                                 {"left_folder", left_folder},
+                                 {"early", early_case},
+                                 {"alternate", alternate},
+                                 {"overflow", overflow},
+                                 {"deep", deep},
+                                 {"generated", generated},
+                                 {"exceptions", exceptions},
+                                 {"threads", threads},
+                                 {"halves", halves}};
     return run_case(cases, argc, argv);
 }
