@@ -35,7 +35,7 @@ def arguments():
 
 def write(path, content):
     try:
-        pathlib.Path(path).write_text(content)
+        pathlib.Path(path).write_text(content, encoding="utf-8")
     except OSError as wrong:
         raise Problem(f"cannot write {path}: {wrong.strerror}") from None
 

@@ -333,6 +333,12 @@ int free_request(MPI_Request* request) {
     auto one = pending::any() && request != nullptr ? pending::take(*request) : nullptr;
     if (one != nullptr && !one->started) one->partitions.reset();  // the handle is anybody's again at once
     if (one == nullptr || !one->started) return real(request);
+    // Of a one-sided call: the program may end the window next.
+    if (one->window) {
+        MPI_Status status{};
+        const int result = own<decltype(MPI_Wait)>(row_MPI_Wait)(request, &status);
+        return result == MPI_SUCCESS && !pending::complete(std::move(one), status) ? cannot() : result;
+    }
     *request = handles.no_request;
     pending::keep_freed(std::move(one));
     pending::completed();

@@ -17,6 +17,7 @@ constinit SpinLock list_lock;
 constinit std::array<Pending*, 1024> lists HPE_GUARDED_BY(list_lock){};
 constinit std::atomic<bool> any_in_windows{false};  // ever
 constinit Pending* freed_list HPE_GUARDED_BY(list_lock) = nullptr;
+constinit Mutex freed_mutex;  // held while freed requests are looked at
 
 Pending*& list_of(MPI_Request request) noexcept HPE_REQUIRES(list_lock) {
     return lists[number(request) * 0x9E3779B97F4A7C15ull >> (64 - 10)];
@@ -30,10 +31,9 @@ void push(Pending*& list, PendingPointer pending) noexcept HPE_REQUIRES(list_loc
 bool store(Pending& pending, const MPI_Status& status) noexcept {
     if (pending.partitions != nullptr) return pending.partitions->finish();
 #ifndef OPEN_MPI
-    // MPICH 4.0 says of elements with gaps that they are there when they are not yet.
-    if (pending.window && pending.staging.stores_gaps()) {
-        functions.MPI_Win_flush(pending.staging.other_rank(), *pending.window);
-    }
+    // MPICH 4.0 says that a call is done when its bytes are still to come, or to be read, where elements on either side
+    // have gaps.
+    if (pending.window) functions.MPI_Win_flush(pending.staging.other_rank(), *pending.window);
 #endif
     if (pending.arrives != Arrives::Message) return pending.staging.store();
     int cancelled = 0;
@@ -56,7 +56,8 @@ bool add(PendingPointer pending, MPI_Request request) noexcept {
 #ifdef OPEN_MPI
     const bool comes_later = pending->arrives == Arrives::FromFile;
 #else
-    constexpr bool comes_later = false;
+    // MPICH would tell the program's error handler of a message that is too long.
+    const bool comes_later = pending->arrives == Arrives::Message;
 #endif
     // To ask drives the MPI on, which may be slow while its own copies are under way.
     if (!pending->persistent && !pending->staging.left_to_mpi() && !comes_later) {
@@ -144,7 +145,13 @@ void keep_freed(PendingPointer pending) noexcept {
     freed.fetch_add(1, std::memory_order_release);
 }
 
+// A thread that finds nothing to do here may know by its own message that the bytes of a freed receive are there: so it
+// waits for who has taken the list. MPI_Test may call the program's functions, which come here again.
 void look_at_freed() noexcept {
+    static thread_local bool looking = false;
+    if (looking) return;
+    const Locked by_one(freed_mutex);
+    looking = true;
     Pending* list = nullptr;
     {
         const Locked held(list_lock);
@@ -161,11 +168,12 @@ void look_at_freed() noexcept {
             push(freed_list, std::move(one));
             continue;
         }
-        freed.fetch_sub(1, std::memory_order_relaxed);
         store(*one, status);
         one->partitions.reset();
         if (one->persistent) functions.MPI_Request_free(&request);
+        freed.fetch_sub(1, std::memory_order_release);
     }
+    looking = false;
 }
 
 }  // namespace pending

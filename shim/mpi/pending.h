@@ -73,7 +73,7 @@ void keep_freed(PendingPointer pending) noexcept;
 extern constinit std::atomic<std::size_t> freed;
 void look_at_freed() noexcept;
 inline void completed() noexcept {
-    if (freed.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+    if (freed.load(std::memory_order_acquire) != 0) [[unlikely]] {
         look_at_freed();
     }
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 #include <utility>
 
@@ -367,6 +368,33 @@ void intercommunicator(Twins& w) {
     });
 }
 
+// A receive that was freed is known to be done by a later message, while another thread completes messages of its own.
+void freed_among_threads(Twins& w) {
+    constexpr int kRounds = 300, n = 500;
+    Pair send(w, 4 * (n + kRounds)), receive(w, 4 * n);
+    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
+        MPI_Comm own;
+        MPI_Comm_dup(MPI_COMM_SELF, &own);
+        std::atomic<bool> ended{false};
+        std::thread other([&] {
+            for (int from = 0, to = 0; !ended;)
+                MPI_Sendrecv(&from, 1, MPI_INT, 0, 1, &to, 1, MPI_INT, 0, 1, own, MPI_STATUS_IGNORE);
+        });
+        for (int i = 0; i < kRounds; ++i) {
+            MPI_Request in;
+            MPI_Irecv(r, n, MPI_INT, before(w), 1, comm, &in);
+            MPI_Request_free(&in);
+            MPI_Barrier(comm);
+            MPI_Send(s + 4 * i, n, MPI_INT, behind(w), 1, comm);
+            MPI_Sendrecv(nullptr, 0, MPI_INT, behind(w), 2, nullptr, 0, MPI_INT, before(w), 2, comm, MPI_STATUS_IGNORE);
+            said.push_back(r[4 * n - 1]);
+        }
+        ended = true;
+        other.join();
+        MPI_Comm_free(&own);
+    });
+}
+
 // Threads with communicators of their own, and requests that come and go.
 void threads(Twins& w) {
     constexpr int kThreads = 3, kRounds = 40;
@@ -512,6 +540,7 @@ const Cases cases = {
     {"pairs_of_types", pairs_of_types},
     {"intercommunicator", intercommunicator},
     {"threads", threads},
+    {"freed_among_threads", freed_among_threads},
     {"gone", gone},
     {"child", child},
     {"persistent_collectives", persistent_collectives},

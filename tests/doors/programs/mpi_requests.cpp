@@ -263,6 +263,36 @@ void cancelled(Twins& w) {
     });
 }
 
+int handled = 0;
+void count_call(MPI_Comm*, int*, ...) { ++handled; }
+
+// The program's error handler is told once of a message that is too long, by the call that completes its receive.
+void handler(Twins& w) {
+    Pair send(w, 8 * kSmall), receive(w, 8 * kSmall);
+    MPI_Errhandler count;
+    MPI_Comm_create_errhandler(count_call, &count);
+    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
+        for (const MPI_Comm one : {comm, MPI_COMM_WORLD, MPI_COMM_SELF}) MPI_Comm_set_errhandler(one, count);
+        for (int i = 0; i < 3; ++i) {
+            MPI_Request in, out;
+            handled = 0;
+            MPI_Isend(s, 2 * kSmall, MPI_INT, behind(w), i, comm, &out);
+            MPI_Probe(before(w), i, comm, MPI_STATUS_IGNORE);
+            MPI_Irecv(r, kSmall, MPI_INT, before(w), i, comm, &in);
+            said.push_back(handled);
+            MPI_Wait(&in, MPI_STATUS_IGNORE);
+            said.push_back(handled);
+            MPI_Wait(&out, MPI_STATUS_IGNORE);
+            // What it leaves in its buffer is nobody's business.
+            MPI_Sendrecv(s, 2 * kSmall, MPI_INT, behind(w), 9, r, 2 * kSmall, MPI_INT, before(w), 9, comm,
+                         MPI_STATUS_IGNORE);
+        }
+        for (const MPI_Comm one : {comm, MPI_COMM_WORLD, MPI_COMM_SELF})
+            MPI_Comm_set_errhandler(one, MPI_ERRORS_ARE_FATAL);
+    });
+    MPI_Errhandler_free(&count);
+}
+
 const Cases cases = {
     {"wait_any", [](Twins& w) { requests(w, wait_any); }},
     {"test_any", [](Twins& w) { requests(w, test_any); }},
@@ -279,6 +309,7 @@ const Cases cases = {
     {"attributes", attributes},
     {"no_such_rank", no_such_rank},
     {"cancelled", cancelled},
+    {"handler", handler},
 };
 
 }  // namespace

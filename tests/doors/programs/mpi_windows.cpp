@@ -87,6 +87,36 @@ void requested(Twins& w) {
     MPI_Type_free(&gaps);
 }
 
+// The same where the other side's elements have gaps, with other bytes in between.
+void requested_of_gaps(Twins& w) {
+    const int n = 20000;
+    MPI_Datatype gaps;
+    MPI_Type_vector(n, 1, 2, MPI_INT, &gaps);
+    MPI_Type_commit(&gaps);
+    Pair send(w, 8u * n), receive(w, 12u * n);
+    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said& said) {
+        int* shared;
+        MPI_Win window;
+        MPI_Win_allocate(16 * n, 4, MPI_INFO_NULL, comm, &shared, &window);
+        for (int i = 0; i < 4 * n; ++i) shared[i] = w.rank * 100000 + i;
+        MPI_Barrier(comm);
+        MPI_Win_lock_all(0, window);
+        MPI_Request request;
+        for (int k = 0; k < 2; ++k) {
+            MPI_Rget(r + 4 * n * k, n, MPI_INT, behind(w), k, 1, gaps, window, &request);
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+        }
+        MPI_Rput(s, n, MPI_INT, behind(w), 2 * n, 1, gaps, window, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        MPI_Sendrecv(s + 4 * n, n, MPI_INT, behind(w), 1, r + 8 * n, n, MPI_INT, before(w), 1, comm, MPI_STATUS_IGNORE);
+        MPI_Win_unlock_all(window);
+        MPI_Barrier(comm);
+        for (int i = 2 * n; i < 4 * n; i += 7) said.push_back(shared[i]);
+        MPI_Win_free(&window);
+    });
+    MPI_Type_free(&gaps);
+}
+
 // Windows over the buffers themselves, which others may write, too, if they are exported: what other ranks put there,
 // and what this one stores there, is where the other looks for it after the calls that MPI 4.1 (12.7) names.
 void over_objects(Twins& w, bool exported) {
@@ -286,6 +316,7 @@ void overlapping(Twins& w) {
 const Cases cases = {
     {"windows", windows},
     {"requested", requested},
+    {"requested_of_gaps", requested_of_gaps},
     {"windows_over_objects", windows_over_objects},
     {"windows_over_exported", windows_over_exported},
     {"dynamic", dynamic},
