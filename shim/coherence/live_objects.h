@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// All objects, for the operations that go through all of them, which are told of the open ones. Outside the fault path;
-// any thread.
-// Objects are borrowed: the caller makes sure that none is freed meanwhile. Errors: std::bad_alloc.
+// All objects, for the operations that go through all of them: they get the open ones. An object stays on the list from
+// its free until it is recycled. Outside the fault path; any thread. Objects are borrowed: the caller makes sure that
+// none is freed meanwhile. Errors: std::bad_alloc.
 #pragma once
 
 #include <cuda.h>

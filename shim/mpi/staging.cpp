@@ -381,10 +381,6 @@ bool Staging::left_to_mpi() const noexcept {
     return std::any_of(begin(), end(), [](const Buffer& one) { return one.lent != nullptr; });
 }
 
-bool Staging::stores_gaps() const noexcept {
-    return std::any_of(begin(), end(), [](const Buffer& one) { return !is_read(one.use) && !dense(one.parts); });
-}
-
 void Staging::keep_types() noexcept {
     for (auto& buffer : *this) {
         if (is_read(buffer.use) && !lasting_) continue;

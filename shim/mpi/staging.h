@@ -144,8 +144,6 @@ public:
     bool copies_under_way() const noexcept;
     // A buffer is lent to the MPI.
     bool left_to_mpi() const noexcept;
-    // Elements with gaps are to be stored.
-    bool stores_gaps() const noexcept;
     // The program may end its types before MPI has finished.
     void keep_types() noexcept;
     // A persistent request is started: what is read is brought anew. False: it is not to be started.
