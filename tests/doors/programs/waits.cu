@@ -272,11 +272,11 @@ void own_streams_beside_capture() {
 void own_streams_before_capture() {
     constexpr int kThreads = 3;
     std::vector<std::thread> threads;
-    std::atomic<int> ready{0};
+    std::atomic<int> begun{0}, ended{0};
     for (int t = 0; t < kThreads; ++t) {
-        threads.emplace_back([&ready, t] {
+        threads.emplace_back([&, t] {
             Swept a(1 << 14);
-            ++ready;
+            ++begun;
             for (Word round = 0; round < 40; ++round) {
                 a.kernel(round, cudaStreamPerThread);
                 if (round % 4 == static_cast<Word>(t)) std::this_thread::yield();
@@ -284,11 +284,11 @@ void own_streams_before_capture() {
             }
             CHECK(cudaStreamSynchronize(cudaStreamPerThread));
             a.read(0, a.size());
-            --ready;
+            ++ended;
         });
     }
-    while (ready < kThreads) std::this_thread::yield();
-    while (ready > 0) {
+    while (begun < kThreads) std::this_thread::yield();
+    while (ended < kThreads) {
         const Capture capture;
         std::this_thread::sleep_for(std::chrono::microseconds(300));
     }
