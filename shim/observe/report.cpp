@@ -156,8 +156,9 @@ std::string size_text(std::uint64_t bytes) {
 std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
 std::string as_text(const State& s, std::uint32_t objects) {
-    std::string out =
-        fmt::format("hpe: report of process {}: protocol {}, {} objects\n", getpid(), s.protocol, objects);
+    const auto rank = rank_of_process();
+    std::string out = fmt::format("hpe: report of process {}{}: protocol {}, {} objects\n", getpid(),
+                                  rank.empty() ? "" : " (rank " + rank + ")", s.protocol, objects);
     fmt::format_to(std::back_inserter(out), "hpe: {:>8} {:>12} {:>12} {:>6} {:>12} {:>6} {:>8} {:>8} {:>8}\n", "object",
                    "size", "to host", "calls", "to device", "calls", "rd fault", "wr fault", "evicted");
     const auto row = [&](const std::string& name, const std::string& size, const Counts& c) {
