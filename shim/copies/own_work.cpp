@@ -48,6 +48,16 @@ Object* small_on_device(std::uintptr_t begin, std::size_t bytes) noexcept {
     return bytes < bulk::kSmallest && mostly_on_device(begin, bytes) ? coherence().object_of(begin) : nullptr;
 }
 
+// A large copy is made in pieces where that is faster, or timed: it has ended by then. run() waits for any other.
+template <class Enqueue>
+CUresult copy_in_order(const pageable::Copy& copy, Enqueue&& enqueue) noexcept {
+    if (copy.extent.bytes() < Crossover::kSmallest) return enqueue();
+    return pageable::copy(copy, [&] {
+        const auto made = enqueue();
+        return made == CUDA_SUCCESS ? driver.cuStreamSynchronize(copy.stream) : made;
+    });
+}
+
 }  // namespace
 
 bool mostly_on_device(std::uintptr_t begin, std::size_t bytes) noexcept {
@@ -86,25 +96,16 @@ OwnWork::OwnWork(void* context, bulk::Order order) noexcept : in_order_(context,
 }
 
 CUresult OwnWork::to_host(std::byte* to, CUdeviceptr from, std::size_t bytes) noexcept {
-    return pageable::copy(
-        {pageable::Copy::Direction::ToHost, from, to, {bytes}, stream_, Flavour::Legacy, pageable::Return::Done}, [&] {
-            const auto made = driver.cuMemcpyDtoHAsync_v2(to, from, bytes, stream_);
-            return made == CUDA_SUCCESS ? wait() : made;
-        });
+    using Direction = pageable::Copy::Direction;
+    return copy_in_order({Direction::ToHost, from, to, {bytes}, stream_, Flavour::Legacy, pageable::Return::Done},
+                         [&] { return driver.cuMemcpyDtoHAsync_v2(to, from, bytes, stream_); });
 }
 
 CUresult OwnWork::to_device(CUdeviceptr to, const std::byte* from, std::size_t bytes) noexcept {
-    return pageable::copy({pageable::Copy::Direction::ToDevice,
-                           to,
-                           const_cast<std::byte*>(from),
-                           {bytes},
-                           stream_,
-                           Flavour::Legacy,
-                           pageable::Return::Done},
-                          [&] {
-                              const auto made = driver.cuMemcpyHtoDAsync_v2(to, from, bytes, stream_);
-                              return made == CUDA_SUCCESS ? wait() : made;
-                          });
+    using Direction = pageable::Copy::Direction;
+    auto* const host = const_cast<std::byte*>(from);
+    return copy_in_order({Direction::ToDevice, to, host, {bytes}, stream_, Flavour::Legacy, pageable::Return::Done},
+                         [&] { return driver.cuMemcpyHtoDAsync_v2(to, from, bytes, stream_); });
 }
 
 void OwnWork::enqueued() const noexcept {

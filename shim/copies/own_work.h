@@ -63,7 +63,7 @@ public:
         return in_gate(range, {}, nullptr, [] { return CUDA_SUCCESS; });
     }
 
-    // Within work(): between the device and memory of ours, done on return.
+    // Within work(), in its order: between the device and memory of ours, done when run() returns.
     CUresult to_host(std::byte* to, CUdeviceptr from, std::size_t bytes) noexcept;
     CUresult to_device(CUdeviceptr to, const std::byte* from, std::size_t bytes) noexcept;
 
