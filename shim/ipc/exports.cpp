@@ -22,17 +22,33 @@ namespace hpe::ipc {
 
 namespace {
 
+// Who has read messages, of how many bytes the shortest was.
+struct Reader {
+    int peer;
+    std::size_t bytes;
+};
+
 struct Exported {
     std::uintptr_t base = 0;
     std::uint32_t serial = 0;
     void* context = nullptr;
     CUipcMemHandle handle{};
     std::uint64_t id = 0;
-    bool refused = false;             // the driver exports no such memory, or is not asked
-    std::vector<int> peers;           // that have read it
-    std::vector<int> peers_of_image;  // that have read an image of it
-    ExportEntry* own = nullptr;       // for the object's own addresses
+    bool refused = false;         // the driver exports no such memory, or is not asked
+    std::vector<Reader> readers;  // of itself
+    std::vector<Reader> readers_of_image;
+    ExportEntry* own = nullptr;  // for the object's own addresses
 };
+
+// A peer that got short messages otherwise than from the device: how many in turn, and of how many bytes the longest is
+// of those that are not tried any more.
+struct OtherWay {
+    int peer;
+    unsigned in_turn = 0;
+    std::size_t longest = 0;
+};
+// A single one may have had its own reason.
+constexpr unsigned kOtherWayInTurn = 4;
 
 // Whose image is being filled.
 struct UnderFill {
@@ -63,6 +79,7 @@ struct Exports {
     bool failed HPE_GUARDED_BY(mutex) = false;
     std::vector<Exported> allocations HPE_GUARDED_BY(mutex);
     std::vector<UnderFill> filling HPE_GUARDED_BY(mutex);
+    std::vector<OtherWay> other_ways HPE_GUARDED_BY(mutex);
 };
 Exports& exports() noexcept {
     static NeverDestroyed<Exports> all;
@@ -179,19 +196,34 @@ void forget_if(Which&& which) noexcept {
     });
 }
 
-bool is_among(const std::vector<int>& peers, int peer) noexcept {
-    return std::find(peers.begin(), peers.end(), peer) != peers.end();
-}
-void add_to(std::vector<int>& peers, int peer) noexcept {
-    if (!is_among(peers, peer)) peers.push_back(peer);
+void add_to(std::vector<Reader>& readers, int peer, std::size_t bytes) noexcept {
+    for (auto& one : readers) {
+        if (one.peer != peer) continue;
+        one.bytes = std::min(one.bytes, bytes);
+        return;
+    }
+    readers.push_back({peer, bytes});
 }
 
-bool is_known(const Allocation& allocation, int peer, std::vector<int> Exported::*peers) noexcept {
+bool is_known(const Allocation& allocation, int peer, std::size_t bytes,
+              std::vector<Reader> Exported::*readers) noexcept {
     if (peer < 0 || !any_exported.load(std::memory_order_acquire)) return false;
     auto& all = exports();
     const Locked lock(all.mutex);
     const Exported* const exported = find(all, allocation);
-    return exported != nullptr && all.owner == getpid() && is_among(exported->*peers, peer);
+    return exported != nullptr && all.owner == getpid() &&
+           std::any_of((exported->*readers).begin(), (exported->*readers).end(),
+                       [&](const Reader& one) { return one.peer == peer && bytes >= one.bytes; });
+}
+
+void count_way(Exports& all, int peer, std::size_t bytes, bool other) noexcept HPE_REQUIRES(all.mutex) {
+    if (bytes >= kSmallestAlways) return;
+    const auto found = std::find_if(all.other_ways.begin(), all.other_ways.end(),
+                                    [&](const OtherWay& one) { return one.peer == peer; });
+    if (found == all.other_ways.end() && !other) return;
+    auto& way = found != all.other_ways.end() ? *found : all.other_ways.emplace_back(OtherWay{peer});
+    way.in_turn = other ? way.in_turn + 1 : 0;
+    if (way.in_turn >= kOtherWayInTurn) way.longest = std::max(way.longest, bytes);
 }
 
 CUcontext context_of(std::uintptr_t device) noexcept {
@@ -204,6 +236,14 @@ CUcontext context_of(std::uintptr_t device) noexcept {
 void configure(Ways ways) noexcept { allowed = ways; }
 bool on() noexcept { return allowed != Ways::None; }
 bool by_handles() noexcept { return allowed == Ways::All; }
+
+bool may_read(int peer, std::size_t bytes) noexcept {
+    if (bytes >= kSmallestAlways || !any_exported.load(std::memory_order_acquire)) return true;
+    auto& all = exports();
+    const Locked lock(all.mutex);
+    return std::none_of(all.other_ways.begin(), all.other_ways.end(),
+                        [&](const OtherWay& one) { return one.peer == peer && bytes <= one.longest; });
+}
 
 Export::Export(std::uintptr_t device, const std::byte* host, const Image& image, std::size_t bytes, int peer) noexcept
     : device_(device), bytes_(bytes), peer_(peer) {
@@ -258,30 +298,31 @@ void Export::again() noexcept {
 void Export::arrived() noexcept {
     if (entry_ == nullptr || image_.at != nullptr) return;
     const bool from_device = entry_->fetched.load(std::memory_order_acquire) == bytes_;
-    if (!from_device && entry_->taken.load(std::memory_order_acquire) != bytes_) return;
+    const bool otherwise = !from_device && entry_->taken.load(std::memory_order_acquire) != bytes_;
     const auto allocation = coherence().allocation_of(device_);
     auto& all = exports();
     const Locked lock(all.mutex);
+    count_way(all, peer_, bytes_, otherwise);
     Exported* const exported = find(all, allocation);
-    if (exported == nullptr) return;
-    if (!from_device) return add_to(exported->peers_of_image, peer_);
+    if (otherwise || exported == nullptr) return;
+    if (!from_device) return add_to(exported->readers_of_image, peer_, bytes_);
     if (exported->own == nullptr) {
         const Object& object = *allocation.object;
         const auto bytes = object.is_region() ? allocation.bytes : object.size;
         exported->own = enter(all, *exported, {allocation.base, bytes, 0, false});
     }
-    if (exported->own != nullptr) add_to(exported->peers, peer_);
+    if (exported->own != nullptr) add_to(exported->readers, peer_, bytes_);
 }
 
 void wait_for_readers() noexcept {
     if (auto* const table = own_table.load(std::memory_order_acquire)) wait_for_readers(*table);
 }
 
-bool reads_from_device(const Allocation& allocation, int peer) noexcept {
-    return is_known(allocation, peer, &Exported::peers);
+bool reads_from_device(const Allocation& allocation, int peer, std::size_t bytes) noexcept {
+    return is_known(allocation, peer, bytes, &Exported::readers);
 }
-bool reads_from_image(const Allocation& allocation, int peer) noexcept {
-    return is_known(allocation, peer, &Exported::peers_of_image);
+bool reads_from_image(const Allocation& allocation, int peer, std::size_t bytes) noexcept {
+    return is_known(allocation, peer, bytes, &Exported::readers_of_image);
 }
 
 std::optional<SharedMemory> shared(std::uintptr_t device) noexcept {

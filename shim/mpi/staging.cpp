@@ -156,15 +156,21 @@ std::unique_ptr<Lent> Staging::lend(std::uintptr_t at, std::size_t bytes, Use us
     return lent;
 }
 
+// Whether a message may go past the MPI. A short one only where the device would copy it, too: the CPU wants the others
+// next.
+bool Staging::may_go_past(const Parts& parts) const noexcept {
+    const auto span = parts.span();
+    if (!ipc::on() || span.bytes() < (lasting_ ? ipc::kSmallestAlways : ipc::kSmallest)) return false;
+    const Object* const object = coherence().object_of(span.begin);
+    return object != nullptr && span.bytes() <= object->bytes_from(span.begin) &&
+           (span.bytes() >= ipc::kSmallestAlways || copied_by_device(span.begin, span.bytes())) && dense(parts);
+}
+
 // Of a message that may go past the MPI: who gets it; -1: it may not.
 int Staging::receiver_of(const Parts& parts) const noexcept {
-    const auto span = parts.span();
-    const Object* const object = coherence().object_of(span.begin);
-    if (!ipc::on() || span.bytes() < ipc::kSmallest || object == nullptr ||
-        span.bytes() > object->bytes_from(span.begin) || !dense(parts)) {
-        return -1;
-    }
-    return peer(receiver_.comm, receiver_.rank);
+    if (!may_go_past(parts)) return -1;
+    const int to = peer(receiver_.comm, receiver_.rank);
+    return ipc::may_read(to, parts.span().bytes()) ? to : -1;
 }
 
 // A message for an MPI that moves device memory by itself, of which there is no host copy.
@@ -180,7 +186,8 @@ bool Staging::leave_on_device(const Parts& parts, int to, bool settled) noexcept
     const auto span = parts.span();
     const Object* const object = coherence().object_of(span.begin);
     return object != nullptr && mostly_on_device(span.begin, span.bytes()) &&
-           ipc::reads_from_device(object->allocation_of(span.begin), to) && (settled || bring_to_device(*object, span));
+           ipc::reads_from_device(object->allocation_of(span.begin), to, span.bytes()) &&
+           (settled || bring_to_device(*object, span));
 }
 
 // Its receiver waits for the bytes that the device brings to host memory from now on.
@@ -188,8 +195,10 @@ bool Staging::send_as_it_comes(Buffer& buffer, int to) noexcept {
     const auto span = buffer.parts.span();
     const Object* const object = coherence().object_of(span.begin);
     const auto image = buffer.memory->image();
-    if (object == nullptr || image.at == nullptr || !ipc::reads_from_image(object->allocation_of(span.begin), to))
+    if (object == nullptr || image.at == nullptr ||
+        !ipc::reads_from_image(object->allocation_of(span.begin), to, span.bytes())) {
         return false;
+    }
     buffer.memory->pin(object->context);
     if (!buffer.memory->pinned() || !bring_to_device(*object, span)) return false;
     buffer.message.reset(new (std::nothrow) ipc::Export(span.begin, image, span.bytes(), to));
@@ -206,17 +215,14 @@ void Staging::wait_for_readers() const noexcept {
 }
 
 void Staging::share(Buffer& buffer, int to) noexcept {
+    const bool receives = buffer.use == Use::Receive;
+    if (failed_ || (!receives && to < 0) || !may_go_past(buffer.parts)) return;
     const auto span = buffer.parts.span();
-    if (!ipc::on() || (buffer.use != Use::Send && buffer.use != Use::Receive) || span.bytes() < ipc::kSmallest ||
-        failed_ || !dense(buffer.parts)) {
-        return;
-    }
     const Object* const object = coherence().object_of(span.begin);
-    if (object == nullptr || span.bytes() > object->bytes_from(span.begin)) return;
     const auto* const host = static_cast<const std::byte*>(pointer(span.begin + buffer.shift));
-    if (buffer.use == Use::Receive) {
+    if (receives) {
         buffer.arrival.reset(new (std::nothrow) ipc::Arrival(*object, span.begin, host, span.bytes()));
-    } else if (to >= 0 && bring_to_device(*object, span)) {
+    } else if (bring_to_device(*object, span)) {
         // The communicator may end before the message does.
         buffer.message.reset(new (std::nothrow)
                                  ipc::Export(span.begin, host, buffer.memory->image(), span.bytes(), to));
@@ -251,7 +257,7 @@ std::byte* Staging::pack_on_device(const Elements& elements, const Layout& layou
     const auto bytes = elements.count * elements.shape.bytes();
     const Object* const object = coherence().object_of(elements.span().begin);
     if (!ipc::on() || lasting_ || (use != Use::Send && use != Use::Receive) || object == nullptr ||
-        static_cast<std::size_t>(bytes) < ipc::kSmallest ||
+        static_cast<std::size_t>(bytes) < ipc::kSmallestAlways ||
         !mostly_on_device(elements.span().begin, elements.span().bytes())) {
         return nullptr;
     }
@@ -290,7 +296,7 @@ std::byte* Staging::leave_to_mpi(const Elements& elements, Use use) noexcept {
     if (span.bytes() > INT_MAX) return nullptr;  // they go as so many bytes
     const Object* const object = coherence().object_of(span.begin);
     if (!ipc::on() || lasting_ || (use != Use::Send && use != Use::Receive) || object == nullptr ||
-        span.bytes() < ipc::kSmallest || !mostly_on_device(span.begin, span.bytes()) ||
+        span.bytes() < ipc::kSmallestAlways || !mostly_on_device(span.begin, span.bytes()) ||
         !moves_device_memory(object->context)) {
         return nullptr;
     }
@@ -320,7 +326,7 @@ std::byte* Staging::leave_to_mpi(const Elements& elements, Use use) noexcept {
 bool Staging::leave_to_collective(const Parts& parts, Use use) noexcept {
     const auto span = parts.span();
     const Object* const object = coherence().object_of(span.begin);
-    if (!collective_ || !ipc::on() || object == nullptr || span.bytes() < ipc::kSmallest || !dense(parts) ||
+    if (!collective_ || !ipc::on() || object == nullptr || span.bytes() < ipc::kSmallestAlways || !dense(parts) ||
         (*collective_ == Copies::WithinRanks && !built_for_cuda()) || !moves_device_memory(object->context)) {
         return false;
     }

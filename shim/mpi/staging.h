@@ -245,6 +245,7 @@ private:
     bool store_rest(const Buffer& buffer, std::size_t on_device, MPI_Count bytes) noexcept;
     bool leave_on_device(const Parts& parts, int to, bool settled) noexcept;
     bool send_as_it_comes(Buffer& buffer, int to) noexcept;
+    bool may_go_past(const Parts& parts) const noexcept;
     int receiver_of(const Parts& parts) const noexcept;
     void share(Buffer& buffer, int to) noexcept;
     void wait_for_readers() const noexcept;

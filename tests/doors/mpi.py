@@ -214,6 +214,11 @@ def from_device_to_device(mpi, scratch, first):
     moved = [json.load(open(path))["total"] for path in glob.glob(f"{scratch}/{mpi}-nobody-*.json")]
     if [(total["bytes_to_host"], total["bytes_to_device"]) for total in moved] != [(0, 0)] * 2:
         problems.append(f"{mpi}, to nobody and from nobody: {moved}")
+    if reads_processes():
+        check(mpi, [(2, soft.LIBRARY, [*program, "short_alike"])], "short ones", HPE_REPORT=f"{scratch}/{mpi}-short-%p.json")
+        moved = [json.load(open(path))["total"] for path in glob.glob(f"{scratch}/{mpi}-short-*.json")]
+        if [(total["bytes_to_host"], total["bytes_to_device"]) for total in moved] != [(16384, 0)] * 2:
+            problems.append(f"{mpi}, short ones: {moved}")
     # The host sees only the first message, by which the sender gets to know the receiver. Without CUDA IPC each crosses
     # over, by both devices at once; MPIs may read a message in several parts.
     reads = reads_processes()

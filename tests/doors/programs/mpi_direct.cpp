@@ -58,6 +58,35 @@ void exchanged() {
     rounds([](const Memory& send, const Memory& receive, int) { send_receive(send.at(), receive.at(), kBytes); });
 }
 
+// Of which an MPI may carry some itself.
+void sized(int round, std::size_t bytes, bool by_cpu) {
+    static const Memory send, receive;
+    const auto sent = content(rank, round), got = content(before(), round);
+    send.put(sent);
+    receive.clear();
+    const auto offset = static_cast<std::size_t>(round) * 4096 + 8;
+    if (by_cpu) send.at()[offset] ^= sent[offset] ^ sent[offset + 1];
+    send_receive(send.at(offset), receive.at(offset), static_cast<int>(bytes));
+    std::vector<unsigned char> wanted(got.begin() + static_cast<long>(offset),
+                                      got.begin() + static_cast<long>(offset + bytes));
+    if (by_cpu) {
+        wanted[0] = wanted[1];
+        wrong += receive.at()[offset] != wanted[0];
+    }
+    receive.check(wanted, offset);
+}
+
+void short_alike() {
+    for (int round = 0; round < 12; ++round) sized(round, 16384, false);
+}
+
+void short_mixed() {
+    for (int round = 0; round < 60; ++round) {
+        constexpr std::size_t sizes[] = {61440, 8192, 30000, 4097, 65535, 12289, 8191};
+        sized(round, sizes[round % 7], round % 11 == 10);
+    }
+}
+
 void later() {
     rounds([](const Memory& send, const Memory& receive, int) {
         MPI_Request all[4];
@@ -612,19 +641,34 @@ void random() {
     for (std::size_t object = 0; object < kObjects; ++object) own[object]->check(of(rank, object));
 }
 
-const std::map<std::string, void (*)()> kCases = {{"vectors", vectors},       {"vectors_later", vectors_later},
-                                                  {"blocking", blocking},     {"exchanged", exchanged},
-                                                  {"later", later},           {"persistent", persistent},
-                                                  {"random", random},         {"written", written},
-                                                  {"beside", beside},         {"shorter", shorter},
-                                                  {"one_sided", one_sided},   {"renewed", renewed},
-                                                  {"spread", spread},         {"communicators", communicators},
-                                                  {"copied", copied},         {"large", large},
-                                                  {"to_all", to_all},         {"gone", gone},
-                                                  {"pools", pools},           {"reset", reset},
-                                                  {"nobody", nobody},         {"chain", chain},
-                                                  {"devices", devices},       {"busy", busy},
-                                                  {"unfinished", unfinished}, {"exported", exported}};
+const std::map<std::string, void (*)()> kCases = {{"vectors", vectors},
+                                                  {"vectors_later", vectors_later},
+                                                  {"blocking", blocking},
+                                                  {"exchanged", exchanged},
+                                                  {"later", later},
+                                                  {"persistent", persistent},
+                                                  {"random", random},
+                                                  {"written", written},
+                                                  {"beside", beside},
+                                                  {"shorter", shorter},
+                                                  {"one_sided", one_sided},
+                                                  {"renewed", renewed},
+                                                  {"spread", spread},
+                                                  {"communicators", communicators},
+                                                  {"copied", copied},
+                                                  {"large", large},
+                                                  {"to_all", to_all},
+                                                  {"gone", gone},
+                                                  {"pools", pools},
+                                                  {"reset", reset},
+                                                  {"nobody", nobody},
+                                                  {"chain", chain},
+                                                  {"devices", devices},
+                                                  {"busy", busy},
+                                                  {"unfinished", unfinished},
+                                                  {"exported", exported},
+                                                  {"short_alike", short_alike},
+                                                  {"short_mixed", short_mixed}};
 
 }  // namespace
 
