@@ -6,6 +6,25 @@
 namespace hpe::soft::exec {
 namespace {
 
+// A vector is one access, as programs see it on hardware: CUB's scans publish a value and its flag so. PTX does not
+// promise that. Aligned accesses of up to 16 bytes are whole on the processors of today, too.
+constexpr unsigned most_in_vector = 8;
+void copy_whole(void* to, const void* from, std::size_t bytes) {
+    typedef std::uint64_t Sixteen __attribute__((vector_size(16), aligned(1), may_alias));
+    typedef std::uint64_t Eight __attribute__((aligned(1), may_alias));
+    typedef std::uint32_t Four __attribute__((aligned(1), may_alias));
+    if (bytes == 8) {
+        *static_cast<volatile Eight*>(to) = *static_cast<const volatile Eight*>(from);
+    } else if (bytes >= 16) {
+        for (std::size_t at = 0; at < bytes / sizeof(Sixteen); at++)
+            static_cast<volatile Sixteen*>(to)[at] = static_cast<const volatile Sixteen*>(from)[at];
+    } else if (bytes == 4) {
+        *static_cast<volatile Four*>(to) = *static_cast<const volatile Four*>(from);
+    } else {
+        std::memcpy(to, from, bytes);
+    }
+}
+
 // M as it is in memory, R as it is in the register; narrower values are extended as M's sign says.
 template <class M, class R>
 const Instr* load(Warp& w, const Instr* i, std::uint32_t mask) {
@@ -28,11 +47,11 @@ const Instr* load(Warp& w, const Instr* i, std::uint32_t mask) {
         }
         for (unsigned l = 0; l < lanes; l++) at.host[l] = at.first + l * sizeof(M) * count;
     }
-    for (unsigned k = 0; k < count; k++) {
-        R* d = w.at<R>(targets[k]);
+    if (count == 1) {
+        R* d = w.at<R>(i->dst);
         const auto one = [&](unsigned l) {
             M v;
-            std::memcpy(&v, at.host[l] + k * sizeof(M), sizeof v);
+            std::memcpy(&v, at.host[l], sizeof v);
             d[l] = static_cast<R>(v);
         };
         if (mask == all_lanes) {
@@ -41,6 +60,15 @@ const Instr* load(Warp& w, const Instr* i, std::uint32_t mask) {
             for (std::uint32_t rest = mask; rest != 0; rest &= rest - 1)
                 one(static_cast<unsigned>(__builtin_ctz(rest)));
         }
+        return i + 1;
+    }
+    R* d[most_in_vector];
+    for (unsigned k = 0; k < count; k++) d[k] = w.at<R>(targets[k]);
+    for (std::uint32_t rest = mask; rest != 0; rest &= rest - 1) {
+        const auto l = static_cast<unsigned>(__builtin_ctz(rest));
+        alignas(16) M v[most_in_vector];
+        copy_whole(v, at.host[l], sizeof(M) * count);
+        for (unsigned k = 0; k < count; k++) d[k][l] = static_cast<R>(v[k]);
     }
     return i + 1;
 }
@@ -65,13 +93,14 @@ const Instr* store(Warp& w, const Instr* i, std::uint32_t mask) {
         }
         for (unsigned l = 0; l < lanes; l++) at.host[l] = at.first + l * sizeof(M) * count;
     }
+    const R* s[most_in_vector];
+    for (unsigned k = 0; k < count; k++) s[k] = w.at<const R>(sources[k]);
     // Lane by lane: where lanes write the same bytes, the highest one wins, with all of its elements.
     for (std::uint32_t rest = mask; rest != 0; rest &= rest - 1) {
         const auto l = static_cast<unsigned>(__builtin_ctz(rest));
-        for (unsigned k = 0; k < count; k++) {
-            const auto v = static_cast<M>(w.at<const R>(sources[k])[l]);
-            std::memcpy(at.host[l] + k * sizeof(M), &v, sizeof v);
-        }
+        alignas(16) M v[most_in_vector];
+        for (unsigned k = 0; k < count; k++) v[k] = static_cast<M>(s[k][l]);
+        copy_whole(at.host[l], v, sizeof(M) * count);
     }
     return i + 1;
 }
