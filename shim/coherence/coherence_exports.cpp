@@ -48,7 +48,7 @@ CUresult Coherence::hand_over_in_gate(std::uintptr_t address, const char* reason
     if (result != CUDA_SUCCESS) return result;
     const auto size = allocation.object->is_region() ? allocation.bytes : allocation.object->size;
     // Before it leaves the table: an access of another thread finds it in one of the two.
-    device_owned::add(allocation.base, size, reason, static_cast<CUcontext>(allocation.context));
+    device_owned::add(allocation.base, size, reason, static_cast<CUcontext>(allocation.context), allocation.bytes);
     const auto begun = begin_free(allocation);
     if (begun != CUDA_SUCCESS) {
         device_owned::remove(allocation.base);

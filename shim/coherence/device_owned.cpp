@@ -102,8 +102,8 @@ bool within(const Entry& entry, std::uintptr_t begin, std::size_t bytes) noexcep
 
 void add(std::uintptr_t base, std::size_t size, const char* reason) { add(base, size, reason, current()); }
 
-void add(std::uintptr_t base, std::size_t size, const char* reason, CUcontext context) {
-    add({base, size, reason, context});
+void add(std::uintptr_t base, std::size_t size, const char* reason, CUcontext context, std::size_t requested) {
+    add({base, size, reason, context, false, false, requested});
 }
 
 void add_of_graph(std::uintptr_t base, std::size_t size) {

@@ -24,11 +24,12 @@ struct Entry {
     CUcontext context = nullptr;  // in which it can be copied; nullptr: that is not known
     bool of_graph = false;        // there after each run of a graph that allocates it, until it is freed
     bool read_only = false;       // not even its device may write it
+    std::size_t requested = 0;    // by the program, where the driver was asked for whole pages
 };
 
 // In the current context, or in the given one. `reason` is a literal: why the memory stays on the device.
 void add(std::uintptr_t base, std::size_t size, const char* reason);
-void add(std::uintptr_t base, std::size_t size, const char* reason, CUcontext context);
+void add(std::uintptr_t base, std::size_t size, const char* reason, CUcontext context, std::size_t requested = 0);
 // The same of memory that the driver has opened here, whose size it knows.
 void add_opened(std::uintptr_t base, const char* reason);
 // The same of memory that a graph will allocate. Its addresses stay the graph's; the driver says when it is there.

@@ -185,11 +185,18 @@ CUresult register_host(const C& call, void* memory, std::size_t bytes, unsigned 
 
 // --- queries: the program sees the size it asked for, not a padded one -----------------------------------------------
 
+// 0: the driver knows.
+inline std::size_t requested_at(CUdeviceptr pointer) {
+    if (const auto allocation = coherence().allocation_of(address(pointer))) return allocation.bytes;
+    device_owned::Entry owned;
+    return device_owned::any() && device_owned::find(address(pointer), 1, owned) ? owned.requested : 0;
+}
+
 template <class C>
 CUresult address_range(const C& call, CUdeviceptr* base, std::size_t* bytes, CUdeviceptr pointer) {
     const CUresult result = call(base, bytes, pointer);
     if (result == CUDA_SUCCESS && bytes != nullptr) {
-        if (const auto allocation = coherence().allocation_of(address(pointer))) *bytes = allocation.bytes;
+        if (const auto requested = requested_at(pointer)) *bytes = requested;
     }
     return result;
 }
@@ -198,9 +205,11 @@ CUresult address_range(const C& call, CUdeviceptr* base, std::size_t* bytes, CUd
 inline CUresult make_truthful(CUresult result, CUpointer_attribute attribute, void* data, CUdeviceptr pointer,
                               bool several) {
     if (result != CUDA_SUCCESS || data == nullptr) return result;
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) {
+        if (const auto requested = requested_at(pointer)) *static_cast<std::size_t*>(data) = requested;
+    }
     const auto allocation = coherence().allocation_of(address(pointer));
     if (!allocation) return result;
-    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) *static_cast<std::size_t*>(data) = allocation.bytes;
     const Object& object = *allocation.object;
     if (!object.accessed_as_context) return result;
     return peers.make_truthful(result, attribute, data, static_cast<CUcontext>(object.context), several);

@@ -211,6 +211,17 @@ static void variable_unloaded(int, char**) {
     finish(reinterpret_cast<unsigned*>(array));
 }
 
+// The program said that other devices will access it.
+static void handed_over(int, char**) {
+    unsigned* array = nullptr;
+    CHECK(cudaMalloc(&array, bytes));
+    unsigned on = 1;
+    CHECK_CU(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, reinterpret_cast<CUdeviceptr>(array)));
+    use(array, nullptr);
+    finish(array);
+    CHECK(cudaFree(array));
+}
+
 // Ordinary memory, of which there may be too little for whole pages.
 static void short_of(int, char**) {
     unsigned* array = nullptr;
@@ -248,6 +259,7 @@ int main(int argc, char** argv) {
                                  {"virtual_memory", virtual_memory},
                                  {"mapped_twice", mapped_twice},
                                  {"captured", captured},
+                                 {"handed_over", handed_over},
                                  {"managed", managed},
                                  {"pinned", pinned},
                                  {"variable", variable},
