@@ -2,8 +2,8 @@
 // A coherence protocol: pure logic. It says how a block changes state on an event (one table, data) and, for rolling
 // update, which blocks to flush early. It never calls out: the runtime carries a Plan out, then commits.
 //
-// Threads: transitions() is constant data. dirtied(), overwritten(), released() and the object counters may be called
-// from any thread, also inside the fault path: they take no lock but the protocol's own and do not allocate.
+// Threads: any, also inside the fault path; dirtied(), overwritten() and released() one at a time, which the caller
+// sees to. Nothing locks or allocates.
 //
 // The plan and what it names belong to the caller. Errors: none; make_protocol() returns nullptr for another name.
 #pragma once

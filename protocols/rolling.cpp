@@ -45,7 +45,6 @@ std::size_t Rolling::limit() const noexcept {
 }
 
 void Rolling::dirtied(RunRef run, bool again, Plan& plan) noexcept {
-    lock();
     if (again && fixed_ == 0) more_.store(std::min(more_.load() + limit(), kRing), std::memory_order_relaxed);
     const auto allowed = limit();
     while (count_ >= allowed) {
@@ -63,7 +62,6 @@ void Rolling::dirtied(RunRef run, bool again, Plan& plan) noexcept {
         ring_[(head_ + count_) % kRing] = run;
         ++count_;
     }
-    unlock();
 }
 
 void Rolling::overwritten(RunRef run, Plan& plan) noexcept {
@@ -72,23 +70,8 @@ void Rolling::overwritten(RunRef run, Plan& plan) noexcept {
 }
 
 void Rolling::released() noexcept {
-    lock();
     count_ = 0;
     more_.store(more_.load() / 2, std::memory_order_relaxed);
-    unlock();
-}
-
-// Held for a few instructions, with all signals blocked by the caller: it cannot be interrupted for long.
-void Rolling::lock() noexcept {
-    auto seen = kFree;
-    if (lock_.compare_exchange_strong(seen, kHeld, std::memory_order_acquire)) return;
-    // Whoever has slept does not know who else does, and leaves the word so that its unlock wakes one.
-    while (lock_.exchange(kWanted, std::memory_order_acquire) != kFree) lock_.wait(kWanted, std::memory_order_relaxed);
-}
-
-void Rolling::unlock() noexcept {
-    // Sequentially consistent: a thread that is about to sleep sees this before notify_one() looks for sleepers.
-    if (lock_.exchange(kFree, std::memory_order_seq_cst) == kWanted) lock_.notify_one();
 }
 
 }  // namespace hpe

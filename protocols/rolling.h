@@ -4,7 +4,7 @@
 // the accesses unless their size is set: small ones, and as many of them opened at once as a sweep deserves. Such a run
 // of blocks counts as one.
 //
-// Units, ownership and errors: Protocol. Threads: any; a lock of its own, held for a few instructions.
+// Units, ownership, threads and errors: Protocol.
 #pragma once
 
 #include <array>
@@ -43,19 +43,13 @@ public:
     static constexpr std::size_t kLargeCall = std::size_t{1} << 20;
 
 private:
-    void lock() noexcept;
-    void unlock() noexcept;
-
     // A ring in the order of first writes. An entry whose blocks are no longer Dirty costs a flush that does nothing.
     static constexpr std::size_t kRing = 1 << 16;
     static constexpr std::size_t kBlocksPerObject = 2;
 
     const std::size_t fixed_;
     std::atomic<std::size_t> objects_{0};
-    std::atomic<std::size_t> more_{0};  // runs, in addition to the paper's two per object; written under the lock
-    // kWanted: held, and somebody may sleep. Nobody else is woken: that may cost a system call.
-    static constexpr std::uint32_t kFree = 0, kHeld = 1, kWanted = 2;
-    std::atomic<std::uint32_t> lock_{kFree};
+    std::atomic<std::size_t> more_{0};  // runs, in addition to the paper's two per object
     std::size_t head_ = 0, count_ = 0;
     std::array<RunRef, kRing> ring_;  // uninitialised: filling 1.5 MiB would be most of what a start costs
 };

@@ -43,7 +43,6 @@ struct Transition {
 using TransitionTable = std::array<std::array<Transition, kEvents>, kStates>;
 
 constexpr bool valid_on_host(State s) { return s == State::ReadOnly || s == State::Dirty; }
-constexpr bool valid_on_device(State s) { return s != State::Dirty; }
 
 std::string_view name(State s);
 std::string_view name(Event e);

@@ -24,13 +24,13 @@ struct Helper {
     bool made = false;
 };
 
-constinit std::array<Helper, 3> helpers{};
+constinit std::array<Helper, 2> helpers{};
 constinit std::atomic<bool> up{false};
 constinit Mutex start_mutex;
 
 Helper& of(Kind kind) noexcept { return helpers[static_cast<std::size_t>(kind)]; }
 
-constexpr std::array<const char*, 3> names{"hpe-transfer", "hpe-wait", "hpe-fault"};
+constexpr std::array<const char*, 2> names{"hpe-transfer", "hpe-fault"};
 
 template <Kind kind>
 void serve(void*) noexcept {
@@ -74,7 +74,7 @@ bool start_one() noexcept {
 bool start() noexcept {
     if (up.load(std::memory_order_acquire)) return true;
     const Locked lock(start_mutex);
-    const bool made = start_one<Kind::Transfer>() && start_one<Kind::Wait>() && start_one<Kind::Fault>();
+    const bool made = start_one<Kind::Transfer>() && start_one<Kind::Fault>();
     later_made = later_made || start_thread(do_later);  // nobody depends on it
     if (made) up.store(true, std::memory_order_release);
     return made;

@@ -10,7 +10,6 @@ namespace hpe::helper {
 
 enum class Kind : unsigned char {
     Transfer,  // never waits for a host function, a launch or the lock of a block
-    Wait,      // waits for the device, and so for host functions that need a Transfer
     Fault,     // serves a fault in order: waits for the device, for launches and for blocks
 };
 

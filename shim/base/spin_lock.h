@@ -5,7 +5,8 @@
 // slept by the same entry.
 //
 // Threads: any, also inside the fault path if every holder outside it has the signals blocked that may fault on this
-// thread. Not recursive, not fair.
+// thread; those of streams' records have not, since a handler that interrupts a CUDA call may wait for ever there as it
+// may in the driver (docs/limits.md). Not recursive, not fair.
 //
 // Source: Drepper, "Futexes Are Tricky" (2011), section 5, the second mutex. Errors: none; errno stays as it was.
 #pragma once

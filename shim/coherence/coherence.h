@@ -55,7 +55,7 @@ public:
     // After the true allocation, in the current context. False: its pages cannot be shared, and nothing has happened.
     bool track_in_region(std::uintptr_t base, std::size_t requested);
     // Whether the CPU has accessed any object so far: this program needs its objects shared.
-    bool used_by_cpu() const noexcept { return ever_mapped_list_.load(std::memory_order_acquire) != nullptr; }
+    bool used_by_cpu() const noexcept { return ever_mapped_.load(std::memory_order_acquire); }
     // After the true allocation of `padded(requested)` bytes, in the current context. The allocation is device-owned
     // from then on if it cannot be managed. Which devices may access it is said by the context's peer access, or by
     // calls of its own (cuMemPoolSetAccess, cuMemSetAccess).
@@ -89,7 +89,6 @@ public:
     // Before begin_free(), outside the gate. Tells caches of registered memory (of UCX, libfabric, Open MPI) to drop
     // the object's range, since the next object may get the same addresses. Not called for memory that ends with its
     // context.
-    void about_to_free(const Object& object) const noexcept;
     void about_to_free(const Allocation& allocation) const noexcept;
     // Around the true free: begin_free() unmaps the shadow; if it succeeds, exactly one of the two others follows. In
     // the gate, as a launch. CUDA_ERROR_INVALID_VALUE: another thread is freeing the object; CUDA_ERROR_OUT_OF_MEMORY:
@@ -220,6 +219,8 @@ public:
     // to borrowed blocks. All loans end, since a thread that writes to a block which another thread borrowed does not
     // trap.
     void end_loans() noexcept;
+    // The same where this_thread.touched_inside: once the thread has left the driver.
+    void end_touched_inside() noexcept;
     // A host callback has returned and its stream goes on. Ends every loan, and waits for what launches flushed of
     // borrowed blocks since the callback began, for which only the launches' streams wait. `began`: loans_sent() when
     // the callback began.
@@ -286,6 +287,8 @@ private:
     void evict(const RunRef& ref) noexcept;
     void became_valid(Object& object, std::uint32_t blocks) noexcept;
     void list_host_valid(Object& object) noexcept;
+    // The CPU made the run Dirty. With none of its blocks locked: evictions wait for blocks.
+    void became_dirty(const RunRef& run, bool again) noexcept;
     // The caller has locked the loan's block. end_loan() makes it Invalid; on an error nothing changes.
     CUresult send_changes(const Loan& loan) noexcept;
     CUresult end_loan(Loan& loan) noexcept;
@@ -295,7 +298,6 @@ private:
     void set_sticky_error(void* context, CUresult result) noexcept;
     CUresult wait_in_order() noexcept;
 
-    CUresult release_object(Object& object);
     CUresult apply_to_range(DeviceRange range, Event event, const CUstream* stream);
     template <class Choose>
     CUresult apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream = nullptr);
@@ -304,17 +306,16 @@ private:
     void set_streams_wait(bool some) noexcept HPE_REQUIRES(flushes_);
 
     Protocol* protocol_ = nullptr;
+    SpinLock dirty_runs_;  // what the protocol knows of them
     std::size_t block_size_ = 0;
     ObjectTable<Object> table_;
-    ObjectPool pool_;
-    // The object that was freed last without a touch, with its view, and listed as a live one: a program that allocates
-    // and frees again and again gets the same addresses each time, and needs neither anew.
+    // The object that was freed last without a touch, with its view: a program that allocates and frees again and again
+    // gets the same addresses each time, and needs no other.
     std::atomic<Object*> last_freed_{nullptr};
     // What every launch reads, in one cache line.
     alignas(64) std::atomic<std::uint32_t> host_valid_objects_{0};  // one more while a stream waits for flushes
-    std::atomic<bool> callbacks_{false}, page_open_{false};
+    std::atomic<bool> callbacks_{false}, page_open_{false}, ever_mapped_{false};
     std::atomic<CUresult> sticky_error_{CUDA_SUCCESS};
-    std::atomic<Object*> ever_mapped_list_{nullptr};                // objects whose shadow was ever mapped
     std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // objects, and what look_at() was told
     LaunchGate launch_gate_;
     std::atomic<void*> sticky_context_{nullptr};

@@ -229,6 +229,7 @@ std::size_t Coherence::overwrite_blocks(Object& object, std::uint32_t serial, st
         if (!changes || before == State::Dirty) {
             fresh = i + 1;
         } else if (i + 1 == end || object.block(i + 1).peek().state == State::Dirty) {
+            const Locked dirty(dirty_runs_);
             protocol_->overwritten({&object, serial, fresh, i + 1 - fresh}, plan);
         }
     }

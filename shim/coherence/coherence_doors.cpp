@@ -11,7 +11,6 @@
 #include "shim/base/thread.h"
 #include "shim/coherence/apply.h"
 #include "shim/coherence/coherence.h"
-#include "shim/coherence/live_objects.h"
 #include "shim/coherence/loans.h"
 #include "shim/driver/inflight.h"
 #include "shim/memory/arena.h"
@@ -214,7 +213,8 @@ void say_protect_failed() noexcept {
 }  // namespace
 
 // Correct by its order: first the pages are closed, so that no thread can write to the block; then the block is flushed
-// through the view; then the flush is waited for, here or by the stream; and only then the block becomes Invalid.
+// through the view; then the flush is waited for, or a stream is to wait and every later access does
+// (settle_flushes()); and only then the block becomes Invalid.
 template <class Choose>
 CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream) {
     spare_mappings(nullptr);
@@ -358,7 +358,10 @@ CUresult Coherence::release(const CUstream* stream) {
     } catch (const std::bad_alloc&) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (result == CUDA_SUCCESS) protocol_->released();
+    if (result == CUDA_SUCCESS) {
+        const Locked dirty(dirty_runs_);
+        protocol_->released();
+    }
     for (auto* object = list; object != nullptr;) {
         Object* const next = object->next_host_valid;
         object->scatter.released(object->blocks());
@@ -368,13 +371,6 @@ CUresult Coherence::release(const CUstream* stream) {
         object = next;
     }
     return result;
-}
-
-CUresult Coherence::release_object(Object& object) {
-    SignalsBlocked blocked;
-    const Locked lock(apply_mutex());
-    Object* const one[] = {&object};
-    return apply(one, [](const Object&, std::uint32_t) { return Event::Release; });
 }
 
 void Coherence::became_valid(Object& object, std::uint32_t blocks) noexcept {
@@ -407,7 +403,7 @@ CUresult Coherence::apply_to_range(DeviceRange range, Event event, const CUstrea
     return apply(objects, event_of, stream);
 }
 
-void Coherence::acquire() noexcept try {
+void Coherence::acquire() noexcept {
     if (!protocol_->acts_on_acquire() || table_.empty()) return;
     // While other work runs it may still write to objects: they stay Invalid, and a CPU access waits for that work.
     const auto work = in_flight.work();
@@ -418,31 +414,29 @@ void Coherence::acquire() noexcept try {
     SignalsBlocked blocked;
     const Locked lock(apply_mutex());
     if (settle_flushes() != CUDA_SUCCESS) return;
-    for (Object* object : live_objects::all()) {
+    ObjectPool::for_open([&](Object& object) {
         spare_mappings(nullptr);
-        if (object->serial() % 2 == 0 || !object->shadowed.load(std::memory_order_acquire)) continue;
-        if (object->lent.load(std::memory_order_seq_cst) != 0) continue;  // all of it would be flushed
-        for (std::uint32_t i = 0; i < object->blocks(); ++i) {
-            const auto before = object->block(i).lock();
-            if (!object->shadowed.load(std::memory_order_acquire)) {
-                object->block(i).unlock(before);
+        if (object.serial() % 2 == 0 || !object.shadowed.load(std::memory_order_acquire)) return;
+        if (object.lent.load(std::memory_order_seq_cst) != 0) return;  // all of it would be flushed
+        for (std::uint32_t i = 0; i < object.blocks(); ++i) {
+            const auto before = object.block(i).lock();
+            // Unmapped or coarsened meanwhile.
+            if (!object.shadowed.load(std::memory_order_acquire) || i >= object.blocks()) {
+                object.block(i).unlock(before);
                 break;
             }
             const auto [action, next] = protocol_->on(before, Event::Acquire);
             auto after = before;
             if (action == Action::Fetch &&
-                engine.fetch(*object, object->offset_of(i), object->bytes_of(i), Engine::Order::Ordered) ==
-                    CUDA_SUCCESS &&
-                pager::protect(*object, object->offset_of(i), object->bytes_of(i), next)) {
+                engine.fetch(object, object.offset_of(i), object.bytes_of(i), Engine::Order::Ordered) == CUDA_SUCCESS &&
+                pager::protect(object, object.offset_of(i), object.bytes_of(i), next)) {
                 after = next;
-                became_valid(*object, 1);
+                became_valid(object, 1);
             }
             // A block that could not be fetched now is fetched when the CPU accesses it.
-            object->block(i).unlock(after);
+            object.block(i).unlock(after);
         }
-    }
-} catch (const std::bad_alloc&) {
-    // For the list of objects. The call that waited has had its effect, and each block is fetched when it is accessed.
+    });
 }
 
 }  // namespace hpe

@@ -44,7 +44,7 @@ CUresult Coherence::hand_over_in_gate(std::uintptr_t address, const char* reason
     const Locked lock(handing_over);
     auto allocation = allocation_of(address);
     if (!allocation) return CUDA_SUCCESS;
-    const auto result = release_object(*allocation.object);
+    const auto result = before_device_writes({allocation.object->base, allocation.object->size});
     if (result != CUDA_SUCCESS) return result;
     const auto size = allocation.object->is_region() ? allocation.bytes : allocation.object->size;
     // Before it leaves the table: an access of another thread finds it in one of the two.

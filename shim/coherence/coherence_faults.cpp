@@ -96,13 +96,6 @@ struct Coherence::Run {
     void unlock() const noexcept {
         for (auto i = first; i < end(); ++i) object.block(i).unlock();
     }
-    void shrink_to(std::uint32_t index) noexcept {
-        for (auto i = first; i < end(); ++i) {
-            if (i != index) object.block(i).unlock();
-        }
-        first = index;
-        count = 1;
-    }
 };
 
 Coherence::Served Coherence::serve_fault(const Access& access, trace::Fault& traced) noexcept {
@@ -127,7 +120,6 @@ Coherence::Served Coherence::serve_fault(const Access& access, trace::Fault& tra
     bool served = false;
     if (!access.by_call) object->small_copies.accessed_by_cpu();
     if (unordered) {
-        if (interrupted) helper::with_driver(true, helper::Kind::Wait, [] { in_flight.wait(); });
         served = borrow(*object, serial, access, traced);
         if (this_thread.inside != 0 || interrupted) this_thread.touched_inside = true;
     } else {
@@ -194,11 +186,6 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
 
     std::size_t fetched = 0;
     auto result = bring(run, event, next, false, fetched);
-    if (result != CUDA_SUCCESS && run.count > 1) {
-        // The program asked for none of the neighbours.
-        run.shrink_to(index);
-        result = bring(run, event, next, false, fetched);
-    }
     if (result != CUDA_SUCCESS) {
         run.unlock();
         say_not_fetched(object, index, result);
@@ -215,11 +202,7 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
     const bool again = next == State::Dirty && block.take_evicted();
     run.become(next);
     run.unlock();
-    if (next == State::Dirty && before != State::Dirty) {
-        Plan plan;
-        protocol_->dirtied({&object, serial, run.first, run.count}, again, plan);
-        for (const auto& victim : plan) evict(victim);
-    }
+    if (next == State::Dirty && before != State::Dirty) became_dirty({&object, serial, run.first, run.count}, again);
     if (object.is_region() && run.count > 1 && (run.first == 0 || run.end() == object.blocks())) {
         sweeps.regions.fault(object.base, object.base + object.size, access.is_write, 0);
         sweeps.blocks.opened(run.count);
@@ -445,6 +428,15 @@ void Coherence::fetch_ahead(Object& object, const Stretch& stretch) noexcept {
     // With the blocks locked: the thread that made them Invalid has set streams_wait_ before it unlocked them.
     if (settle_flushes() == CUDA_SUCCESS) read_ahead::start(object, reached, work);
     for (std::uint32_t i = 0; i < reached.count; ++i) object.block(reached.at(i)).unlock();
+}
+
+void Coherence::became_dirty(const RunRef& run, bool again) noexcept {
+    Plan plan;
+    {
+        const Locked lock(dirty_runs_);
+        protocol_->dirtied(run, again, plan);
+    }
+    for (const auto& victim : plan) evict(victim);
 }
 
 // Flushes a run that the protocol chose. Blocks that cannot be flushed stay Dirty: the next launch flushes them, and

@@ -84,6 +84,12 @@ void Coherence::end_loan_at(std::size_t place) noexcept {
     block.unlock();
 }
 
+void Coherence::end_touched_inside() noexcept {
+    if (this_thread.inside != 0) return;
+    this_thread.touched_inside = false;
+    end_loans();
+}
+
 void Coherence::end_loans() noexcept {
     if (!loans::any()) return;
     const ErrnoKept kept;

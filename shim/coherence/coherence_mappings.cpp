@@ -46,23 +46,22 @@ void Coherence::spare_mappings(const Object* kept) noexcept {
 // each maps it again. The caller holds mapping_.
 void Coherence::unmap_others(const Object* kept) noexcept {
     bool any = false;
-    for (auto* other = ever_mapped_list_.load(std::memory_order_acquire); other != nullptr;
-         other = other->next_ever_mapped) {
-        const auto serial = other->serial();
-        if (other == kept || serial % 2 == 0 || !other->shadowed.load(std::memory_order_acquire)) continue;
-        const auto count = other->blocks();
+    ObjectPool::for_open([&](Object& other) {
+        const auto serial = other.serial();
+        if (&other == kept || serial % 2 == 0 || !other.shadowed.load(std::memory_order_acquire)) return;
+        const auto count = other.blocks();
         bool usable = true;
         std::uint32_t locked = 0;
         for (; usable && locked < count; ++locked) {
-            other->block(locked).lock();
-            usable = other->alive(serial) && other->blocks() == count && !other->block(locked).borrowed();
+            other.block(locked).lock();
+            usable = other.alive(serial) && other.blocks() == count && !other.block(locked).borrowed();
         }
-        if (usable && pager::unmap_shadow(other->base, other->size)) {
-            other->shadowed.store(false, std::memory_order_release);
+        if (usable && pager::unmap_shadow(other.base, other.size)) {
+            other.shadowed.store(false, std::memory_order_release);
             any = true;
         }
-        for (std::uint32_t i = 0; i < locked; ++i) other->block(i).unlock(other->block(i).peek().state);
-    }
+        for (std::uint32_t i = 0; i < locked; ++i) other.block(i).unlock(other.block(i).peek().state);
+    });
     static std::atomic_flag said = ATOMIC_FLAG_INIT;
     if (!any || said.test_and_set()) return;
     log::warn(
@@ -73,9 +72,7 @@ void Coherence::unmap_others(const Object* kept) noexcept {
 // The caller holds mapping_.
 void Coherence::became_mapped(Object& object) noexcept {
     object.shadowed.store(true, std::memory_order_release);
-    if (object.in_ever_mapped_list.exchange(true, std::memory_order_relaxed)) return;
-    object.next_ever_mapped = ever_mapped_list_.load(std::memory_order_relaxed);
-    ever_mapped_list_.store(&object, std::memory_order_release);
+    ever_mapped_.store(true, std::memory_order_release);
 }
 
 // Whether the driver has reserved the addresses around an allocation: other pages may be the program's own.

@@ -101,12 +101,9 @@ void Coherence::open_neighbours(Object& object, Event event, State next, ObjectS
         opened.again[i] = opened.written[i] && block.take_evicted();
         block.unlock();
     }
-    // With no block locked: an eviction waits for blocks, which may be among these.
     for (std::size_t i = 0; i < opened.count; ++i) {
         if (!opened.written[i]) continue;
-        Plan plan;
-        protocol_->dirtied({opened.objects[i], opened.objects[i]->serial(), 0, 1}, opened.again[i], plan);
-        for (const auto& victim : plan) evict(victim);
+        became_dirty({opened.objects[i], opened.objects[i]->serial(), 0, 1}, opened.again[i]);
     }
     sweeps.opened(std::min(object.base, opened.first().base),
                   std::max(end_of(object), opened.first().base + opened.bytes()));

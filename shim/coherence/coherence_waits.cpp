@@ -64,16 +64,12 @@ bool Coherence::wait_for_ending() const noexcept {
 }
 
 CUresult Coherence::wait_before_access(bool by_helper) noexcept {
-    if (this_thread.in_callback != 0 || this_thread.inside != 0) return CUDA_SUCCESS;
+    if (this_thread.in_callback != 0 || this_thread.inside != 0 || this_thread.in_gate) return CUDA_SUCCESS;
     auto waited = CUDA_SUCCESS;
-    if (this_thread.in_gate) {
-        helper::with_driver(true, helper::Kind::Wait, [] { in_flight.wait(); });
-    } else {
-        helper::with_driver(by_helper, helper::Kind::Fault, [&] {
-            waited = wait_in_order();
-            launch_gate_.leave_fault();
-        });
-    }
+    helper::with_driver(by_helper, helper::Kind::Fault, [&] {
+        waited = wait_in_order();
+        launch_gate_.leave_fault();
+    });
     return waited;
 }
 

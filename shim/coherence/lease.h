@@ -25,7 +25,7 @@
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/device_owned.h"
 #include "shim/coherence/uncached.h"
-#include "shim/coherence/unread.h"
+#include "shim/observe/unread.h"
 #include "shim/transfer/copiers.h"
 
 namespace hpe::lease {

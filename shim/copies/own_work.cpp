@@ -115,12 +115,6 @@ void OwnWork::enqueued() const noexcept {
 
 CUresult OwnWork::wait() noexcept { return driver.cuStreamSynchronize(stream_); }
 
-void OwnWork::end_what_interrupted() noexcept {
-    if (!this_thread.touched_inside || this_thread.inside != 0) return;
-    this_thread.touched_inside = false;
-    coherence().end_loans();
-}
-
 bool OwnWork::begins_at_once(void* context) noexcept {
     CUstream stream = nullptr;
     if (auto* const own = owns.known(static_cast<CUcontext>(context)); own != nullptr) {
@@ -147,9 +141,7 @@ OwnTransfer::OwnTransfer(To to, const char* name, std::uintptr_t at, std::size_t
 
 void OwnTransfer::done() noexcept {
     traced_.done();
-    const bool to_host = to_ == To::Host;
-    (to_host ? traffic_.to_host_bytes : traffic_.to_device_bytes).fetch_add(bytes_, std::memory_order_relaxed);
-    (to_host ? traffic_.to_host_transfers : traffic_.to_device_transfers).fetch_add(1, std::memory_order_relaxed);
+    to_ == To::Host ? traffic_.moved_to_host(bytes_) : traffic_.moved_to_device(bytes_);
 }
 
 bool copy_within_device(std::uintptr_t to, std::uintptr_t from, std::size_t bytes) noexcept {

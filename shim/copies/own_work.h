@@ -90,12 +90,11 @@ private:
                 result = work();
             }
         }
-        end_what_interrupted();
+        if (this_thread.touched_inside) coherence().end_touched_inside();  // by a signal handler
         return result;
     }
     CUresult wait() noexcept;
     void enqueued() const noexcept;
-    static void end_what_interrupted() noexcept;
 
     const bulk::InOrder in_order_;
     CUstream stream_ = nullptr;

@@ -17,8 +17,8 @@
 #include "shim/base/kernel.h"
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
-#include "shim/coherence/unread.h"
 #include "shim/driver/driver.h"
+#include "shim/observe/unread.h"
 
 namespace hpe::unread_copies {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which copies to the host are watched for whether the program looks at what they brought (coherence/unread.h closes
+// Which copies to the host are watched for whether the program looks at what they brought (observe/unread.h closes
 // the pages), with HPE_UNREAD=on and call stacks in the report.
 //
 // Watched are copies of 64 KiB and more to memory that is not pinned and that malloc has mapped for itself

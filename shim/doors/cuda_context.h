@@ -83,7 +83,7 @@ CUresult synchronize_event(const C& call, CUevent event) {
 // A stream that waits for a captured event joins the capture: its earlier work must be remembered first.
 template <class C>
 CUresult stream_wait_event(const C& call, CUstream stream, CUevent event, unsigned flags) {
-    if (in_flight.capturing_anywhere()) in_flight.snapshot(stream, call.flavour);
+    if (in_flight.capturing_anywhere()) in_flight.snapshot(stream);
     return call(stream, event, flags);
 }
 

@@ -11,11 +11,11 @@
 // Sizes and pitches in bytes. Threads, ownership and errors: door.h.
 #pragma once
 
-#include "shim/coherence/unread.h"
 #include "shim/copies/pageable.h"
 #include "shim/copies/wasted.h"
 #include "shim/doors/cuda_memory.h"
 #include "shim/doors/cuda_peers.h"
+#include "shim/observe/unread.h"
 
 namespace hpe::doors {
 

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "shim/coherence/device_owned.h"
-#include "shim/coherence/unread.h"
 #include "shim/copies/wasted.h"
 #include "shim/doors/door.h"
 #include "shim/doors/fault.h"
 #include "shim/doors/mpi_imports.h"
 #include "shim/ipc/exports.h"
+#include "shim/observe/unread.h"
 #include "shim/transfer/peers.h"
 
 namespace hpe::doors {

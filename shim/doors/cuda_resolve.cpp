@@ -125,12 +125,6 @@ bool unsettled_passes_through() noexcept {
 
 bool linked_first_use() noexcept { return process::undecided() && libcuda() != nullptr && process::first_use(); }
 
-void end_touched_inside() noexcept {
-    if (this_thread.inside != 0) return;
-    this_thread.touched_inside = false;
-    coherence().end_loans();
-}
-
 }  // namespace hpe::doors
 
 using namespace hpe;

@@ -64,8 +64,6 @@ inline bool passes_through() noexcept {
 // Which of those calls are recorded, and come back by traced() (traced.h).
 HPE_HOT bool is_traced() noexcept { return this_thread.inside == 0 && recording(); }
 
-void end_touched_inside() noexcept;
-
 // The true function behind a door, and how it reads stream 0.
 template <class Function>
 class Call;
@@ -87,7 +85,7 @@ public:
             result = straight(arguments...);
         }
         if (this_thread.touched_inside) [[unlikely]] {
-            end_touched_inside();
+            coherence().end_touched_inside();
         }
         return result;
     }
@@ -151,7 +149,7 @@ HPE_HOT CUresult device_work(CUstream stream, Flavour flavour, Before&& before, 
     }
     // A signal handler accessed an object meanwhile.
     if (this_thread.touched_inside) [[unlikely]] {
-        end_touched_inside();
+        state.end_touched_inside();
     }
     return result;
 }

@@ -12,10 +12,10 @@
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/device_owned.h"
-#include "shim/coherence/unread.h"
 #include "shim/doors/single_step.h"
 #include "shim/observe/call_stacks.h"
 #include "shim/observe/trace.h"
+#include "shim/observe/unread.h"
 #include "shim/process/process.h"
 #include "shim/process/signals.h"
 

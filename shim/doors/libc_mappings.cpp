@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Doors of calls on mappings that meet pages which libhpe has closed (coherence/unread.h): a protection is the
+// Doors of calls on mappings that meet pages which libhpe has closed (observe/unread.h): a protection is the
 // program's own from there on, and memory to be locked is accessed by the kernel.
 //
 // Handled: mprotect, pkey_mprotect, mlock and mlock2. No door stands in front of mmap, munmap, mremap and madvise: UCX
@@ -7,8 +7,8 @@
 // needed: what was unmapped is told by malloc's header, and what madvise has emptied is opened by the next access.
 #include <sys/mman.h>
 
-#include "shim/coherence/unread.h"
 #include "shim/doors/libc_door.h"
+#include "shim/observe/unread.h"
 
 using hpe::doors::Next;
 

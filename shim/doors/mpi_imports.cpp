@@ -20,8 +20,8 @@
 #include "shim/base/loaded_library.h"
 #include "shim/base/log.h"
 #include "shim/base/next_function.h"
-#include "shim/coherence/unread.h"
 #include "shim/driver/driver.h"
+#include "shim/observe/unread.h"
 
 namespace hpe::doors::mpi_imports {
 

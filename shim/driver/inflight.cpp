@@ -394,7 +394,7 @@ unsigned InFlight::mark_context(Mark* marks) noexcept {
     return count;
 }
 
-void InFlight::snapshot(CUstream stream, Flavour) noexcept {
+void InFlight::snapshot(CUstream stream) noexcept {
     Record* r = record_for(stream);
     if (r == nullptr || !r->outstanding()) return;
     const Locked lock(r->lock);
@@ -418,7 +418,7 @@ void InFlight::destroyed(CUstream stream) noexcept {
     if (driver.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS) return;
     Record* r = find(context, stream);
     if (r == nullptr) return;
-    snapshot(stream, Flavour::Legacy);
+    snapshot(stream);
     {
         const Locked lock(r->lock);
         r->stream.store(kGone, std::memory_order_release);

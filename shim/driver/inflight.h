@@ -81,7 +81,7 @@ public:
     unsigned mark_context(Mark* marks) noexcept;
 
     // The stream is about to be destroyed or captured, and cannot be asked later: records an event after its work.
-    void snapshot(CUstream stream, Flavour flavour) noexcept;
+    void snapshot(CUstream stream) noexcept;
     void snapshot_all() noexcept;
     void destroyed(CUstream stream) noexcept;
     // The context has ended with everything in it.

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -40,12 +41,13 @@ struct Exported {
     ExportEntry* own = nullptr;  // for the object's own addresses
 };
 
-// A peer that got short messages otherwise than from the device: how many in turn, and of how many bytes the longest is
-// of those that are not tried any more.
+// A peer that got short messages otherwise than from the device: how many in turn, of how many bytes the longest is of
+// those that are tried ever more seldom, and how often one was wanted.
 struct OtherWay {
     int peer;
     unsigned in_turn = 0;
     std::size_t longest = 0;
+    unsigned wanted = 0;
 };
 // A single one may have had its own reason.
 constexpr unsigned kOtherWayInTurn = 4;
@@ -224,6 +226,7 @@ void count_way(Exports& all, int peer, std::size_t bytes, bool other) noexcept H
     auto& way = found != all.other_ways.end() ? *found : all.other_ways.emplace_back(OtherWay{peer});
     way.in_turn = other ? way.in_turn + 1 : 0;
     if (way.in_turn >= kOtherWayInTurn) way.longest = std::max(way.longest, bytes);
+    if (!other) way.longest = std::min(way.longest, bytes - 1);
 }
 
 CUcontext context_of(std::uintptr_t device) noexcept {
@@ -241,8 +244,9 @@ bool may_read(int peer, std::size_t bytes) noexcept {
     if (bytes >= kSmallestAlways || !any_exported.load(std::memory_order_acquire)) return true;
     auto& all = exports();
     const Locked lock(all.mutex);
-    return std::none_of(all.other_ways.begin(), all.other_ways.end(),
-                        [&](const OtherWay& one) { return one.peer == peer && bytes <= one.longest; });
+    return std::none_of(all.other_ways.begin(), all.other_ways.end(), [&](OtherWay& one) {
+        return one.peer == peer && bytes <= one.longest && !std::has_single_bit(++one.wanted);
+    });
 }
 
 Export::Export(std::uintptr_t device, const std::byte* host, const Image& image, std::size_t bytes, int peer) noexcept

@@ -33,7 +33,7 @@ bool by_handles() noexcept;  // device memory of other processes may be opened
 // many bytes on its receiver reads a message where it lies is each MPI's choice. On two H200s an exchange of 64 KiB
 // between two kernels takes 27 us so, and of 32 KiB by host memory 40.
 constexpr std::size_t kSmallest = std::size_t{8} << 10, kSmallestAlways = std::size_t{64} << 10;
-// Whether it is not known that the peer gets so short a message otherwise.
+// False: the peer is known to get so short a message otherwise; some of them are tried again.
 bool may_read(int peer, std::size_t bytes) noexcept;
 
 // A message to a peer, from its beginning to its end.

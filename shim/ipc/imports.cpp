@@ -17,6 +17,7 @@
 #include "shim/driver/inflight.h"
 #include "shim/ipc/exports.h"
 #include "shim/ipc/memory_file.h"
+#include "shim/memory/object.h"
 
 namespace hpe::ipc::imports {
 
@@ -155,6 +156,17 @@ Import& import_of(Imports& all, pid_t process, const SharedMemory& memory, CUcon
     return all.open.emplace_back(import);
 }
 
+// For bytes that lie on the device alone, in a process that has nothing open any more: what it had went with its
+// context, or was freed by its owner. A process without any context gets its device's primary one.
+CUcontext any_context() noexcept {
+    CUcontext context = nullptr;
+    ObjectPool::for_open([&](const Object& object) { context = static_cast<CUcontext>(object.context); });
+    if (context != nullptr) return context;
+    const Inside inside;
+    if (driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS && context != nullptr) return context;
+    return driver.cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS ? context : nullptr;
+}
+
 // Opens what is to be opened; leaves `found` as it is where nothing can be.
 void find_on_device(Imports& all, pid_t process, const Seen& seen, std::uintptr_t at, CUcontext context,
                     Found& found) noexcept {
@@ -166,8 +178,9 @@ void find_on_device(Imports& all, pid_t process, const Seen& seen, std::uintptr_
     };
     if (context == nullptr) {
         const Import* const known = opened([](const Import&) { return true; });
-        if (known == nullptr) return;
-        context = known->context;
+        const bool elsewhere_too = seen.on_host || seen.image != 0;
+        context = known != nullptr ? known->context : elsewhere_too ? nullptr : any_context();
+        if (context == nullptr) return;
     }
     const Import* which = &import_of(all, process, seen.memory, context);
     // A device that cannot reach the owner's: another context of this process may have opened it.

@@ -227,7 +227,7 @@ std::byte* take_range(std::size_t size) HPE_REQUIRES(mutex) {
             idle_touched -= std::min(idle_touched, size);
             return start;
         }
-        if (!add_segment(size) && !add_segment(size)) break;
+        if (!add_segment(size)) break;
     }
     return nullptr;
 }

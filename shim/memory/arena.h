@@ -14,6 +14,7 @@
 // A range belongs to the caller from take() to give_back(). Errors: nullptr or false.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -48,6 +49,17 @@ public:
 
     // Whether bytes of the chunk that holds `view` were moved before, so that it has pages.
     static bool used(const std::byte* view) noexcept;
+    // Calls run(view, bytes) for each part of the memory that lies in one chunk, as long as that returns true.
+    template <class Run>
+    static bool for_chunks(std::byte* view, std::size_t bytes, Run&& run) noexcept {
+        while (bytes != 0) {
+            const auto part = std::min(bytes, kChunk - reinterpret_cast<std::uintptr_t>(view) % kChunk);
+            if (!run(view, part)) return false;
+            view += part;
+            bytes -= part;
+        }
+        return true;
+    }
     // The context ended: nothing is pinned any more that was pinned in it.
     static void forget_pins(void* context) noexcept;
 };

@@ -41,10 +41,16 @@ constinit Mutex pool_mutex;
 constinit Object* idle HPE_GUARDED_BY(pool_mutex) = nullptr;
 }  // namespace
 
+constinit std::atomic<Object*> ObjectPool::all{nullptr};
+
 Object* ObjectPool::take() noexcept {
     const Locked lock(pool_mutex);
-    if (idle == nullptr) return new (std::nothrow) Object;
-    return std::exchange(idle, idle->next_idle);
+    if (idle != nullptr) return std::exchange(idle, idle->next_idle);
+    auto* const object = new (std::nothrow) Object;
+    if (object == nullptr) return nullptr;
+    object->next_of_all = all.load(std::memory_order_relaxed);
+    all.store(object, std::memory_order_release);
+    return object;
 }
 
 void ObjectPool::give_back(Object* object) noexcept {

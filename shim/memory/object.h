@@ -26,6 +26,15 @@ struct Traffic {
     // Of to_host_bytes, what was prefetched: and was used, or wasted.
     std::atomic<std::uint64_t> ahead_used_bytes{0}, ahead_wasted_bytes{0};
     void clear() noexcept;
+    // A transfer.
+    void moved_to_host(std::size_t bytes) noexcept {
+        to_host_bytes.fetch_add(bytes, std::memory_order_relaxed);
+        to_host_transfers.fetch_add(1, std::memory_order_relaxed);
+    }
+    void moved_to_device(std::size_t bytes) noexcept {
+        to_device_bytes.fetch_add(bytes, std::memory_order_relaxed);
+        to_device_transfers.fetch_add(1, std::memory_order_relaxed);
+    }
 };
 // Of objects that nobody asked a report of.
 inline constinit Traffic nobodys_traffic;
@@ -66,11 +75,9 @@ public:
     std::atomic<std::uint32_t> host_valid_blocks{0};  // an upper bound; 0: a launch can skip the object
     std::atomic<bool> in_host_valid_list{false};      // the list of objects with host-valid blocks
     Object* next_host_valid = nullptr;
-    std::atomic<bool> in_ever_mapped_list{false};  // of objects that were ever mapped; never leaves it
-    Object* next_ever_mapped = nullptr;
-    Object *next_live = nullptr, *previous_live = nullptr;  // the list of all objects
-    Object* next_idle = nullptr;                            // the list of those that are none now
-    Traffic* traffic = &nobodys_traffic;                    // the report's; of a region, what no allocation's is
+    Object* next_of_all = nullptr;        // the list of all that were ever made
+    Object* next_idle = nullptr;          // the list of those that are none now
+    Traffic* traffic = &nobodys_traffic;  // the report's; of a region, what no allocation's is
     // Of a region whose allocations are counted for themselves, by the unit where each begins. Never given back.
     std::atomic<Traffic*>* of_allocations = nullptr;
 
@@ -221,8 +228,20 @@ private:
 // Gives out objects and keeps their memory for ever.
 class ObjectPool {
 public:
-    Object* take() noexcept;
-    void give_back(Object*) noexcept;
+    static Object* take() noexcept;
+    static void give_back(Object*) noexcept;
+
+    // Calls run(object) for each that is open: for what goes through all of them. The caller makes sure that none of
+    // those it uses ends meanwhile. Also inside the fault path.
+    template <class Run>
+    static void for_open(Run&& run) {
+        for (auto* object = all.load(std::memory_order_acquire); object != nullptr; object = object->next_of_all) {
+            if (object->serial() % 2 == 1) run(*object);
+        }
+    }
+
+private:
+    static std::atomic<Object*> all;
 };
 
 }  // namespace hpe

@@ -36,7 +36,7 @@ enum class Cost : unsigned char {
     SentAgainTicks,
     BackBytes,  // brought to the host, and the same as were last sent or brought
     BackTicks,
-    UnreadBytes,  // brought to the host, and never looked at (coherence/unread.h)
+    UnreadBytes,  // brought to the host, and never looked at (observe/unread.h)
     UnreadTicks,
     Renewed,  // allocations of a size that was freed before
     RenewedBytes,

@@ -263,17 +263,17 @@ bool is_json(const std::string& destination) noexcept {
     return destination.size() > 5 && destination.ends_with(".json");
 }
 
-void write(std::vector<Object*> (*live_objects)()) noexcept try {
+void write() noexcept try {
     const Locked lock(mutex);
     auto& s = state();
     if (s.destination.empty() || s.written) return;
     s.written = true;
-    for (Object* object : live_objects()) {
-        collect(s, {object->report_id, object->base, object->requested_size, read_at_end(*object)});
-        if (!object->is_region()) continue;
-        const auto& all = *object->allocations;
-        for (auto one = all.from(0); one.bytes != 0; one = all.from(one.offset + 1)) collect(s, line_of(*object, one));
-    }
+    ObjectPool::for_open([&](Object& object) {
+        collect(s, {object.report_id, object.base, object.requested_size, read_at_end(object)});
+        if (!object.is_region()) return;
+        const auto& all = *object.allocations;
+        for (auto one = all.from(0); one.bytes != 0; one = all.from(one.offset + 1)) collect(s, line_of(object, one));
+    });
     std::sort(s.lines.begin(), s.lines.end(), [](const Line& a, const Line& b) { return a.id < b.id; });
     const auto objects = added.load();
     if (s.destination == "-") {

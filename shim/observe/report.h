@@ -30,6 +30,6 @@ void configure(const std::string& destination, std::string protocol);
 void number_allocations() noexcept;
 bool is_json(const std::string& destination) noexcept;
 // Writes the report, once. Objects that still live are counted as they stand.
-void write(std::vector<Object*> (*live_objects)()) noexcept;
+void write() noexcept;
 
 }  // namespace hpe::report

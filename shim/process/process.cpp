@@ -16,9 +16,7 @@
 #include "shim/base/thread.h"
 #include "shim/base/waiting.h"
 #include "shim/coherence/coherence.h"
-#include "shim/coherence/live_objects.h"
 #include "shim/coherence/uncached.h"
-#include "shim/coherence/unread.h"
 #include "shim/copies/unread_copies.h"
 #include "shim/ipc/exports.h"
 #include "shim/memory/pinned.h"
@@ -27,6 +25,7 @@
 #include "shim/observe/progress.h"
 #include "shim/observe/report.h"
 #include "shim/observe/trace.h"
+#include "shim/observe/unread.h"
 #include "shim/process/options.h"
 #include "shim/process/signals.h"
 #include "shim/transfer/read_ahead.h"
@@ -45,7 +44,7 @@ void finish() {
     if (!active.load(std::memory_order_relaxed)) return;
     call_stacks::finish();
     unread::finish();
-    report::write(live_objects::all);
+    report::write();
     trace::write();
     if (auto* say = say_at_exit.load(std::memory_order_acquire)) say();
 }

@@ -70,20 +70,16 @@ std::size_t allocated_bytes(std::span<const Engine::Part> parts) noexcept {
 
 // Calls piece(device, view, bytes, pinned) for each part of the range that lies in one chunk of the arena.
 template <class Piece>
-CUresult by_chunk(Range range, Engine::Order order, Piece&& piece) noexcept {
-    while (range.bytes != 0) {
-        const auto room = Arena::kChunk - reinterpret_cast<std::uintptr_t>(range.view) % Arena::kChunk;
-        const auto part = std::min(range.bytes, room);
+CUresult by_chunk(const Range& range, Engine::Order order, Piece&& piece) noexcept {
+    auto result = CUDA_SUCCESS;
+    Arena::for_chunks(range.view, range.bytes, [&](std::byte* view, std::size_t part) {
         const bool may_pin = order == Engine::Order::Ordered;
-        const bool pinned = Arena::pinned(range.view, may_pin);
-        if (may_pin && !pinned) Arena::note_use(range.view, part);
-        const auto result = piece(range.device, range.view, part, pinned);
-        if (result != CUDA_SUCCESS) return result;
-        range.device += part;
-        range.view += part;
-        range.bytes -= part;
-    }
-    return CUDA_SUCCESS;
+        const bool pinned = Arena::pinned(view, may_pin);
+        if (may_pin && !pinned) Arena::note_use(view, part);
+        result = piece(range.device + static_cast<std::size_t>(view - range.view), view, part, pinned);
+        return result == CUDA_SUCCESS;
+    });
+    return result;
 }
 
 // Through the channel's own bounce buffers.
@@ -264,10 +260,8 @@ CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order, b
     if (result != CUDA_SUCCESS || waited != CUDA_SUCCESS) return result != CUDA_SUCCESS ? result : waited;
     traced.done();
     for (const auto& part : parts) {
-        part.object->for_traffic(part.offset, part.bytes, [](Traffic& traffic, std::size_t count) {
-            traffic.to_host_bytes.fetch_add(count, std::memory_order_relaxed);
-            traffic.to_host_transfers.fetch_add(1, std::memory_order_relaxed);
-        });
+        part.object->for_traffic(part.offset, part.bytes,
+                                 [](Traffic& traffic, std::size_t count) { traffic.moved_to_host(count); });
     }
     progress::bytes_to_host.fetch_add(moved, std::memory_order_relaxed);
     return CUDA_SUCCESS;
@@ -304,10 +298,8 @@ CUresult flush_range(std::span<const Engine::Part> parts, Engine::Order order, b
     if (result != CUDA_SUCCESS) return result;
     traced.done();
     for (const auto& part : parts) {
-        part.object->for_traffic(part.offset, part.bytes, [](Traffic& traffic, std::size_t count) {
-            traffic.to_device_bytes.fetch_add(count, std::memory_order_relaxed);
-            traffic.to_device_transfers.fetch_add(1, std::memory_order_relaxed);
-        });
+        part.object->for_traffic(part.offset, part.bytes,
+                                 [](Traffic& traffic, std::size_t count) { traffic.moved_to_device(count); });
     }
     call_stacks::add(call_stacks::Cost::FlushedBytes, moved);
     progress::bytes_to_device.fetch_add(moved, std::memory_order_relaxed);

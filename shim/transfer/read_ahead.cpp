@@ -200,14 +200,9 @@ bool for_ranges(const Object& object, const Stretch& stretch, Run&& run) noexcep
 template <class Run>
 bool for_pieces(const Object& object, const Stretch& stretch, Run&& run) noexcept {
     return for_ranges(object, stretch, [&](std::size_t offset, std::size_t bytes) {
-        while (bytes != 0) {
-            const auto at = reinterpret_cast<std::uintptr_t>(object.view + offset) % Arena::kChunk;
-            const auto part = std::min(bytes, Arena::kChunk - at);
-            if (!run(offset, part)) return false;
-            offset += part;
-            bytes -= part;
-        }
-        return true;
+        return Arena::for_chunks(object.view + offset, bytes, [&](std::byte* at, std::size_t part) {
+            return run(static_cast<std::size_t>(at - object.view), part);
+        });
     });
 }
 

@@ -641,6 +641,35 @@ void random() {
     for (std::size_t object = 0; object < kObjects; ++object) own[object]->check(of(rank, object));
 }
 
+// A message comes out of memory that the receiver has read before, into its host memory, when nothing of the sender's is
+// open there any more.
+void nothing_open(bool resets) {
+    const int other = rank ^ 1;
+    if (other >= ranks) return;
+    auto own = std::make_unique<Memory>();
+    const auto message = [&](const Memory& memory, int round) {
+        if (rank % 2 == 0) {
+            memory.put(content(rank, round));
+            MPI_Send(memory.at(), kBytes, MPI_BYTE, other, 1, MPI_COMM_WORLD);
+        } else {
+            memory.clear();
+            MPI_Recv(memory.at(), kBytes, MPI_BYTE, other, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            memory.check(content(other, round));
+        }
+    };
+    for (int round = 0; round < 3; ++round) message(*own, round);
+    if (resets && rank % 2 == 1) {
+        own.reset();
+        cudaDeviceReset();
+    }
+    // More than the receiver is told of one by one.
+    for (int round = 0; round < 70 && !resets; ++round) message(Memory(), round);
+    if (rank % 2 == 0) return message(*own, 9);
+    std::vector<unsigned char> host(kBytes);
+    MPI_Recv(host.data(), kBytes, MPI_BYTE, other, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    wrong += host != content(other, 9);
+}
+
 const std::map<std::string, void (*)()> kCases = {{"vectors", vectors},
                                                   {"vectors_later", vectors_later},
                                                   {"blocking", blocking},
@@ -668,7 +697,9 @@ const std::map<std::string, void (*)()> kCases = {{"vectors", vectors},
                                                   {"unfinished", unfinished},
                                                   {"exported", exported},
                                                   {"short_alike", short_alike},
-                                                  {"short_mixed", short_mixed}};
+                                                  {"short_mixed", short_mixed},
+                                                  {"all_freed", [] { nothing_open(false); }},
+                                                  {"all_reset", [] { nothing_open(true); }}};
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The table of closed pages.
-#include "shim/coherence/unread.h"
+#include "shim/observe/unread.h"
 
 #include <algorithm>
 #include <array>
@@ -12,6 +12,7 @@
 #include "shim/base/spin_lock.h"
 #include "shim/base/thread.h"
 #include "shim/memory/mappings.h"
+#include "shim/memory/pager.h"
 
 #include "shim/base/in_fault_path.h"
 
@@ -83,13 +84,7 @@ bool open(Entry& entry, std::uintptr_t page, State next) noexcept HPE_REQUIRES(g
         leave_closed(entry, State::Unread);
         return false;
     }
-    const auto bytes = entry.end - entry.begin;
-    auto* const at = reinterpret_cast<void*>(entry.begin);
-    if (kernel::mprotect(at, bytes, PROT_READ | PROT_WRITE) != 0) {
-        mappings::refused();
-        kernel::mprotect(at, bytes, PROT_READ | PROT_WRITE);
-    }
-    mappings::changed();
+    pager::protect(entry.begin, entry.end - entry.begin, hpe::State::Dirty);
     opened.fetch_add(1, std::memory_order_release);
     leave_closed(entry, next);
     return true;
