@@ -163,8 +163,9 @@ CUcontext any_context() noexcept {
     ObjectPool::for_open([&](const Object& object) { context = static_cast<CUcontext>(object.context); });
     if (context != nullptr) return context;
     const Inside inside;
-    if (driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS && context != nullptr) return context;
-    return driver.cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS ? context : nullptr;
+    CUdevice device = 0;
+    if (driver.cuCtxGetDevice(&device) != CUDA_SUCCESS) device = 0;
+    return driver.cuDevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS ? context : nullptr;
 }
 
 // Opens what is to be opened; leaves `found` as it is where nothing can be.

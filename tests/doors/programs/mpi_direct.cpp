@@ -641,8 +641,8 @@ void random() {
     for (std::size_t object = 0; object < kObjects; ++object) own[object]->check(of(rank, object));
 }
 
-// A message comes out of memory that the receiver has read before, into its host memory, when nothing of the sender's is
-// open there any more.
+// A message comes out of memory that the receiver has read before, into its host memory, when nothing of the sender's
+// is open there any more.
 void nothing_open(bool resets) {
     const int other = rank ^ 1;
     if (other >= ranks) return;
@@ -662,8 +662,14 @@ void nothing_open(bool resets) {
         own.reset();
         cudaDeviceReset();
     }
-    // More than the receiver is told of one by one.
-    for (int round = 0; round < 70 && !resets; ++round) message(Memory(), round);
+    // More ends of others than the receiver is told of one by one.
+    {
+        std::vector<std::unique_ptr<Memory>> others;
+        for (int round = 0; round < 70 && !resets; ++round) {
+            others.push_back(std::make_unique<Memory>(kBytes));
+            message(*others.back(), round);
+        }
+    }
     if (rank % 2 == 0) return message(*own, 9);
     std::vector<unsigned char> host(kBytes);
     MPI_Recv(host.data(), kBytes, MPI_BYTE, other, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
