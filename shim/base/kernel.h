@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 
 // Advice that is younger than some C libraries. Kernels that do not know it answer EINVAL.
 #ifndef MADV_POPULATE_READ
@@ -66,6 +67,13 @@ inline int sigaltstack(const stack_t* stack, stack_t* old) noexcept {
 inline int sigprocmask(int how, const sigset_t* set, sigset_t* old) noexcept {
     constexpr long kSetBytes = 8;
     return static_cast<int>(-raw(SYS_rt_sigprocmask, how, word(set), word(old), kSetBytes));
+}
+
+// Whether there are eight bytes at the address that may be read: the kernel reads the set before it looks at what to do
+// with it.
+inline bool can_be_read(std::uintptr_t at) noexcept {
+    constexpr long kNoSuchHow = -1, kSetBytes = 8;
+    return at != 0 && raw(SYS_rt_sigprocmask, kNoSuchHow, static_cast<long>(at), 0, kSetBytes) != -EFAULT;
 }
 
 // Before a shared mapping is unmapped. Libraries that follow libc's mapping functions, to know what they registered

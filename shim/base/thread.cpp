@@ -22,13 +22,15 @@ bool start_thread(void (*body)(void*)) noexcept {
     pthread_attr_t attributes;
     if (pthread_attr_init(&attributes) != 0) return false;
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    // The program's signals are not ours to take; a fault is, and SIGSTKFLT tells that it is wanted (signals.h).
+    // The program's signals are not ours to take, as those are that are sent to the process and that its own threads
+    // block; a fault is.
     sigset_t blocked, before;
     sigfillset(&blocked);
-    for (int fault : {SIGSEGV, SIGBUS, SIGSTKFLT}) sigdelset(&blocked, fault);
+    sigdelset(&blocked, SIGSEGV);
     SignalsBlocked::real_sigmask(SIG_SETMASK, &blocked, &before);
     pthread_t thread;
     const auto run = [](void* argument) -> void* {
+        this_thread.ours = true;
         reinterpret_cast<void (*)(void*)>(argument)(nullptr);
         return nullptr;
     };

@@ -23,6 +23,7 @@ struct ThreadState {
     bool quick = false;           // settled, and nothing is recorded: a door needs no other check
     bool stepping = false;        // has pages open for one instruction (coherence/uncached.h)
     bool reentered = false;       // a door that records its call is about to call itself
+    bool ours = false;            // a thread of libhpe's own
     unsigned traced = 0;          // depth of calls that are being recorded
 };
 
@@ -64,7 +65,7 @@ private:
     sigset_t saved_;
 };
 
-// Starts a detached thread of our own, with every signal blocked but those of faults. False: it could not be started.
+// Starts a detached thread of our own, with every signal blocked but SIGSEGV. False: it could not be started.
 bool start_thread(void (*body)(void*)) noexcept;
 // Names the calling thread. Naming another thread opens a file of it in /proc, which the kernel has to find and drop
 // when that thread ends (4 ms more for three threads at the end of a process, on two busy cores).

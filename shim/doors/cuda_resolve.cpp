@@ -208,12 +208,15 @@ extern "C" __attribute__((visibility("hidden"))) void* hpe_dlsym_answer(void* ha
         void* const driver_handle = real == door->wrapper ? libcuda() : nullptr;
         return driver_handle != nullptr ? real_dlsym(driver_handle, name) : nullptr;
     }
-    if (handle == RTLD_DEFAULT || handle == RTLD_NEXT) {
-        void* answer = global_answer(handle, *door, caller);
+    void* const real = handle != RTLD_DEFAULT && handle != RTLD_NEXT ? real_dlsym(handle, name) : nullptr;
+    // The global scope has a handle, too: dlopen(nullptr).
+    const bool global = real != nullptr && door->treated && real == door->wrapper;
+    if (handle == RTLD_DEFAULT || handle == RTLD_NEXT || global) {
+        void* answer = global_answer(global ? RTLD_DEFAULT : handle, *door, caller);
         if (answer != nullptr && answer != kNothing) dlerror();  // our own searches are not the program's
         return answer;
     }
-    return handle_answer(handle, real_dlsym(handle, name));
+    return handle_answer(handle, real);
 }
 
 // The same for dlvsym. A search for a version never comes by our own exports, which have none.

@@ -324,7 +324,9 @@ __attribute__((constructor)) void start() {
 }  // namespace
 
 void look() noexcept {
-    if (ready.load(std::memory_order_acquire)) locked([](const dl_phdr_info& first) { look_at(first); });
+    // In a namespace of its own (dlmopen, LD_AUDIT) it finds nothing behind it.
+    if (ready.load(std::memory_order_acquire) && iterate() != nullptr)
+        locked([](const dl_phdr_info& first) { look_at(first); });
 }
 
 void objects_exist() noexcept {

@@ -18,6 +18,7 @@
 #include <cerrno>
 #include <csignal>
 
+#include "shim/base/kernel.h"
 #include "shim/base/thread.h"
 #include "shim/doors/libc_door.h"
 #include "shim/process/signals.h"
@@ -42,16 +43,20 @@ constinit Next<int(const pthread_attr_t*, sigset_t*)> next_attr_getsigmask{"pthr
 
 bool is_ours(int signal) noexcept { return hpe::signals::shared(signal) && hpe::signals::installed(); }
 
-// The mask that a sleeping call or a thread to be made gives to the kernel.
+// The mask that a sleeping call or a thread to be made gives to the kernel: the program's own pointer where nothing can
+// be read.
 class KernelMask {
 public:
     explicit KernelMask(const sigset_t* program) noexcept
-        : given_(program), mask_(program != nullptr ? hpe::signals::kernel_mask(*program) : sigset_t{}) {}
-    operator const sigset_t*() const noexcept { return given_ != nullptr ? &mask_ : nullptr; }
+        : given_(program), readable_(hpe::kernel::can_be_read(reinterpret_cast<std::uintptr_t>(program))) {
+        if (readable_) mask_ = hpe::signals::kernel_mask(*program);
+    }
+    operator const sigset_t*() const noexcept { return readable_ ? &mask_ : given_; }
 
 private:
     const sigset_t* const given_;
-    const sigset_t mask_;
+    const bool readable_;
+    sigset_t mask_{};
 };
 
 sighandler_t set_handler(int signal, sighandler_t handler, int flags) noexcept {

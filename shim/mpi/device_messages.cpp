@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <memory>
+#include <new>
 #include <span>
 
 #include "shim/coherence/coherence.h"
@@ -40,8 +42,7 @@ bool fill(const DeviceMemory& memory, void* context, const Content& content) noe
     return work && work.run({}, {memory.at(), content.size()}, copy) == CUDA_SUCCESS;
 }
 
-bool holds(const DeviceMemory& memory, void* context, const Content& content) noexcept {
-    static Content got;  // one trial a process
+bool holds(const DeviceMemory& memory, void* context, const Content& content, Content& got) noexcept {
     OwnWork work(context);
     const auto copy = [&] { return work.to_host(got.data(), memory.at(), got.size()); };
     return work && work.run({memory.at(), got.size()}, {}, copy) == CUDA_SUCCESS && got == content;
@@ -67,7 +68,10 @@ bool moved(std::uintptr_t from, std::uintptr_t to) noexcept {
 }
 
 bool try_it(void* context) noexcept {
-    static Content content;
+    // No static room: that would count against the data limit of every process, also without MPI.
+    const std::unique_ptr<std::array<Content, 2>> room(new (std::nothrow) std::array<Content, 2>{});
+    if (room == nullptr) return false;
+    auto& [content, got] = *room;
     const DeviceMemory from(context, content.size()), to(context, content.size());
     if (from.at() == 0 || to.at() == 0 || !fill(to, context, content)) return false;
     content.fill(std::byte{0x5A});
@@ -75,7 +79,7 @@ bool try_it(void* context) noexcept {
     const Lent read(from.at(), content.size(), Lent::For::Reading),
         written(to.at(), content.size(), Lent::For::Writing);
     return read && written && moved(from.at(), to.at()) && !touched_by_cpu(from) && !touched_by_cpu(to) &&
-           holds(to, context, content);
+           holds(to, context, content, got);
 }
 
 }  // namespace

@@ -55,12 +55,6 @@ std::uintptr_t end_of(std::uintptr_t at, std::size_t bytes) noexcept {
     return at + std::min<std::uintptr_t>(bytes, ~at);
 }
 
-bool can_be_read(std::uintptr_t page) noexcept {
-    // The kernel reads the set before it looks at what to do with it.
-    constexpr long kNoSuchHow = -1;
-    return kernel::raw(SYS_rt_sigprocmask, kNoSuchHow, static_cast<long>(page), 0, 8) != -EFAULT;
-}
-
 template <class Visit>
 void for_state(State state, Visit&& visit) noexcept HPE_REQUIRES(guard) {
     for (std::size_t i = 0; i < used; ++i) {
@@ -75,7 +69,7 @@ void leave_closed(Entry& entry, State next) noexcept HPE_REQUIRES(guard) {
 
 // `page`: one of the entry's own. A chunk may have shrunk by realloc, and lost others.
 bool is_closed(const Entry& entry, std::uintptr_t page) noexcept HPE_REQUIRES(guard) {
-    return !can_be_read(page) && malloc_chunk::holds(entry.chunk, page, kPage);
+    return !kernel::can_be_read(page) && malloc_chunk::holds(entry.chunk, page, kPage);
 }
 
 // Opens a closed entry, which then has the state `next`; Unread, if its memory was freed.

@@ -351,7 +351,8 @@ sigset_t mask_of(const struct sigaction& action, int signal, const ucontext_t& i
 void deliver(int signal, siginfo_t* info, void* context) {
     const bool from_kernel = info->si_code > 0;
     auto* user = static_cast<ucontext_t*>(context);
-    const bool blocked = signal == SIGSEGV && has(user->uc_sigmask, kStandIn);
+    // One that was sent to the process is for a thread of the program.
+    const bool blocked = signal == SIGSEGV && (this_thread.ours ? !from_kernel : has(user->uc_sigmask, kStandIn));
     if (blocked && !from_kernel) {
         postpone(info);
         return;

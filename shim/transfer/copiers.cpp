@@ -237,6 +237,11 @@ void move_if_placed(unsigned& known) noexcept {
 
 void serve(void*) noexcept {
     name_this_thread("hpe-copier");
+    // Of the program's own memory, a file that was cut short: its handler wants to know.
+    sigset_t bus;
+    sigemptyset(&bus);
+    sigaddset(&bus, SIGBUS);
+    SignalsBlocked::real_sigmask(SIG_UNBLOCK, &bus, nullptr);
     // Between the blocks of one copy a helper is wanted again within microseconds: less than a sleep and a wake cost.
     constexpr unsigned kSpins = 2000;
     const auto crew = born.fetch_add(1, std::memory_order_relaxed) < kFew ? Crew::Few : Crew::All;

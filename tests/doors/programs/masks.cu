@@ -72,6 +72,34 @@ static void blocked_segv(int, char**) {
     sigprocmask(SIG_UNBLOCK, &set, nullptr);
     say("blocked %d, %u wrong\n", segv_blocked(), data->work(5));
 }
+// To the process, not to a thread: only the program's threads get it, when they unblock it or wait for it. The driver
+// has threads of its own as soon as it launches.
+static volatile pid_t handled_by;
+static void sent_to_the_process(int, char**) {
+    void* object = nullptr;
+    CHECK(cudaMalloc(&object, 4096));
+    handle(
+        SIGSEGV,
+        [](int) {
+            count = count + 1;
+            handled_by = gettid();
+        },
+        only(0));
+    const sigset_t fault = only(SIGSEGV), all = everything();
+    sigset_t pending;
+    sigprocmask(SIG_BLOCK, &fault, nullptr);
+    kill(getpid(), SIGSEGV);
+    sigpending(&pending);
+    say("handled %d pending %d\n", static_cast<int>(count), sigismember(&pending, SIGSEGV));
+    sigprocmask(SIG_UNBLOCK, &fault, nullptr);
+    say("handled %d by this thread %d\n", static_cast<int>(count), handled_by == gettid());
+    sigprocmask(SIG_SETMASK, &all, nullptr);
+    kill(getpid(), SIGBUS);
+    const sigset_t bus = only(SIGBUS);
+    int got = 0;
+    say("waited %d", sigwait(&bus, &got));
+    say(" got %d\n", got);
+}
 static void blocked_all(int, char**) {
     const auto set = everything();
     sigset_t old;
@@ -394,6 +422,18 @@ static void old_calls(int, char**) {
     say("blocked %d, %u wrong\n", segv_blocked(), data->work(1));
 }
 static void bad_arguments(int, char**) {
+    auto* const nowhere = reinterpret_cast<const sigset_t*>(8);
+    const timespec at_once{};
+    epoll_event event;
+    const int events = epoll_create1(0);
+    const auto refused = [](const char* what, int result) {
+        say("%s %d errno %d\n", what, result, errno);
+        errno = 0;
+    };
+    refused("pselect", pselect(0, nullptr, nullptr, nullptr, &at_once, nowhere));
+    refused("ppoll", ppoll(nullptr, 0, &at_once, nowhere));
+    refused("epoll_pwait", epoll_pwait(events, &event, 1, 0, nowhere));
+    refused("sigsuspend", sigsuspend(nowhere));
     const auto set = only(SIGSEGV);
     errno = 0;
     say("%d", sigprocmask(17, &set, nullptr));
@@ -472,6 +512,7 @@ int main(int argc, char** argv) {
     static const Case cases[] = {
         {"blocked_segv", blocked_segv},
         {"blocked_all", blocked_all},
+        {"sent_to_the_process", sent_to_the_process},
         {"blocked_twice", blocked_twice},
         {"in_handlers", in_handlers},
         {"on_alternate_stacks", on_alternate_stacks},
@@ -495,7 +536,8 @@ int main(int argc, char** argv) {
         {"in_the_segv_handler", in_the_segv_handler},
     };
     bool made_later = argc < 3;
-    for (const char* name : {"thread_from_before", "errors_kept", "all_but_segv_before", "eight_bytes_before"}) {
+    for (const char* name :
+         {"thread_from_before", "errors_kept", "all_but_segv_before", "eight_bytes_before", "sent_to_the_process"}) {
         made_later |= argc >= 3 && std::strcmp(argv[2], name) == 0;
     }
     if (made_later) {

@@ -45,8 +45,10 @@ constexpr const char* kNames[] = {"cuInit",
                                   "no such name"};
 
 void without_driver() {
+    void* const global = dlopen(nullptr, RTLD_NOW);
     for (const char* name : kNames) {
         look("default", RTLD_DEFAULT, name);
+        look("global", global, name);
         look("next", RTLD_NEXT, name);
     }
     dlopen("libno_such_library.so", RTLD_NOW);
@@ -62,6 +64,7 @@ void with_fake() {
                 call(dlsym(RTLD_NEXT, "cuInit")));
     look("fake", handle, "cuMemFree_v2");
     look("default", RTLD_DEFAULT, "cuMemFree_v2");
+    std::printf("global %d\n", call(dlsym(dlopen(nullptr, RTLD_NOW), "cuInit")));
     void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
     std::printf("now handle %d, default %d, driver %d\n", call(dlsym(handle, "cuInit")),
                 call(dlsym(RTLD_DEFAULT, "cuInit")), call(dlsym(driver, "cuInit")));
