@@ -29,6 +29,13 @@ struct ThreadState {
 
 inline thread_local constinit ThreadState this_thread __attribute__((tls_model("initial-exec")));
 
+// Whether the calling thread may wait for the device, or enter the gate. Not in a host function or inside a driver
+// call, since a stream may be waiting for this thread; nor inside the gate, where a signal handler runs if it
+// interrupted a launch, a copy or a free.
+inline bool may_wait_for_device() noexcept {
+    return this_thread.in_callback == 0 && this_thread.inside == 0 && !this_thread.in_gate;
+}
+
 // Scope of a call into the real driver. Calls that libcuda makes to itself through our doors pass through.
 class Inside {
 public:

@@ -21,9 +21,6 @@ namespace hpe {
 
 namespace {
 
-// As serve_fault() finds out: who may not wait for the device may not give it work.
-bool may_wait() noexcept { return this_thread.in_callback == 0 && this_thread.inside == 0 && !this_thread.in_gate; }
-
 // A range of one object, block by block, as long as that is not freed.
 class Range {
 public:
@@ -165,7 +162,7 @@ std::size_t Coherence::write_in_block(Object& object, std::uintptr_t at, const s
 }
 
 std::size_t Coherence::overwrite(Object& object, std::uintptr_t begin, std::size_t bytes, Source& source) noexcept {
-    if (!may_wait()) return 0;
+    if (!may_wait_for_device()) return 0;
     std::uint32_t serial = 0, first = 0;
     {
         const ObjectUse use(object, begin);

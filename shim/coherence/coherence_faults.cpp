@@ -102,12 +102,10 @@ Coherence::Served Coherence::serve_fault(const Access& access, trace::Fault& tra
     const auto ended = ends_.load(std::memory_order_acquire);
     Object* object = object_of(access.address);
     const auto serial = object != nullptr ? object->serial() : 0;
-    // In a callback or a driver call: device work that the access depends on has finished already, or the program has a
-    // race. Waiting here might never end, since a stream may be waiting for this thread.
+    // Otherwise device work that the access depends on has finished already, or the program has a race.
+    const bool unordered = !may_wait_for_device();
     const bool inside = this_thread.in_callback != 0 || this_thread.inside != 0;
-    // A signal handler that interrupted a launch, a copy or a free, inside the gate: it must not enter again.
-    const bool interrupted = !inside && this_thread.in_gate;
-    const bool unordered = inside || interrupted;
+    const bool interrupted = unordered && !inside;
     if (serial % 2 == 0) {
         // The object may belong to a context that is ending, and is back if the context stays.
         const bool ending =

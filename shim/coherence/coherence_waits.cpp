@@ -64,7 +64,7 @@ bool Coherence::wait_for_ending() const noexcept {
 }
 
 CUresult Coherence::wait_before_access(bool by_helper) noexcept {
-    if (this_thread.in_callback != 0 || this_thread.inside != 0 || this_thread.in_gate) return CUDA_SUCCESS;
+    if (!may_wait_for_device()) return CUDA_SUCCESS;
     auto waited = CUDA_SUCCESS;
     helper::with_driver(by_helper, helper::Kind::Fault, [&] {
         waited = wait_in_order();

@@ -115,8 +115,7 @@ CUresult read(Page& page, std::uintptr_t address) noexcept {
 // A callback, or a thread inside the driver, may not call it. A thread that never has may be one of the driver's own,
 // or be ending, and run a signal handler of the program: it may hold what the driver, or malloc, waits for.
 bool elsewhere(CUcontext context) noexcept {
-    return this_thread.in_callback != 0 || this_thread.inside != 0 || this_thread.in_gate || !this_thread.settled ||
-           driver_needs_helper(context);
+    return !may_wait_for_device() || !this_thread.settled || driver_needs_helper(context);
 }
 
 // Nobody else stores anything there once it is unmapped.

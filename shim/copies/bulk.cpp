@@ -95,8 +95,7 @@ Stretch next(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, std::siz
 
 InOrder::InOrder(void* context, Order order) noexcept {
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation_);
-    const auto& thread = this_thread;
-    const bool may_wait = thread.in_callback == 0 && thread.inside == 0 && !thread.in_gate && !thread.in_fault;
+    const bool may_wait = may_wait_for_device() && !this_thread.in_fault;
     const bool captured = order == Order::AfterAll && in_flight.capturing_anywhere();
     if (!may_wait || on_alternate_stack() || captured) return;
     const Inside inside;

@@ -70,8 +70,10 @@ public:
     bool accessed_as_context = false;
     // How many messages are under way whose bytes an MPI reads or writes here by itself (copies/lent.h).
     std::atomic<std::uint32_t> lent{0};
-    SmallCopies small_copies;                         // of messages
-    std::atomic<bool> shadowed{false};                // the shadow is mapped at `base`
+    SmallCopies small_copies;  // of messages
+    // The shadow is mapped at `base` now. Not touched(), after which blocks may be locked, whether mapped or not; nor
+    // Block's mapped, which says that pages were made.
+    std::atomic<bool> shadowed{false};
     std::atomic<std::uint32_t> host_valid_blocks{0};  // an upper bound; 0: a launch can skip the object
     std::atomic<bool> in_host_valid_list{false};      // the list of objects with host-valid blocks
     Object* next_host_valid = nullptr;
