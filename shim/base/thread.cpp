@@ -22,8 +22,8 @@ bool start_thread(void (*body)(void*)) noexcept {
     pthread_attr_t attributes;
     if (pthread_attr_init(&attributes) != 0) return false;
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    // The program's signals are not ours to take, as those are that are sent to the process and that its own threads
-    // block; a fault is.
+    // A signal that is sent to the process, and that all threads of the program block, must not come to this thread. A
+    // fault of this thread's is libhpe's to serve.
     sigset_t blocked, before;
     sigfillset(&blocked);
     sigdelset(&blocked, SIGSEGV);

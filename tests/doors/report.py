@@ -39,6 +39,9 @@ text = run("work", HPE_REPORT="-")
 lines = text.splitlines()
 if not re.match(r"hpe: report of process \d+: protocol rolling, 2 objects$", lines[0]) or len(lines) < 6:
     compare.problem(f"text report: {text}")
+ranked = run("work", HPE_REPORT="-", OMPI_COMM_WORLD_RANK=3).splitlines()[0]
+if not re.match(r"hpe: report of process \d+ \(rank 3\): ", ranked):
+    compare.problem(f"text report of a rank: {ranked}")
 SITE = r"hpe: \d+ faults brought .* to the host: \S+\+0x[0-9a-f]+( \(.*\))?$"
 if any(not line.startswith("hpe: ") for line in lines) or "total" not in lines[4]:
     compare.problem(f"text report: {text}")

@@ -5,6 +5,7 @@
 Whatever a program asks dlsym, dlvsym and cuGetProcAddress, it is answered as without libhpe, and what it finds are doors. A library
 that writes over the driver's functions finds the driver's.
 """
+import subprocess
 import sys
 
 import compare
@@ -17,4 +18,9 @@ for case in soft.run([resolve], preload=False)[1].decode().split():
         wanted = compare.check([resolve, case, fake, versioned, hooks], said_ok=log == "debug", HPE_LOG=log)
         if wanted[0] != 0 or not wanted[1].endswith(b"end\n"):
             compare.problem(f"{case} does not work without libhpe: {wanted}")
-compare.finish(36)
+# In a namespace of its own, where it is no library that anything was linked with, it does nothing.
+compare.runs += 1
+audited = subprocess.run(["/bin/true"], env={"LD_AUDIT": soft.LIBRARY}, capture_output=True)
+if audited.returncode != 0:
+    compare.problem(f"loaded by LD_AUDIT: {audited}")
+compare.finish(37)
