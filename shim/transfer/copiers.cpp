@@ -237,7 +237,7 @@ void move_if_placed(unsigned& known) noexcept {
 
 void serve(void*) noexcept {
     name_this_thread("hpe-copier");
-    // Of the program's own memory, a file that was cut short: its handler wants to know.
+    // A mapped file of the program's that was cut short raises SIGBUS here, and the program may have a handler for it.
     sigset_t bus;
     sigemptyset(&bus);
     sigaddset(&bus, SIGBUS);
