@@ -23,9 +23,8 @@ unsigned LaunchGate::enter_launch_slow(Where where) noexcept {
     const unsigned first = slot_of_thread();
     for (unsigned i = 0; i < kSlots; ++i) {
         const unsigned mine = (first + i) % kSlots;
-        bool free = false;
-        if (!slots_[mine].taken.compare_exchange_strong(free, true, std::memory_order_seq_cst)) continue;
-        slots_[mine].where.store(where, std::memory_order_release);
+        if (!slots_[mine].take()) continue;
+        slots_[mine].says(where);
         leave(Group::Launches);  // no fault is inside, and one that comes now sees the slot
         return mine;
     }

@@ -45,13 +45,12 @@ public:
     [[gnu::always_inline]] unsigned enter_launch(Where where = kNowhere) noexcept {
         const unsigned mine = slot_of_thread();
         auto& slot = slots_[mine];
-        bool free = false;
-        if (slot.taken.compare_exchange_strong(free, true, std::memory_order_seq_cst)) {
+        if (slot.take()) {
             if ((word_.load(std::memory_order_seq_cst) & (count_mask(Group::Faults) | waiting(Group::Faults))) == 0) {
-                slot.where.store(where, std::memory_order_release);
+                slot.says(where);
                 return mine;
             }
-            slot.taken.store(false, std::memory_order_release);
+            slot.taken.store(0, std::memory_order_release);
         }
         return enter_launch_slow(where);
     }
@@ -60,9 +59,9 @@ public:
             return leave_launch_slow();
         }
         auto& mine = slots_[slot];
-        mine.where.store(nullptr, std::memory_order_relaxed);
+        mine.where.store(0, std::memory_order_relaxed);
         mine.left.store(mine.left.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-        mine.taken.store(false, std::memory_order_release);
+        mine.taken.store(0, std::memory_order_release);
     }
     // Whether a launch that has entered has to look for stream reservations (reservations.h), which are made inside.
     bool reserved() const noexcept { return reservations_.load(std::memory_order_seq_cst) != 0; }
@@ -71,7 +70,7 @@ public:
 
     // Of a launch that is inside.
     void works_in(unsigned slot, Where where) noexcept {
-        if (slot != kNoSlot) slots_[slot].where.store(where, std::memory_order_release);
+        if (slot != kNoSlot) slots_[slot].says(where);
     }
     // Waits until the launches that are inside now have left, except the one with slot `except` and those for which
     // `concerns(Where)` is false. A launch that enters meanwhile sees what the caller stored before. False: some have
@@ -83,8 +82,8 @@ public:
         for (unsigned i = 0; i < kSlots; ++i) {
             const Stay stay(slots_[i]);
             const auto concerned = [&] {
-                const Where where = slots_[i].where.load(std::memory_order_acquire);
-                return where == nullptr || concerns(where);  // it has just entered, or is just leaving
+                const auto where = slots_[i].where.load(std::memory_order_acquire);
+                return where == 0 || concerns(reinterpret_cast<Where>(where));  // it has just entered, or is leaving
             };
             while (i != except && !stay.over() && concerned()) {
                 if (!patience.wait()) return false;
@@ -105,7 +104,7 @@ public:
     bool launches_inside() const noexcept {
         std::atomic_thread_fence(std::memory_order_seq_cst);
         if ((word_.load(std::memory_order_seq_cst) & count_mask(Group::Launches)) != 0) return true;
-        return std::any_of(slots_.begin(), slots_.end(), [](const Slot& s) { return s.taken.load(); });
+        return std::any_of(slots_.begin(), slots_.end(), [](const Slot& s) { return s.taken.load() != 0; });
     }
 
 private:
@@ -155,10 +154,20 @@ private:
 
     static inline thread_local constinit unsigned thread_slot __attribute__((tls_model("initial-exec"))) = kNoSlot;
 
-    struct alignas(64) Slot {  // a cache line of its own
-        std::atomic<bool> taken{false};
-        std::atomic<Where> where{nullptr};   // nullptr: not said yet by the launch that has taken the slot
-        std::atomic<std::uint32_t> left{0};  // launches that have left it
+    // A cache line of its own. Integers, whose atomic operations are always instructions: libstdc++'s functions for bool
+    // and for pointers may be called instead, and then each store is a locked one.
+    struct alignas(64) Slot {
+        std::atomic<std::uint32_t> taken{0};   // 0 or 1
+        std::atomic<std::uint32_t> left{0};    // launches that have left it
+        std::atomic<std::uintptr_t> where{0};  // 0: not said yet by the launch that has taken the slot
+
+        [[gnu::always_inline]] bool take() noexcept {
+            std::uint32_t free = 0;
+            return taken.compare_exchange_strong(free, 1, std::memory_order_seq_cst);
+        }
+        void says(Where stream) noexcept {
+            where.store(reinterpret_cast<std::uintptr_t>(stream), std::memory_order_release);
+        }
     };
     // The stay of the launch that is in a slot now, if there is one.
     class Stay {
@@ -167,7 +176,7 @@ private:
         explicit Stay(const Slot& slot) noexcept : slot_(&slot), left_(slot.left.load(std::memory_order_acquire)) {}
         bool over() const noexcept {
             if (slot_ == nullptr) return false;
-            if (!slot_->taken.load(std::memory_order_seq_cst)) return true;
+            if (slot_->taken.load(std::memory_order_seq_cst) == 0) return true;
             return slot_->left.load(std::memory_order_acquire) != left_;  // another launch has the slot
         }
 

@@ -206,8 +206,8 @@ static void count_for(Traffic*& traffic) {
 }
 
 void object_added(Object& object) {
-    object.report_id = object.is_region() ? 0 : added.fetch_add(1, std::memory_order_relaxed) + 1;
     if (!wanted.load(std::memory_order_relaxed)) return;
+    object.report_id = object.is_region() ? 0 : added.fetch_add(1, std::memory_order_relaxed) + 1;
     count_for(object.traffic);
     if (object.is_region() && object.of_allocations == nullptr) {
         object.of_allocations = new std::atomic<Traffic*>[Allocations::kUnits] {};
@@ -215,15 +215,15 @@ void object_added(Object& object) {
 }
 
 void object_removed(const Object& object) noexcept {
-    if (!object.is_region()) removed.fetch_add(1, std::memory_order_relaxed);
     if (!wanted.load(std::memory_order_relaxed)) return;
+    if (!object.is_region()) removed.fetch_add(1, std::memory_order_relaxed);
     const Locked lock(mutex);
     collect(state(), {object.report_id, object.base, object.requested_size, read(*object.traffic)});
 }
 
 void allocation_added(Object& region, std::size_t offset) {
-    const auto id = added.fetch_add(1, std::memory_order_relaxed) + 1;
     if (!wanted.load(std::memory_order_relaxed)) return;
+    const auto id = added.fetch_add(1, std::memory_order_relaxed) + 1;
     auto& place = region.of_allocations[offset / Allocations::kUnit];
     Traffic* traffic = place.load(std::memory_order_relaxed);
     count_for(traffic);
@@ -241,8 +241,8 @@ static Line line_of(const Object& region, Allocations::One one) noexcept {
 }
 
 void allocation_removed(const Object& region, Allocations::One allocation) noexcept {
-    removed.fetch_add(1, std::memory_order_relaxed);
     if (!wanted.load(std::memory_order_relaxed)) return;
+    removed.fetch_add(1, std::memory_order_relaxed);
     const Locked lock(mutex);
     collect(state(), line_of(region, allocation));
 }

@@ -13,20 +13,20 @@
 
 namespace hpe::report {
 
-// Allocations are numbered in order, and count for themselves if a report was asked for: objects, but for regions, and
-// the allocations of regions.
+// Where somebody asked for it (configure(), number_allocations()), allocations are numbered in order and count for
+// themselves: objects, but for regions, and the allocations of regions.
 void object_added(Object& object);
 void object_removed(const Object& object) noexcept;
 void allocation_added(Object& region, std::size_t offset);
 void allocation_removed(const Object& region, Allocations::One allocation) noexcept;
-// Those that live.
+// Those that live, of the numbered ones.
 std::uint32_t objects() noexcept;
 // A copy of the program's own went through staging. Bytes.
 void copy_staged(std::size_t bytes) noexcept;
 
 // "" : none; "-": text on stderr; otherwise a path, JSON if it ends in .json, "%p" replaced by the process id.
 void configure(const std::string& destination, std::string protocol);
-// Also without a report: the timeline names them.
+// Also without a report: the timeline names them, the line of progress says how many there are.
 void number_allocations() noexcept;
 bool is_json(const std::string& destination) noexcept;
 // Writes the report, once. Objects that still live are counted as they stand.

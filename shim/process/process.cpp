@@ -83,7 +83,7 @@ bool read_options() {
     unread_copies::configure(options.unread);
     progress::configure(options.progress_signal);
     trace::configure(options.trace);
-    if (!options.trace.empty()) report::number_allocations();
+    if (!options.trace.empty() || options.progress_signal != 0) report::number_allocations();
     pthread_atfork(nullptr, nullptr, in_child);
     std::atexit(finish);
     return true;
