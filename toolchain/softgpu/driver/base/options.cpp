@@ -87,6 +87,7 @@ bool read_options(Options& out) {
     good &= read("HPE_SOFT_LATENCY", out.latency, 0, 10'000'000, false, "microseconds from 0 to 10000000");
     good &=
         read("HPE_SOFT_DEVICE_LATENCY", out.device_latency, 0, 10'000'000, false, "microseconds from 0 to 10000000");
+    good &= read("HPE_SOFT_QUEUE", out.queue, 0, 1u << 20, false, "a number from 0 (no limit) to 1048576");
     good &= read("HPE_SOFT_THREADS", threads, 0, 1024, false, "a number from 0 (one per core) to 1024");
     good &= read("HPE_SOFT_COMPUTE", out.capability);
     good &= read("HPE_SOFT_CHECK", out.races);

@@ -33,6 +33,7 @@ struct Options {
     std::uint64_t pageable = 0;         // HPE_SOFT_PAGEABLE: the same for pageable copies; 0: as HPE_SOFT_LINK
     std::uint64_t latency = 0;          // HPE_SOFT_LATENCY: microseconds that every copy takes at least
     std::uint64_t device_latency = 0;   // HPE_SOFT_DEVICE_LATENCY: microseconds before copies between device memory
+    std::uint64_t queue = 0;            // HPE_SOFT_QUEUE: operations that a stream holds; 0: any number
     unsigned threads = 0;               // HPE_SOFT_THREADS: that run kernels; 0: one per usable core
     bool races = false;                 // HPE_SOFT_CHECK=race: look for races in shared memory
     const Capability* capability = &newest_capability;  // HPE_SOFT_COMPUTE

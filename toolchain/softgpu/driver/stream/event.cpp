@@ -42,6 +42,7 @@ CUresult api::cuEventRecordWithFlags(CUevent handle, CUstream stream_handle, uns
     const auto event = event_of(handle);
     const auto stream = stream_of(stream_handle);
     require(&event->context == &stream->context, CUDA_ERROR_INVALID_HANDLE);
+    wait_for_room(*stream);
     const std::lock_guard lock(driver().order);
     if (const auto capture = capture_for_work(*stream)) {
         if (event->shared) fail(not_supported("cuEventRecord of an interprocess event in a stream capture"));
@@ -71,6 +72,7 @@ CUresult api::cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned
     require((flags & ~static_cast<unsigned>(CU_EVENT_WAIT_EXTERNAL)) == 0);
     const auto stream = stream_of(stream_handle);
     const auto event = event_of(handle);
+    wait_for_room(*stream);
     const std::lock_guard lock(driver().order);
     const auto capture = capture_for_work(*stream);
     if (flags & CU_EVENT_WAIT_EXTERNAL) {

@@ -68,12 +68,29 @@ std::vector<TaskRef> predecessors(const Stream& stream) {
     return before;
 }
 
+void wait_for_room(Stream& stream) {
+    const auto most = driver().options.queue;
+    if (most == 0) return;
+    for (;;) {
+        TaskRef oldest;
+        {
+            const std::lock_guard lock(driver().order);
+            auto& queued = stream.queued;
+            while (!queued.empty() && queued.front()->done()) queued.pop_front();
+            if (queued.size() < most) return;
+            oldest = queued.front();
+        }
+        driver().engine.wait(oldest);
+    }
+}
+
 TaskRef append(Stream& stream, std::function<void()> work, std::span<const TaskRef> also_after) {
     std::vector<TaskRef> before = predecessors(stream);
     before.insert(before.end(), also_after.begin(), also_after.end());
     auto task = std::make_shared<Task>(std::move(work), stream.priority);
     driver().engine.submit(task, before);
     stream.tail = task;
+    if (driver().options.queue != 0) stream.queued.push_back(task);
     return task;
 }
 

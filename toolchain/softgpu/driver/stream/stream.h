@@ -6,6 +6,7 @@
 // Threads: any, but for what the order lock guards. Errors: exceptions of type Error (call.h).
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -35,7 +36,8 @@ public:
     const unsigned long long id;
 
     // Guarded by the order lock.
-    TaskRef tail;  // what was given to it last
+    TaskRef tail;                // what was given to it last
+    std::deque<TaskRef> queued;  // of a stream that holds only so many (HPE_SOFT_QUEUE)
     std::shared_ptr<Capture> capture;
     std::vector<GraphNode*> capture_tail;  // what the next captured node depends on
 };
@@ -43,6 +45,8 @@ public:
 // A stream that a call names; keeps it alive while the call uses it. Throws INVALID_HANDLE, INVALID_CONTEXT.
 std::shared_ptr<Stream> stream_of(CUstream handle);
 
+// Waits until a stream that is full (HPE_SOFT_QUEUE) has room. Without the order lock.
+void wait_for_room(Stream& stream);
 // Appends work. With the order lock held.
 TaskRef append(Stream& stream, std::function<void()> work, std::span<const TaskRef> also_after = {});
 // What must be done before work that is appended now would start. With the order lock held.

@@ -9,6 +9,7 @@
 namespace hpe::soft {
 
 void submit(Stream& stream, OperationRef operation) {
+    wait_for_room(stream);
     const std::lock_guard lock(driver().order);
     if (const auto capture = capture_for_work(stream)) {
         capture->add(stream, operation);
