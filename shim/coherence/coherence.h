@@ -298,9 +298,12 @@ private:
     void set_sticky_error(void* context, CUresult result) noexcept;
     CUresult wait_in_order() noexcept;
 
+    CUresult release_all(const CUstream* stream);
     CUresult apply_to_range(DeviceRange range, Event event, const CUstream* stream);
+    CUresult apply_to_blocks(DeviceRange range, Event event, const CUstream* stream);
     template <class Choose>
     CUresult apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream = nullptr);
+    CUresult let_wait(CUresult applied, const CUstream* stream);
     CUresult await_flushes(bool stream_waits);
     CUresult settle_flushes() noexcept;
     void set_streams_wait(bool some) noexcept HPE_REQUIRES(flushes_);

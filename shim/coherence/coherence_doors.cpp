@@ -296,10 +296,17 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
         }
         h.object->block(h.index).unlock(next);
     }
-    // With no block locked: a full stream keeps the call until a host function has ended, which may touch the blocks.
-    // If both ways fail the flushes are still under way, and whoever needs them waits.
-    if (!stream_waits || result != CUDA_SUCCESS) return result;
-    if (engine.make_wait(*stream) != CUDA_SUCCESS) return settle_flushes();
+    return result;
+}
+
+// Behind apply(), with nothing locked and no signal blocked: a full stream keeps the call until the device has come
+// that far, and the device may wait for a host function that touches the blocks, or for another thread's launch. If
+// both ways fail the flushes are still under way, and whoever needs them waits.
+CUresult Coherence::let_wait(CUresult applied, const CUstream* stream) {
+    if (applied != CUDA_SUCCESS || stream == nullptr || !streams_wait_.load(std::memory_order_acquire)) return applied;
+    const auto made = engine.make_wait(*stream);
+    const SignalsBlocked blocked;
+    if (made != CUDA_SUCCESS) return settle_flushes();
     return engine.flushes_outstanding() ? CUDA_SUCCESS : await_flushes(true);
 }
 
@@ -333,6 +340,10 @@ void Coherence::set_streams_wait(bool some) noexcept {
 
 CUresult Coherence::release(const CUstream* stream) {
     if (sticky_error() != CUDA_SUCCESS) return sticky_error();
+    return let_wait(release_all(stream), stream);
+}
+
+CUresult Coherence::release_all(const CUstream* stream) {
     SignalsBlocked blocked;
     // Locked to the end: a second launch that finds the list empty must wait until the first launch's flushes are done,
     // and must find the list full again if they failed.
@@ -390,6 +401,10 @@ void Coherence::list_host_valid(Object& object) noexcept {
 CUresult Coherence::apply_to_range(DeviceRange range, Event event, const CUstream* stream) {
     if (sticky_error() != CUDA_SUCCESS) return sticky_error();
     if (range.bytes == 0 || table_.empty() || !needs_release()) return CUDA_SUCCESS;
+    return let_wait(apply_to_blocks(range, event, stream), stream);
+}
+
+CUresult Coherence::apply_to_blocks(DeviceRange range, Event event, const CUstream* stream) {
     SignalsBlocked blocked;
     const Locked lock(apply_mutex());
     auto& objects = chosen();

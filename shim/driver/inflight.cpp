@@ -163,6 +163,15 @@ CUresult record_event(Record& r, CUstream stream) noexcept HPE_REQUIRES(r.lock) 
     return driver.cuEventRecord(r.event, stream);
 }
 
+// Whether the stream itself says that it has work, before an event is recorded: a full stream would keep that call.
+// Asked only where nothing is captured, since to ask ends a capture; one that begins meanwhile waits for the record's
+// lock.
+bool is_busy(const Record& r) noexcept HPE_REQUIRES(r.lock) {
+    const auto stream = r.stream.load(std::memory_order_acquire);
+    return r.recorded < r.enqueued.sum() && can_be_asked(stream) && !in_flight.capturing_anywhere() &&
+           driver.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY;
+}
+
 // Records the event so that it covers everything enqueued by now. The record is locked, its context current.
 CUresult cover(Record& r) noexcept HPE_REQUIRES(r.lock) {
     const auto stream = r.stream.load(std::memory_order_acquire);
@@ -340,7 +349,7 @@ bool InFlight::idle(const void* but_for) noexcept {
         ContextScope scope(r->context);
         CaptureRelaxed relaxed;
         const auto target = r->enqueued.sum();
-        if (scope.result() != CUDA_SUCCESS || cover(*r) != CUDA_SUCCESS || r->recorded < target ||
+        if (scope.result() != CUDA_SUCCESS || is_busy(*r) || cover(*r) != CUDA_SUCCESS || r->recorded < target ||
             driver.cuEventQuery(r->event) != CUDA_SUCCESS) {
             return false;
         }

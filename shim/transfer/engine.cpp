@@ -11,6 +11,7 @@
 
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
+#include "shim/base/thread.h"
 #include "shim/base/waiting.h"
 #include "shim/driver/by_context.h"
 #include "shim/driver/driver.h"
@@ -470,6 +471,7 @@ CUresult Engine::make_wait(CUstream stream) noexcept {
         auto result = CUDA_SUCCESS;
         CUevent flushed = nullptr;
         {
+            const SignalsBlocked blocked;
             const Locked lock(channel.lock);
             if (channel.sent.load(std::memory_order_acquire) == 0) continue;
             ContextScope scope(channel.context.load(std::memory_order_acquire));
@@ -483,8 +485,8 @@ CUresult Engine::make_wait(CUstream stream) noexcept {
             flushed = channel.flushed;
         }
         // In the program's context, since `stream` may be its default stream. Without the lock, since a full stream
-        // keeps the call until a host function has ended, which may need the channel. Another thread may have recorded
-        // the event again: then it covers more.
+        // keeps the call until a host function has ended, which may need the channel; nor are signals blocked then.
+        // Another thread may have recorded the event again: then it covers more.
         if (result == CUDA_SUCCESS) {
             result = driver.cuStreamWaitEvent(stream, flushed, 0);
         }

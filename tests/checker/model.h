@@ -94,6 +94,7 @@ enum class Mend : Byte {
     StreamWaits,
     EveryStreamWaits,
     WaitUnlocked,
+    WaitWithoutMutex,
     RollBack,
     PrefetchIsOld,
     FreeDrains,

@@ -114,6 +114,7 @@ void Step::apply_unlock() {
     if (!failed && st_.what != Do::Copy) s_.oldest = s_.oldest_gone = 0;
     if (st_.what == Do::EndContext) {
         s_.apply_mutex = 0;
+        t_.k = 0;
         return go(At::FreeBegin, "has waited for flushes, unlocks");
     }
     if (failed) {
@@ -125,6 +126,7 @@ void Step::apply_unlock() {
         s_.apply_mutex = 0;
         return go(At::Push, "unlocks");
     }
+    if (!without(Mend::WaitWithoutMutex)) s_.apply_mutex = 0;
     go(At::MakeWait, "closes what is left, unlocks");
 }
 
@@ -149,7 +151,7 @@ void Step::full_stream(const char* words) {
 
 void Step::has_made_wait(const char* words) {
     if (without(Mend::WaitUnlocked)) return go(At::ApplyUnlock, words);
-    s_.apply_mutex = 0;
+    if (without(Mend::WaitWithoutMutex)) s_.apply_mutex = 0;
     go(At::Push, words);
 }
 

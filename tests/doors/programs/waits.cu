@@ -295,13 +295,85 @@ void own_streams_before_capture() {
     for (auto& thread : threads) thread.join();
 }
 
+// A host function waits for the flag, and its stream is full: the calls of the thread that fills it are kept until
+// then. So many operations fill one of a soft device with HPE_SOFT_QUEUE.
+constexpr int kFull = 64;
+void CUDART_CB wait_until(void* raised) {
+    while (!*static_cast<std::atomic<bool>*>(raised)) std::this_thread::yield();
+}
+
+// `launched`: the filling thread's last call is a launch, behind as many other operations as leave so much room.
+template <class Prepare, class Call>
+void returns_beside_full(int room, bool launched, Prepare&& prepare, Call&& call) {
+    Word* words = nullptr;
+    CHECK(cudaMalloc(&words, 32 * sizeof(Word)));
+    cudaEvent_t event = nullptr;
+    CHECK(cudaEventCreate(&event));
+    const Stream full, other;
+    fill<<<1, 32, 0, other.s>>>(words, 32);
+    CHECK(cudaDeviceSynchronize());
+    prepare();
+    std::atomic<bool> raised{false};
+    std::thread filler([&] {
+        CHECK(cudaLaunchHostFunc(full.s, wait_until, &raised));
+        for (int i = room; i < kFull; ++i) {
+            CHECK(cudaEventRecord(event, full.s));
+        }
+        if (launched) fill<<<1, 32, 0, full.s>>>(words, 32);
+    });
+    pause();
+    call(other.s);
+    raised = true;
+    filler.join();
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaEventDestroy(event));
+    CHECK(cudaFree(words));
+}
+
+void allocates_beside_full() {
+    void* made = nullptr;
+    returns_beside_full(
+        0, false, [] {}, [&](cudaStream_t) { CHECK(cudaMalloc(&made, 8 << 20)); });
+    CHECK(cudaFree(made));
+}
+// What the kept launch sends is under way until another launch comes.
+void launches_beside_full_launch() {
+    Word* any = nullptr;
+    CHECK(cudaMalloc(&any, 32 * sizeof(Word)));
+    Swept large(kMiB);
+    for (int room = 0; room < 6; ++room) {
+        returns_beside_full(
+            room, true, [&] { large.write(0, large.size(), static_cast<Word>(room)); },
+            [&](cudaStream_t other) { fill<<<1, 32, 0, other>>>(any, 32); });
+        large.read(0, large.size());
+    }
+    CHECK(cudaFree(any));
+}
+// Many objects, which are sent together.
+void launches_many_beside_full() {
+    std::vector<std::unique_ptr<Swept>> objects;
+    for (int i = 0; i < 200; ++i) objects.push_back(std::make_unique<Swept>(700));
+    const auto write_all = [&] {
+        for (auto& object : objects) object->write(0, object->size(), 1);
+    };
+    Word* any = nullptr;
+    CHECK(cudaMalloc(&any, 32 * sizeof(Word)));
+    write_all();  // sent by the first launch
+    returns_beside_full(0, false, write_all, [&](cudaStream_t other) { fill<<<1, 32, 0, other>>>(any, 32); });
+    for (auto& object : objects) object->read(0, object->size());
+    CHECK(cudaFree(any));
+}
+
 constexpr Case cases[] = {CASE(begins_capture),
                           CASE(destroys_stream),
                           CASE(launches_beside_copy),
                           CASE(launches_of_many),
                           CASE(reads_beside_lost_context),
                           CASE(own_streams_beside_capture),
-                          CASE(own_streams_before_capture)};
+                          CASE(own_streams_before_capture),
+                          CASE(allocates_beside_full),
+                          CASE(launches_beside_full_launch),
+                          CASE(launches_many_beside_full)};
 
 }  // namespace
 
