@@ -80,6 +80,19 @@ struct BlocksTable::Area {
         }
         return found != kNone ? objects[found].load(std::memory_order_relaxed) : first.load(std::memory_order_acquire);
     }
+    // The object that begins at the page, or holds the first one.
+    Blocks* at(std::size_t page) const noexcept {
+        const auto chunk = page / kPages, in_chunk = page % kPages;
+        if (page == 0) return first.load(std::memory_order_relaxed);
+        if (in_chunk == 0) {
+            const bool begins_there = (begins.load(std::memory_order_relaxed) & bit(chunk)) != 0;
+            return begins_there ? objects[chunk].load(std::memory_order_relaxed) : nullptr;
+        }
+        const Chunk* const parts = chunks[chunk].load(std::memory_order_relaxed);
+        const bool begins_there =
+            parts != nullptr && (parts->begins[in_chunk / kBits].load(std::memory_order_relaxed) & bit(in_chunk)) != 0;
+        return begins_there ? parts->objects[in_chunk].load(std::memory_order_relaxed) : nullptr;
+    }
     // Where the next object begins at the page or behind it; kNone: not in this area.
     std::size_t next(std::size_t page) const noexcept {
         for (auto chunk = page / kPages; chunk < kBits; page = ++chunk * kPages) {
@@ -209,7 +222,7 @@ void BlocksTable::erase(Blocks* object) {
     const auto begin = object->base, end = object->base + object->size;
     for (auto at = begin; at < end; at = area_begin(at) + kAreaBytes) {
         Area* const area = area_of(at);
-        if (area != nullptr && area->last(page_in_area(at)) == object) area->leave(page_in_area(at));
+        if (area != nullptr && area->at(page_in_area(at)) == object) area->leave(page_in_area(at));
     }
     count_.store(count_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
 }
