@@ -110,6 +110,7 @@ public:
     }
     bool contains(std::uintptr_t address) const noexcept { return address - base < size; }
     bool alive(std::uint32_t serial) const noexcept { return serial_.load(std::memory_order_acquire) == serial; }
+    bool is_open() const noexcept { return serial() % 2 == 1; }
     std::uint32_t serial() const noexcept { return serial_.load(std::memory_order_acquire); }
 
     std::uint32_t blocks() const noexcept { return blocks_.load(std::memory_order_acquire); }

@@ -179,7 +179,12 @@ BlocksTable::Area* BlocksTable::make_area(std::uintptr_t address) {
 Blocks* BlocksTable::find(std::uintptr_t address) const noexcept {
     const Area* const area = area_of(address);
     Blocks* const object = area != nullptr ? area->last(page_in_area(address)) : nullptr;
-    return object != nullptr && object->contains(address) ? object : nullptr;
+    return object != nullptr && object->contains(address) && object->is_open() ? object : nullptr;
+}
+
+bool BlocksTable::has(const Blocks& object) const noexcept {
+    const Area* const area = area_of(object.base);
+    return area != nullptr && area->at(page_in_area(object.base)) == &object;
 }
 
 // Where an object may begin next, of an address below kReach where none was found.
@@ -194,16 +199,22 @@ std::uintptr_t BlocksTable::next_boundary(std::uintptr_t address) const noexcept
     return area_begin(address) + (next != kNone ? next * kPage : kAreaBytes);
 }
 
-// False: the range is taken, or there is no memory for its entries.
+// Closed objects make way. False: an open one is there, or there is no memory for the entries.
 bool BlocksTable::make_room(std::uintptr_t begin, std::uintptr_t end) {
     for (auto at = begin; at < end; at = area_begin(at) + kAreaBytes) {
         Area* const area = make_area(at);
         if (area == nullptr) return false;
-        const auto page = page_in_area(at), next = area->next(page);
-        const Blocks* const before = area->last(page);
-        const bool taken = (before != nullptr && at < before->base + before->size) ||
-                           (next != kNone && area_begin(at) + next * kPage < end);
-        if (taken || !area->make_room(page)) return false;
+        const auto page = page_in_area(at);
+        for (;;) {
+            const Blocks* there = area->last(page);
+            if (there == nullptr || at >= there->base + there->size) {
+                const auto next = area->next(page);
+                if (next == kNone || area_begin(at) + next * kPage >= end) break;
+                there = area->at(next);
+            }
+            if (there->is_open() || !leave(*there)) return false;
+        }
+        if (!area->make_room(page)) return false;
     }
     return true;
 }
@@ -219,12 +230,16 @@ bool BlocksTable::insert(Blocks* object) {
 
 void BlocksTable::erase(Blocks* object) {
     const std::scoped_lock lock(mutex_);
-    const auto begin = object->base, end = object->base + object->size;
-    for (auto at = begin; at < end; at = area_begin(at) + kAreaBytes) {
-        Area* const area = area_of(at);
-        if (area != nullptr && area->at(page_in_area(at)) == object) area->leave(page_in_area(at));
-    }
+    leave(*object);
+}
+
+// False: it was not there.
+bool BlocksTable::leave(const Blocks& object) noexcept {
+    if (!has(object)) return false;
+    const auto end = object.base + object.size;
+    for (auto at = object.base; at < end; at = area_begin(at) + kAreaBytes) area_of(at)->leave(page_in_area(at));
     count_.store(count_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+    return true;
 }
 
 }  // namespace hpe

@@ -24,12 +24,15 @@ namespace hpe {
 
 class BlocksTable {
 public:
-    // The object that contains the address, or nullptr. Another thread may free it at any time: see Blocks.
+    // The open object that contains the address, or nullptr. Another thread may free it at any time: see Blocks.
     Blocks* find(std::uintptr_t address) const noexcept;
 
-    // False when a page of it belongs to another object, or memory runs out; nothing is changed then.
+    // A closed object keeps its place until another one is inserted there: what is freed and made again at once need
+    // not leave.
+    // False when a page of it belongs to another open object, or memory runs out; no open object is touched then.
     bool insert(Blocks* object);
     void erase(Blocks* object);  // what is not there stays so
+    bool has(const Blocks& object) const noexcept;
 
     // Calls `visit` for every object that overlaps [begin, begin + bytes), in address order. No lock is held. The range
     // may reach beyond all memory, as sizes that a program computed wrongly do.
@@ -48,6 +51,7 @@ public:
             }
         }
     }
+    // With closed ones that have kept their places.
     bool empty() const noexcept { return count_.load(std::memory_order_relaxed) == 0; }
     std::size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
 
@@ -60,6 +64,7 @@ private:
     Area* area_of(std::uintptr_t address) const noexcept;
     Area* make_area(std::uintptr_t address);
     bool make_room(std::uintptr_t begin, std::uintptr_t end);
+    bool leave(const Blocks& object) noexcept;
     std::uintptr_t next_boundary(std::uintptr_t address) const noexcept;
 
     std::array<std::atomic<Areas*>, 1u << 10> areas_{};
@@ -80,6 +85,7 @@ public:
     }
     using BlocksTable::count;
     using BlocksTable::empty;
+    using BlocksTable::has;
 };
 
 }  // namespace hpe

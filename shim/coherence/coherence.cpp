@@ -51,16 +51,18 @@ struct Coherence::Made {
 Object* Coherence::take_last_freed(const Made& made) {
     Object* const object = last_freed_.exchange(nullptr, std::memory_order_acquire);
     if (object == nullptr) return nullptr;
-    if (object->base == made.base && object->size == made.size && object->context == made.context) return object;
+    if (object->base == made.base && object->size == made.size && object->context == made.context &&
+        object->is_region() == made.region) {
+        return object;
+    }
     give_up(*object);
     return nullptr;
 }
 
-Object* Coherence::make_object(const Made& made) {
+// nullptr: there is no memory for it, which made.refusal says.
+Object* Coherence::new_object(const Made& made, Object* again) {
     const auto blocks = Object::block_count(made.size, made.block_bytes);
-    Object* object = take_last_freed(made);
-    const bool again = object != nullptr;
-    if (!again) object = ObjectPool::take();
+    Object* const object = again != nullptr ? again : ObjectPool::take();
     if (object == nullptr) {
         *made.refusal = "there was no memory for what libhpe keeps of it";
         return nullptr;
@@ -73,10 +75,10 @@ Object* Coherence::make_object(const Made& made) {
         words = blocks > 1 ? static_cast<Block*>(std::calloc(blocks, sizeof(Block))) : nullptr;
     }
     const bool ready = (words != nullptr || blocks == 1) && object->become_region(made.region);
-    if (!again) object->view = ready ? Arena{}.take(made.base, made.size) : nullptr;
+    if (again == nullptr) object->view = ready ? Arena{}.take(made.base, made.size) : nullptr;
     if (!ready || object->view == nullptr) {
         std::free(words);
-        if (again) {
+        if (again != nullptr) {
             give_up(*object);
         } else {
             ObjectPool::give_back(object);
@@ -90,16 +92,8 @@ Object* Coherence::make_object(const Made& made) {
     // Atomic: a recycled object may still be on the list of a launch, which reads the address to sort (release()).
     std::atomic_ref(object->base).store(made.base, std::memory_order_relaxed);
     object->size = made.size;
-    object->requested_size = made.requested;
-    object->device_size = made.device_size;
     object->context = made.context;
-    // Unless the device is idle: the program may tell a running kernel the address, and the kernel write to it. After a
-    // stream-ordered allocation it is not.
-    object->accessed_as_context = made.may_access == Peers::OfContext;
-    const auto work = object->accessed_as_context ? in_flight.work() : 0;
-    object->birth = work != 0 && in_flight.idle() ? work : 0;
-    report::object_added(*object);
-    object->lent.store(0, std::memory_order_relaxed);
+    describe(*object, made);
     object->open(made.block_bytes, words);
     if (!table_.insert(object)) {
         log::warn("allocation {:#x} of {} bytes overlaps one that was never freed: it stays on the device", made.base,
@@ -110,6 +104,34 @@ Object* Coherence::make_object(const Made& made) {
         return nullptr;
     }
     look_at(made.base, made.size);
+    objects_made_.fetch_add(1, std::memory_order_relaxed);
+    return object;
+}
+
+// What its allocation was asked to be.
+void Coherence::describe(Object& object, const Made& made) {
+    object.requested_size = made.requested;
+    object.device_size = made.device_size;
+    object.accessed_as_context = made.may_access == Peers::OfContext;
+    // Unless the device is idle: the program may tell a running kernel the address, and the kernel write to it. After a
+    // stream-ordered allocation it is not.
+    const auto work = object.accessed_as_context ? in_flight.work() : 0;
+    object.birth = work != 0 && in_flight.idle() ? work : 0;
+    report::object_added(object);
+    object.lent.store(0, std::memory_order_relaxed);
+}
+
+Object* Coherence::make_object(const Made& made) {
+    Object* object = take_last_freed(made);
+    // What was freed just now, and never touched, is as it was.
+    if (object != nullptr && !made.region && table_.has(*object) && object->block_bytes() == made.block_bytes) {
+        describe(*object, made);
+        object->small_copies.forget();
+        object->reopen();
+    } else {
+        object = new_object(made, object);
+        if (object == nullptr) return nullptr;
+    }
     if (!made.region) device_owned::remove_of_graphs(made.base, made.size);
     protocol_->object_added();
     if (object->accessed_as_context) peers.saw(made.context);
@@ -159,7 +181,7 @@ bool Coherence::add_to_region(CUcontext context, std::uintptr_t base, std::size_
     const auto offset = base % kChunk, chunk = base - offset;
     if (offset % Allocations::kUnit != 0 || offset + requested > kChunk) return false;
     Object* region = table_.find(chunk);
-    if (region != nullptr && region->serial() % 2 == 1) {
+    if (region != nullptr) {
         if (!region->is_region() || region->context != context) return false;
         protocol_->object_added();
     } else {
@@ -181,17 +203,17 @@ void Coherence::expect_callbacks() {
 
 Object* Coherence::object_of(std::uintptr_t address) const noexcept {
     Object* object = table_.find(address);
-    return object != nullptr && object->serial() % 2 == 1 && object->holds(address) ? object : nullptr;
+    return object != nullptr && object->holds(address) ? object : nullptr;
 }
 
 Allocation Coherence::allocation_of(std::uintptr_t address) const noexcept {
     const Object* const object = table_.find(address);
-    return object != nullptr && object->serial() % 2 == 1 ? object->allocation_of(address) : Allocation{};
+    return object != nullptr ? object->allocation_of(address) : Allocation{};
 }
 
 Allocation Coherence::allocation_at(std::uintptr_t base) const noexcept {
     Object* const object = table_.find(base);
-    if (object == nullptr || object->serial() % 2 == 0) return {};
+    if (object == nullptr) return {};
     if (!object->is_region()) return object->base == base ? object->allocation_of(base) : Allocation{};
     const auto offset = base - object->base;
     const auto one = offset < Allocations::kChunk ? object->allocations->at(offset) : Allocations::One{};
@@ -212,7 +234,7 @@ bool Coherence::add_with_data(CUcontext context, std::uintptr_t base, std::size_
         return true;
     };
     Object* const object = table_.find(base);
-    if (object == nullptr || object->serial() % 2 == 0) return add();
+    if (object == nullptr) return add();
     if (!object->touched()) {
         if (!add()) return false;
         std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -242,8 +264,7 @@ bool Coherence::track_variable(CUcontext context, std::uintptr_t base, std::size
         const Locked lock(regions_);
         const auto offset = base - chunk;
         const Object* const region = table_.find(base);
-        const bool taken = region != nullptr && region->serial() % 2 == 1 && region->is_region() &&
-                           region->allocations->holding(offset).bytes != 0;
+        const bool taken = region != nullptr && region->is_region() && region->allocations->holding(offset).bytes != 0;
         return !taken && reserved_as_whole(chunk, base) && add_with_data(context, base, bytes);
     }
     const auto size = padded(bytes);

@@ -232,12 +232,16 @@ public:
     CUresult sticky_error() const noexcept { return sticky_error_.load(std::memory_order_acquire); }
 
     const ObjectTable<Object>& table() const noexcept { return table_; }
+    // That were ever made, but for those that were freed untouched and made again at once.
+    std::uint64_t objects_made() const noexcept { return objects_made_.load(std::memory_order_relaxed); }
     const Protocol& protocol() const noexcept { return *protocol_; }
 
 private:
     struct Made;
     Object* make_object(const Made& made);
     Object* take_last_freed(const Made& made);
+    Object* new_object(const Made& made, Object* again);
+    static void describe(Object& object, const Made& made);
     void give_up(Object& object);
     static bool reserved(std::uintptr_t begin, std::size_t size, std::uintptr_t allocation) noexcept;
     static bool reserved_as_whole(std::uintptr_t chunk, std::uintptr_t allocation) noexcept;
@@ -312,6 +316,7 @@ private:
     SpinLock dirty_runs_;  // what the protocol knows of them
     std::size_t block_size_ = 0;
     ObjectTable<Object> table_;
+    std::atomic<std::uint64_t> objects_made_{0};
     // The object that was freed last without a touch, with its view: a program that allocates and frees again and again
     // gets the same addresses each time, and needs no other.
     std::atomic<Object*> last_freed_{nullptr};

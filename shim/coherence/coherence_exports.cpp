@@ -79,7 +79,7 @@ void Coherence::share_no_page(std::uintptr_t base, std::size_t bytes) {
     const Locked lock(regions_);
     for (const auto page : {base / kPage * kPage, (base + bytes - 1) / kPage * kPage}) {
         Object* const region = table_.find(page);
-        if (region == nullptr || region->serial() % 2 == 0 || !region->is_region()) continue;
+        if (region == nullptr || !region->is_region()) continue;
         const auto& all = *region->allocations;
         const auto offset = page - region->base, end = offset + kPage;
         const auto first = all.holding(offset).bytes != 0 ? all.holding(offset) : all.from(offset);
@@ -116,7 +116,7 @@ bool Coherence::mark_uncached(Object& region, std::uintptr_t page) {
 
 CUresult Coherence::hand_over(DeviceRange range, const char* reason) {
     const Object* const region = table_.find(range.begin);
-    if (region == nullptr || region->serial() % 2 == 0 || !region->is_region()) return hand_over(range.begin, reason);
+    if (region == nullptr || !region->is_region()) return hand_over(range.begin, reason);
     const auto& all = *region->allocations;
     const auto serial = region->serial();
     const auto begin = range.begin - region->base, end = std::min(begin + range.bytes, region->size);

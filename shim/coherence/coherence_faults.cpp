@@ -306,7 +306,7 @@ void Coherence::want_helpers(const Object& object) noexcept {
 void Coherence::start_helpers() noexcept {
     const FaultInGate in_gate(launch_gate_);  // neither the object nor its context ends meanwhile
     const Object* const object = table_.find(helpers_wanted_.load(std::memory_order_relaxed));
-    if (object == nullptr || object->serial() % 2 == 0) return;
+    if (object == nullptr) return;
     const ContextScope scope(object->context);
     staging::start_helpers();
 }

@@ -45,7 +45,7 @@ CUresult Coherence::begin_free(Allocation& allocation, Refusal refusal) {
     }
     const Locked lock(regions_);
     const auto offset = allocation.base - object.base;
-    if (object.serial() % 2 == 0 || object.allocations->at(offset).bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (!object.is_open() || object.allocations->at(offset).bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     allocation.ends_object = object.allocations->count() == 1;
     if (allocation.ends_object) return begin_free(object);
     const auto result = leave_region(object, allocation);
@@ -131,14 +131,15 @@ void Coherence::cancel_free(const Allocation& allocation) {
 }
 
 CUresult Coherence::begin_free(Object& object) {
-    // There is nothing to wait for or to unmap.
+    // There is nothing to wait for or to unmap. It keeps its place, in case that it is made again (make_object); but a
+    // region's is asked for (cancel_free).
     if (object.close_untouched()) {
-        table_.erase(&object);
+        if (object.is_region()) table_.erase(&object);
         return CUDA_SUCCESS;
     }
     SignalsBlocked blocked;
     const Locked lock(apply_mutex());
-    if (object.serial() % 2 == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (!object.is_open()) return CUDA_ERROR_INVALID_VALUE;
     // Transfers under way use the shadow, which is about to be recycled. Those of a lost context have ended.
     const auto drained = engine.drain();
     const auto dropped = read_ahead::drop(object);
@@ -182,12 +183,13 @@ void Coherence::finish_free(Object& object) {
     report::object_removed(object);
     // A call may still read its view (lease::ToRead), as a program may where another thread exports the memory. The
     // view is lost then.
-    if (object.used()) return;
+    if (object.used()) return table_.erase(&object);
     Object* const other = object.touched() ? &object : last_freed_.exchange(&object, std::memory_order_acq_rel);
     if (other != nullptr) give_up(*other);
 }
 
 void Coherence::give_up(Object& object) {
+    if (table_.has(object)) table_.erase(&object);
     Arena{}.give_back(object.view, object.base, object.size, object.touched());
     recycle(object);
 }

@@ -27,7 +27,7 @@ void Coherence::merge_mappings() noexcept {
     auto left = host_valid_objects_.load(std::memory_order_acquire);
     for (auto* object = host_valid_list_.load(std::memory_order_acquire); object != nullptr && left-- != 0;
          object = object->next_host_valid) {
-        if (object->serial() % 2 == 0 || !object->shadowed.load(std::memory_order_acquire)) continue;
+        if (!object->is_open() || !object->shadowed.load(std::memory_order_acquire)) continue;
         pager::close_shadow(object->base, object->size, Arena::closed(object->view));
     }
 }
@@ -125,8 +125,7 @@ bool Coherence::map_shadow(Object& object, std::uintptr_t address, bool unordere
 void Coherence::close_page(std::uintptr_t page) noexcept {
     const Locked lock(mapping_);
     const Object* const region = table_.find(page);
-    const bool shadowed =
-        region != nullptr && region->serial() % 2 == 1 && region->shadowed.load(std::memory_order_acquire);
+    const bool shadowed = region != nullptr && region->shadowed.load(std::memory_order_acquire);
     const bool closed = shadowed ? pager::map_shadow(page, kPage, Arena::closed(region->view + (page - region->base)))
                                  : pager::unmap_shadow(page, kPage);
     if (!closed) pager::protect(page, kPage, State::Invalid);

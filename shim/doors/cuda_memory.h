@@ -26,6 +26,15 @@ inline void objects_exist() {
     mpi_imports::objects_exist();
 }
 
+// The same around what tracks an allocation, of which a program may make very many: libraries that came are looked for
+// only where an object is new, not where one was freed a moment ago, since that takes a lock of the loader's.
+template <class Track>
+void tracking(Track&& track) {
+    process::objects_exist(on_fault);
+    track();
+    mpi_imports::objects_made(coherence().objects_made());
+}
+
 // Memory that is not this process's alone.
 inline void opened(CUdeviceptr pointer, const char* reason) {
     process::objects_exist(on_fault);
@@ -50,8 +59,9 @@ CUresult alloc_exactly(const CUdeviceptr* pointer, std::size_t bytes, Exact&& ex
 
 // False: the allocation cannot share its pages.
 inline bool track_in_region(CUdeviceptr pointer, std::size_t bytes) {
-    objects_exist();
-    if (!coherence().track_in_region(address(pointer), bytes)) return false;
+    bool tracked = false;
+    tracking([&] { tracked = coherence().track_in_region(address(pointer), bytes); });
+    if (!tracked) return false;
     if (call_stacks::on()) wasted::allocated(pointer, bytes);
     return true;
 }
@@ -74,8 +84,7 @@ CUresult alloc(const C& call, CUdeviceptr* pointer, std::size_t bytes) {
         }
     }
     if (result == CUDA_SUCCESS) {
-        objects_exist();
-        coherence().track(address(*pointer), bytes);
+        tracking([&] { coherence().track(address(*pointer), bytes); });
         if (call_stacks::on()) wasted::allocated(*pointer, bytes);
     }
     return result;
@@ -108,8 +117,7 @@ CUresult alloc_pitch(const C& call, CUdeviceptr* pointer, std::size_t* pitch, st
     if (result != CUDA_SUCCESS) return result;
     *pointer = rows;
     *pitch = row;
-    objects_exist();
-    coherence().track(address(rows), bytes);
+    tracking([&] { coherence().track(address(rows), bytes); });
     if (call_stacks::on()) wasted::allocated(rows, bytes);
     return result;
 }

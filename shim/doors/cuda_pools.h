@@ -94,8 +94,7 @@ CUresult alloc_async(const C& call, CUdeviceptr* pointer, std::size_t bytes, A..
     if (padded == 0) return allocate(bytes);
     const CUresult result = allocate(padded);
     if (result == CUDA_SUCCESS && sizeof...(rest) == 1 && only_own_pool()) {
-        objects_exist();
-        coherence().track(address(*pointer), bytes, Coherence::Peers::OwnAccess, context_of(stream));
+        tracking([&] { coherence().track(address(*pointer), bytes, Coherence::Peers::OwnAccess, context_of(stream)); });
     } else if (result == CUDA_SUCCESS) {
         track_of_pool(*pointer, bytes, context_of(stream));
     }

@@ -341,6 +341,13 @@ void objects_exist() noexcept {
     }
 }
 
+void objects_made(std::uint64_t count) noexcept {
+    static constinit std::atomic<std::uint64_t> looked_at{0};
+    if (looked_at.load(std::memory_order_relaxed) == count) return;
+    objects_exist();
+    looked_at.store(count, std::memory_order_relaxed);
+}
+
 void* answer(void* handle, const char* name, const void* caller) noexcept {
     const bool of_mpi = may_be_mpi(name);
     // Any search may follow the loading of a library that uses MPI. To look takes a lock of the loader's, which a

@@ -12,6 +12,8 @@
 // written stays as it was.
 #pragma once
 
+#include <cstdint>
+
 #include "shim/mpi/library.h"
 
 namespace hpe::doors {
@@ -39,6 +41,8 @@ void look() noexcept;
 
 // The first object exists: says once if an MPI is here for which libhpe has no doors.
 void objects_exist() noexcept;
+// The same after an allocation, by the number of objects that were ever made: nothing if none was made since.
+void objects_made(std::uint64_t count) noexcept;
 
 // The door for a function that dlsym would find; nullptr where that is none of an MPI library's own.
 void* answer(void* handle, const char* name, const void* caller) noexcept;

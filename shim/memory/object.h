@@ -238,7 +238,7 @@ public:
     template <class Run>
     static void for_open(Run&& run) {
         for (auto* object = all.load(std::memory_order_acquire); object != nullptr; object = object->next_of_all) {
-            if (object->serial() % 2 == 1) run(*object);
+            if (object->is_open()) run(*object);
         }
     }
 

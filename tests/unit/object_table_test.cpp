@@ -21,6 +21,7 @@ Blocks* make(std::uintptr_t base, std::size_t size) {
     auto* object = new Blocks;
     object->base = base;
     object->size = size;
+    object->open(size, nullptr);
     return object;
 }
 
@@ -111,6 +112,7 @@ TEST_CASE("random inserts and erases agree with a map") {
     const std::size_t unit = GENERATE(values<std::size_t>({kPage, 128 * kPage}));
     auto table = new_table();
     std::map<std::uintptr_t, Blocks*> model;
+    std::vector<Blocks*> closed;  // which have kept their places, as long as nobody wanted them
     std::mt19937_64 random(7);
     for (int step = 0; step < 50000; ++step) {
         if (model.size() < 50 || random() % 2 == 0) {
@@ -130,9 +132,21 @@ TEST_CASE("random inserts and erases agree with a map") {
         } else {
             auto victim = model.begin();
             std::advance(victim, static_cast<long>(random() % model.size()));
-            table->erase(victim->second);
-            delete victim->second;
+            if (random() % 2 == 0) {
+                victim->second->close();
+                closed.push_back(victim->second);
+            } else {
+                table->erase(victim->second);
+                delete victim->second;
+            }
             model.erase(victim);
+        }
+        if (closed.size() > 40) {
+            const auto chosen = closed.begin() + static_cast<long>(random() % closed.size());
+            table->erase(*chosen);
+            REQUIRE_FALSE(table->has(**chosen));
+            delete *chosen;
+            closed.erase(chosen);
         }
         const auto probe = kBase + random() % (std::uintptr_t{6000} * unit);
         const auto after = model.upper_bound(probe);
@@ -147,6 +161,26 @@ TEST_CASE("random inserts and erases agree with a map") {
         for (auto next = after; next != model.end() && next->first < end; ++next) there.push_back(next->second);
         REQUIRE(seen == there);
     }
+}
+
+TEST_CASE("a closed object is opened again where it was, unless another one has taken its place") {
+    auto table = new_table();
+    Blocks* const first = make(kBase + kPage, 4 * kPage);
+    REQUIRE(table->insert(first));
+    first->close();
+    CHECK(table->find(first->base) == nullptr);
+    CHECK(table->has(*first));
+    first->reopen();
+    CHECK(table->find(first->base) == first);
+    first->close();
+    Blocks* const second = make(kBase, 2 * kPage);
+    REQUIRE(table->insert(second));
+    CHECK_FALSE(table->has(*first));
+    first->reopen();
+    CHECK_FALSE(table->insert(first));
+    CHECK(table->find(kBase + kPage) == second);
+    CHECK(table->find(kBase + 2 * kPage) == nullptr);
+    CHECK(table->count() == 1);
 }
 
 TEST_CASE("readers without a lock see an object or nothing, never half of one") {
