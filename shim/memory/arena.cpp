@@ -232,13 +232,7 @@ std::byte* take_range(std::size_t size) HPE_REQUIRES(mutex) {
     return nullptr;
 }
 
-void give_back_range(std::byte* view, std::size_t size, bool touched) HPE_REQUIRES(mutex) {
-    if (touched && too_much_idle(idle_touched + size)) {
-        trim(view, size);
-    } else {
-        // Also where nobody touched it in its last life: take() has subtracted it.
-        idle_touched += size;
-    }
+void give_back_range(std::byte* view, std::size_t size) HPE_REQUIRES(mutex) {
     // Neighbouring ranges of one segment become one again.
     auto& ranges = free_ranges();
     auto after = ranges.lower_bound(view);
@@ -271,14 +265,28 @@ std::byte* Arena::take(std::uintptr_t address, std::size_t size) noexcept try {
 }
 
 void Arena::give_back(std::byte* view, std::uintptr_t address, std::size_t size, bool touched) noexcept {
-    const Locked lock(mutex);
-    if (!shares(address, size)) return give_back_range(view, size, touched);
-    const auto it = shared_chunks().find(address / kChunk);
-    Shared& shared = it->second;
-    shared.touched = shared.touched || touched;
-    if (--shared.takers != 0) return;
-    give_back_range(shared.view, kChunk, shared.touched);
-    shared_chunks().erase(it);
+    Locked lock(mutex);
+    if (shares(address, size)) {
+        const auto it = shared_chunks().find(address / kChunk);
+        Shared& shared = it->second;
+        shared.touched = shared.touched || touched;
+        if (--shared.takers != 0) return;
+        view = shared.view;
+        size = kChunk;
+        touched = shared.touched;
+        shared_chunks().erase(it);
+    }
+    if (touched && too_much_idle(idle_touched + size)) {
+        // Nobody else has the range yet. Unlocked, since the driver may wait for the device before it unpins, and the
+        // device for another thread's allocation.
+        lock.unlock();
+        trim(view, size);
+        lock.lock();
+    } else {
+        // Also where nobody touched it in its last life: take() has subtracted it.
+        idle_touched += size;
+    }
+    give_back_range(view, size);
 }
 
 std::byte* Arena::closed(std::byte* view) noexcept {
