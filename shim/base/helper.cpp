@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 
-#include "shim/base/mutex.h"
 #include "shim/base/thread.h"
 #include "shim/base/waiting.h"
 
@@ -26,7 +25,6 @@ struct Helper {
 
 constinit std::array<Helper, 2> helpers{};
 constinit std::atomic<bool> up{false};
-constinit Mutex start_mutex;
 
 Helper& of(Kind kind) noexcept { return helpers[static_cast<std::size_t>(kind)]; }
 
@@ -73,7 +71,6 @@ bool start_one() noexcept {
 
 bool start() noexcept {
     if (up.load(std::memory_order_acquire)) return true;
-    const Locked lock(start_mutex);
     const bool made = start_one<Kind::Transfer>() && start_one<Kind::Fault>();
     later_made = later_made || start_thread(do_later);  // nobody depends on it
     if (made) up.store(true, std::memory_order_release);

@@ -13,7 +13,7 @@ enum class Kind : unsigned char {
     Fault,     // serves a fault in order: waits for the device, for launches and for blocks
 };
 
-// Creates the threads unless they exist. Outside the fault path. False: not all could be created.
+// Creates the threads unless they exist. One thread at a time, outside the fault path. False: not all could be created.
 bool start() noexcept;
 bool running() noexcept;
 

@@ -9,7 +9,6 @@
 #include <string>
 #include <string_view>
 
-#include "shim/base/mutex.h"
 #include "shim/base/never_destroyed.h"
 #include "shim/copies/own_work.h"
 #include "shim/driver/by_context.h"
@@ -33,8 +32,7 @@ std::size_t index(const Reduction& reduction) noexcept {
 
 struct Tools {
     std::atomic<CUcontext> context{nullptr};
-    Mutex mutex;
-    std::array<OwnKernel, kKernels> kernels HPE_GUARDED_BY(mutex);
+    std::array<OwnKernel, kKernels> kernels;
 };
 ByContext<Tools>& all_tools() noexcept {
     static NeverDestroyed<ByContext<Tools>> tools;
@@ -110,7 +108,6 @@ std::string kernel_text(const Reduction& reduction) {
 CUfunction kernel_of(const Reduction& reduction, void* context) noexcept try {
     Tools* const tools = all_tools().of(static_cast<CUcontext>(context));
     if (tools == nullptr) return nullptr;
-    const Locked lock(tools->mutex);
     auto& kernel = tools->kernels[index(reduction)];
     if (kernel.loaded() != nullptr) return kernel.loaded();
     return kernel.load(kernel_text(reduction).c_str(), "hpe_reduce");
@@ -161,7 +158,6 @@ bool copy(void* context, std::span<const Piece> all, DeviceRange writes) noexcep
 void forget(CUcontext context) noexcept {
     auto* const tools = all_tools().known(context);
     if (tools == nullptr) return;
-    const Locked lock(tools->mutex);
     for (auto& kernel : tools->kernels) kernel.forget();
 }
 

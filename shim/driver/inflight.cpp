@@ -52,7 +52,7 @@ const CUstream kOwn = reinterpret_cast<CUstream>(~std::uintptr_t{1});
 bool can_be_asked(CUstream stream) noexcept { return stream != kGone && stream != kOwn; }
 
 constinit std::atomic<Record*> records{nullptr};
-constinit Mutex records_mutex;                        // adding and reusing records
+constinit Mutex records_mutex;                        // adding and reusing records; captures
 constinit std::atomic<std::uint64_t> cache_epoch{1};  // changes when a record comes to stand for another stream
 
 struct Cache {
@@ -77,8 +77,7 @@ struct Capture {
     CUcontext context;
     CUstream origin;
 };
-constinit Mutex captures_mutex;
-std::vector<Capture>& captures() HPE_REQUIRES(captures_mutex) {
+std::vector<Capture>& captures() HPE_REQUIRES(records_mutex) {
     static NeverDestroyed<std::vector<Capture>> all;
     return *all;
 }
@@ -436,12 +435,9 @@ void InFlight::destroyed(CUstream stream) noexcept {
 }
 
 void InFlight::forget(CUcontext context) noexcept {
-    {
-        const Locked lock(captures_mutex);
-        const auto gone = std::erase_if(captures(), [&](const Capture& c) { return c.context == context; });
-        captures_.fetch_sub(static_cast<int>(gone), std::memory_order_relaxed);
-    }
     const Locked lock(records_mutex);
+    const auto gone = std::erase_if(captures(), [&](const Capture& c) { return c.context == context; });
+    captures_.fetch_sub(static_cast<int>(gone), std::memory_order_relaxed);
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
         if (r->context != context) continue;
         const Locked hold(r->lock);
@@ -454,8 +450,9 @@ void InFlight::forget(CUcontext context) noexcept {
 }
 
 void InFlight::capture_began(CUstream origin, Flavour flavour) {
-    const Locked lock(captures_mutex);
-    captures().push_back({context_of(named(origin, flavour)), named(origin, flavour)});
+    const Capture begun{context_of(named(origin, flavour)), named(origin, flavour)};
+    const Locked lock(records_mutex);
+    captures().push_back(begun);
     captures_.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -467,7 +464,7 @@ void InFlight::capture_ended(CUstream origin, Flavour flavour) noexcept {
     const auto same = [&](const Capture& c) {
         return c.origin == stream && (context == nullptr || c.context == nullptr || c.context == context);
     };
-    const Locked lock(captures_mutex);
+    const Locked lock(records_mutex);
     auto& all = captures();
     const auto found = std::find_if(all.begin(), all.end(), same);
     if (found == all.end()) return;

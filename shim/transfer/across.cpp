@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "shim/base/mutex.h"
 #include "shim/base/room.h"
 #include "shim/driver/by_context.h"
 #include "shim/driver/driver.h"
@@ -24,9 +23,7 @@ constexpr char kKernel[] =
 
 struct Kernel {
     std::atomic<CUcontext> context{nullptr};
-    Mutex loading;
-    OwnKernel own HPE_GUARDED_BY(loading);
-    std::atomic<CUfunction> function{nullptr};
+    OwnKernel own;
 };
 constinit ByContext<Kernel> kernels;
 
@@ -45,13 +42,12 @@ bool same_addresses() noexcept {
 void prepare(CUcontext context) noexcept {
     Kernel* const kernel = kernels.of(context);
     if (kernel == nullptr || ready(context)) return;
-    const Locked lock(kernel->loading);
-    if (same_addresses()) kernel->function.store(kernel->own.load(kKernel, "hpe_copy"), std::memory_order_release);
+    if (same_addresses()) kernel->own.load(kKernel, "hpe_copy");
 }
 
 bool ready(CUcontext context) noexcept {
     Kernel* const kernel = kernels.known(context);
-    return kernel != nullptr && kernel->function.load(std::memory_order_acquire) != nullptr;
+    return kernel != nullptr && kernel->own.loaded() != nullptr;
 }
 
 namespace {
@@ -167,7 +163,7 @@ CUresult copy(CUcontext context, CUdeviceptr device, CUdeviceptr to, CUdeviceptr
               CUstream stream, One&& one) noexcept {
     if (!over.by_kernel) return for_allocated(over.region, device, bytes, one);
     Kernel* const kernel = kernels.known(context);
-    const CUfunction function = kernel != nullptr ? kernel->function.load(std::memory_order_acquire) : nullptr;
+    const CUfunction function = kernel != nullptr ? kernel->own.loaded() : nullptr;
     const Room<Entries> room;
     if (function == nullptr || room.get() == nullptr) return CUDA_ERROR_NOT_READY;
     Launches launches(function, to, from, stream, *room.get());
@@ -195,11 +191,7 @@ CUresult to_host(CUcontext context, std::byte* to, CUdeviceptr from, std::size_t
 }
 
 void forget(CUcontext context) noexcept {
-    Kernel* const kernel = kernels.known(context);
-    if (kernel == nullptr) return;
-    const Locked lock(kernel->loading);
-    kernel->function.store(nullptr, std::memory_order_release);
-    kernel->own.forget();
+    if (Kernel* const kernel = kernels.known(context)) kernel->own.forget();
 }
 
 }  // namespace hpe::across

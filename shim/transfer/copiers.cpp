@@ -145,7 +145,7 @@ auto& of(Array& array, Crew crew) noexcept {
 }
 
 constinit std::atomic<unsigned> helpers{0}, born{0};
-constinit Mutex start_mutex;
+constinit Mutex mutex;  // held while helpers are made or placed
 
 void pause() noexcept {
 #if defined(__x86_64__)
@@ -221,8 +221,7 @@ bool Queue::work() noexcept {
 }
 
 // The processors for the helpers; `placements` counts the changes.
-constinit Mutex place_mutex;
-cpu_set_t wanted_place HPE_GUARDED_BY(place_mutex);
+cpu_set_t wanted_place HPE_GUARDED_BY(mutex);
 constinit std::atomic<unsigned> placements{0};
 
 void move_if_placed(unsigned& known) noexcept {
@@ -230,7 +229,7 @@ void move_if_placed(unsigned& known) noexcept {
     if (now == known) [[likely]] {
         return;
     }
-    const Locked lock(place_mutex);
+    const Locked lock(mutex);
     known = now;
     sched_setaffinity(0, sizeof wanted_place, &wanted_place);
 }
@@ -312,7 +311,7 @@ unsigned running() noexcept { return helpers.load(std::memory_order_acquire); }
 unsigned start(unsigned wanted) noexcept {
     const auto now = helpers.load(std::memory_order_acquire);
     if (now != 0 || wanted == 0) return now;
-    const Locked lock(start_mutex);
+    const Locked lock(mutex);
     auto made = helpers.load(std::memory_order_relaxed);
     if (made != 0) return made;
     while (made < wanted && start_thread(serve)) ++made;
@@ -321,7 +320,7 @@ unsigned start(unsigned wanted) noexcept {
 }
 
 void place(const cpu_set_t& processors) noexcept {
-    const Locked lock(place_mutex);
+    const Locked lock(mutex);
     wanted_place = processors;
     placements.fetch_add(1, std::memory_order_release);
 }
