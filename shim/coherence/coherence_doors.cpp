@@ -111,8 +111,8 @@ std::vector<Engine::Part>& run_parts() {
     return *parts;
 }
 
-bool room_for_one_more(std::vector<Held>& held) noexcept try {
-    if (held.size() == held.capacity()) held.reserve(std::max<std::size_t>(64, 2 * held.capacity()));
+bool room_for(std::vector<Held>& held, std::size_t more) noexcept try {
+    if (held.capacity() - held.size() < more) held.reserve(std::max({std::size_t{64}, 2 * held.capacity(), more}));
     return true;
 } catch (const std::bad_alloc&) {
     return false;
@@ -188,7 +188,7 @@ private:
 // some of which may have been freed.
 void expect_many(std::span<Object* const> objects) noexcept {
     const auto in_use = [](const Object& object) {
-        return object.serial() % 2 == 1 && object.shadowed.load(std::memory_order_acquire);
+        return object.is_open() && object.shadowed.load(std::memory_order_acquire);
     };
     std::size_t pairs = 0;
     const Object* before = nullptr;
@@ -221,14 +221,19 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
     run_parts().reserve(objects.size());
     auto& held = held_blocks();
     held.clear();
+    // Not with blocks locked, unless others become valid meanwhile (loans): libc's allocator may wait for another
+    // thread.
+    std::size_t valid = 0;
+    for (const Object* object : objects) valid += object->host_valid_blocks.load(std::memory_order_acquire);
+    if (!room_for(held, valid)) return CUDA_ERROR_OUT_OF_MEMORY;
     for (Object* object : objects) {
-        if (object->serial() % 2 == 0 || object->host_valid_blocks.load(std::memory_order_acquire) == 0) continue;
+        if (!object->is_open() || object->host_valid_blocks.load(std::memory_order_acquire) == 0) continue;
         for (std::uint32_t i = 0; i < object->blocks(); ++i) {
             const auto peek = object->block(i).peek();
             if (!peek.locked && !valid_on_host(peek.state)) continue;
             const auto event = event_of(*object, i);
             if (event == kNotConcerned) continue;
-            if (!room_for_one_more(held)) {
+            if (!room_for(held, 1)) {
                 for (const auto& h : held) h.object->block(h.index).unlock(h.before);
                 return CUDA_ERROR_OUT_OF_MEMORY;
             }
@@ -431,7 +436,7 @@ void Coherence::acquire() noexcept {
     if (settle_flushes() != CUDA_SUCCESS) return;
     ObjectPool::for_open([&](Object& object) {
         spare_mappings(nullptr);
-        if (object.serial() % 2 == 0 || !object.shadowed.load(std::memory_order_acquire)) return;
+        if (!object.is_open() || !object.shadowed.load(std::memory_order_acquire)) return;
         if (object.lent.load(std::memory_order_seq_cst) != 0) return;  // all of it would be flushed
         for (std::uint32_t i = 0; i < object.blocks(); ++i) {
             const auto before = object.block(i).lock();

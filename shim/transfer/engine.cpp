@@ -437,6 +437,7 @@ void Engine::prepare(CUcontext context) noexcept {
     ContextScope scope(context);
     if (channel == nullptr || scope.result() != CUDA_SUCCESS) return;
     CaptureRelaxed relaxed;
+    const SignalsBlocked blocked;
     const Locked lock(channel->lock);
     channel->open();
 }
@@ -500,6 +501,7 @@ bool Engine::flushes_outstanding() const noexcept { return outstanding.load(std:
 void Engine::forget(CUcontext context) noexcept {
     Channel* channel = channels.known(context);
     if (channel == nullptr) return;
+    const SignalsBlocked blocked;
     const Locked lock(channel->lock);
     outstanding.fetch_sub(channel->sent.exchange(0), std::memory_order_release);
     channel->forget();

@@ -9,6 +9,7 @@
 
 #include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
+#include "shim/base/thread.h"
 #include "shim/driver/by_context.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
@@ -398,6 +399,7 @@ void wasted(Object& object, std::uint32_t block) noexcept {
 void forget(CUcontext context) noexcept {
     Prefetcher* prefetcher = prefetchers.known(context);
     if (prefetcher == nullptr) return;
+    const SignalsBlocked blocked;
     const Locked lock(prefetcher->lock);
     prefetcher->stream = nullptr;
     // An object that could not be freed must not keep a request whose bytes will never arrive.
