@@ -154,8 +154,8 @@ private:
 
     static inline thread_local constinit unsigned thread_slot __attribute__((tls_model("initial-exec"))) = kNoSlot;
 
-    // A cache line of its own. Integers, whose atomic operations are always instructions: libstdc++'s functions for bool
-    // and for pointers may be called instead, and then each store is a locked one.
+    // A cache line of its own. Integers, whose atomic operations are always instructions: libstdc++'s functions for
+    // bool and for pointers may be called instead, and then each store is a locked one.
     struct alignas(64) Slot {
         std::atomic<std::uint32_t> taken{0};   // 0 or 1
         std::atomic<std::uint32_t> left{0};    // launches that have left it
