@@ -7,6 +7,7 @@
 // Sizes in bytes. Threads, ownership and errors: door.h.
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include "shim/coherence/device_owned.h"
@@ -90,14 +91,29 @@ CUresult alloc(const C& call, CUdeviceptr* pointer, std::size_t bytes) {
     return result;
 }
 
-// The driver chooses the pitch; the rows are then allocated as any other object, so that their pages are padded too.
+// Rows more than were asked for, so that the last page is the allocation's alone. Drivers make rows of whole
+// kPitchUnits; where one does not, alloc_pitch() allocates again.
+inline std::size_t spare_rows(std::size_t width, std::size_t height) {
+    constexpr std::size_t kPitchUnit = 512;
+    const auto row = (width + kPitchUnit - 1) / kPitchUnit * kPitchUnit;
+    if (row == 0 || height > std::numeric_limits<std::size_t>::max() / 2 / row) return 0;
+    const auto bytes = row * height;
+    return coherence().in_region(bytes) ? 0 : (Coherence::padded(bytes) - bytes + row - 1) / row;
+}
+
+// The driver chooses the pitch; the pages are padded as those of any other object.
 template <class C>
 CUresult alloc_pitch(const C& call, CUdeviceptr* pointer, std::size_t* pitch, std::size_t width, std::size_t height,
                      unsigned element) {
     if (pointer == nullptr || pitch == nullptr) return call(pointer, pitch, width, height, element);
     CUdeviceptr rows = 0;
     std::size_t row = 0;
-    CUresult result = call(&rows, &row, width, height, element);
+    auto spare = spare_rows(width, height);
+    CUresult result = call(&rows, &row, width, height + spare, element);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && spare != 0) {
+        spare = 0;
+        result = call(&rows, &row, width, height, element);
+    }
     if (result != CUDA_SUCCESS) return result;
     const auto bytes = row * height;
     if (coherence().in_region(bytes) && track_in_region(rows, bytes)) {
@@ -106,7 +122,8 @@ CUresult alloc_pitch(const C& call, CUdeviceptr* pointer, std::size_t* pitch, st
         return result;
     }
     const auto padded = Coherence::padded(bytes);
-    if (padded != bytes || rows % kPage != 0) {
+    if (padded > row * (height + spare) || rows % kPage != 0) {
+        // Which waits for the device.
         Inside inside;
         driver.cuMemFree_v2(rows);
         result = driver.cuMemAlloc_v2(&rows, padded);

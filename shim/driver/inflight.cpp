@@ -225,10 +225,11 @@ bool enqueued_in_own(unsigned slot) noexcept {
     }
 }
 
+constexpr std::chrono::microseconds kNap{20};
+
 // CUDA_ERROR_NOT_READY: the event has not completed by then.
 CUresult wait_for_event(CUevent event, Clock::time_point end) noexcept {
     if (end == Clock::time_point::max()) return driver.cuEventSynchronize(event);
-    constexpr std::chrono::microseconds kNap{20};
     for (;;) {
         const auto result = driver.cuEventQuery(event);
         if (result != CUDA_ERROR_NOT_READY || Clock::now() >= end) return result;
@@ -243,6 +244,13 @@ CUresult wait_for(Record& r, Clock::time_point end) noexcept {
     // This error says nothing of the work: only a wait can tell that the context is lost.
     if (scope.result() != CUDA_SUCCESS) return CUDA_ERROR_UNKNOWN;
     CaptureRelaxed relaxed;
+    // Who may not wait longer asks the stream until then: a full one would keep the recording of an event.
+    while (end != Clock::time_point::max() && is_busy(r)) {
+        if (Clock::now() >= end) return CUDA_ERROR_NOT_READY;
+        lock.unlock();
+        nap(kNap);
+        lock.lock();
+    }
     auto result = cover(r);
     const auto covered = r.recorded;
     if (result == CUDA_SUCCESS && r.event != nullptr && covered > r.finished.load(std::memory_order_relaxed)) {
@@ -329,12 +337,18 @@ bool InFlight::only_messages() const noexcept {
 
 CUresult InFlight::wait_for_records(Clock::time_point end, bool of_messages) noexcept {
     auto first = CUDA_SUCCESS;
-    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
-        if (!r->outstanding() || (!of_messages && r->messages.load(std::memory_order_relaxed))) continue;
-        const auto result = wait_for(*r, end);
-        // NOT_READY comes before all errors: the work is still under way.
-        if (first == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) first = result;
-        if (result == CUDA_ERROR_NOT_READY) break;
+    // The legacy streams last: an event in one comes after the work of all blocking streams, and holds up what is
+    // enqueued in these behind it.
+    for (const bool legacy : {false, true}) {
+        for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+            if (!r->outstanding() || (r->stream.load(std::memory_order_acquire) == CU_STREAM_LEGACY) != legacy)
+                continue;
+            if (!of_messages && r->messages.load(std::memory_order_relaxed)) continue;
+            const auto result = wait_for(*r, end);
+            // NOT_READY comes before all errors: the work is still under way.
+            if (first == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) first = result;
+            if (result == CUDA_ERROR_NOT_READY) return result;
+        }
     }
     return first;
 }

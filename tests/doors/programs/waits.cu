@@ -364,6 +364,103 @@ void launches_many_beside_full() {
     CHECK(cudaFree(any));
 }
 
+// Two threads fill a stream each, behind a host function, again and again. A third one launches without a pause, and
+// tells the host functions now and then that they may end. A fourth one reads what its own kernels write.
+void reads_beside_full_streams() {
+    constexpr int kRounds = 40;
+    struct Turn {
+        std::atomic<int> allowed{0}, ended{0};
+    };
+    struct Call {
+        Turn* turn;
+        int number;
+    };
+    Word* any = nullptr;
+    CHECK(cudaMalloc(&any, 32 * sizeof(Word)));
+    fill<<<1, 32>>>(any, 32);
+    Swept a;
+    Turn turns[2];
+    std::atomic<int> at_work{2};
+    std::vector<std::thread> threads;
+    for (auto& turn : turns) {
+        threads.emplace_back([&at_work, &turn] {
+            const Stream full;
+            cudaEvent_t event = nullptr;
+            CHECK(cudaEventCreate(&event));
+            std::vector<Call> calls(kRounds);
+            for (int round = 0; round < kRounds; ++round) {
+                calls[round] = {&turn, round + 1};
+                const auto wait = [](void* data) {
+                    const auto& call = *static_cast<Call*>(data);
+                    while (call.turn->allowed < call.number) std::this_thread::yield();
+                    call.turn->ended = call.number;
+                };
+                CHECK(cudaLaunchHostFunc(full.s, wait, &calls[round]));
+                for (int i = 1; i < kFull; ++i) CHECK(cudaEventRecord(event, full.s));
+                CHECK(cudaStreamSynchronize(full.s));
+            }
+            CHECK(cudaEventDestroy(event));
+            --at_work;
+        });
+    }
+    threads.emplace_back([&] {
+        const Stream own;
+        for (int i = 0; at_work != 0; ++i) {
+            fill<<<1, 32, 0, own.s>>>(any, 32);
+            CHECK(cudaGetLastError());
+            auto& turn = turns[i / 10 % 2];
+            if (i % 10 == 9 && turn.allowed <= turn.ended) ++turn.allowed;
+            std::this_thread::sleep_for(std::chrono::microseconds(200));
+        }
+    });
+    const Stream own;
+    for (Word round = 0; at_work != 0; ++round) {
+        a.kernel(round, own.s);
+        a.read(round % 1000 * 100);
+    }
+    for (auto& thread : threads) thread.join();
+    CHECK(cudaDeviceSynchronize());
+    a.read(0, a.size());
+    CHECK(cudaFree(any));
+}
+
+// Of two streams that wait for the legacy one, the first is held by a host function while another thread reads.
+void waits_for_second_beside_read() {
+    Word* any = nullptr;
+    CHECK(cudaMalloc(&any, 32 * sizeof(Word)));
+    const Stream first(cudaStreamDefault), second(cudaStreamDefault);
+    fill<<<1, 32, 0, first.s>>>(any, 32);
+    fill<<<1, 32, 0, second.s>>>(any, 32);
+    Swept a;
+    CHECK(cudaDeviceSynchronize());
+    a.kernel(1);
+    pause();  // the kernel ends, and nobody waits for it
+    std::atomic<bool> raised{false};
+    CHECK(cudaLaunchHostFunc(first.s, wait_until, &raised));
+    std::thread reader([&] { a.read(77); });
+    pause();
+    fill<<<1, 32, 0, second.s>>>(any, 32);
+    CHECK(cudaStreamSynchronize(second.s));
+    raised = true;
+    reader.join();
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaFree(any));
+}
+
+// Rows that end inside a page.
+void allocates_rows_beside_kernel() {
+    void* rows = nullptr;
+    std::size_t pitch = 0;
+    constexpr std::size_t kWidth = 1000, kHeight = 5001;
+    returns_meanwhile([&](Stream&) { CHECK(cudaMallocPitch(&rows, &pitch, kWidth, kHeight)); });
+    auto* const last = static_cast<unsigned char*>(rows) + pitch * (kHeight - 1);
+    last[kWidth - 1] = 5;
+    CHECK(cudaMemset2D(rows, pitch, 7, kWidth, kHeight - 1));
+    wrong += last[kWidth - 1] != 5;
+    wrong += static_cast<unsigned char*>(rows)[kWidth - 1] != 7;
+    CHECK(cudaFree(rows));
+}
+
 constexpr Case cases[] = {CASE(begins_capture),
                           CASE(destroys_stream),
                           CASE(launches_beside_copy),
@@ -373,7 +470,10 @@ constexpr Case cases[] = {CASE(begins_capture),
                           CASE(own_streams_before_capture),
                           CASE(allocates_beside_full),
                           CASE(launches_beside_full_launch),
-                          CASE(launches_many_beside_full)};
+                          CASE(launches_many_beside_full),
+                          CASE(reads_beside_full_streams),
+                          CASE(waits_for_second_beside_read),
+                          CASE(allocates_rows_beside_kernel)};
 
 }  // namespace
 
