@@ -15,7 +15,8 @@ import soft
 owned = sys.argv[1]
 # Both tries to have whole pages fail. What the driver places behind such an allocation lies in no pages of its own
 # either: only programs that do not need that go on.
-FAILS = {kind: {"HPE_SOFT_FAIL": "cuMemAlloc:1:2,cuMemAlloc:2:2"} for kind in ("short_of", "short_of_rows")}
+FAILS = {"short_of": {"HPE_SOFT_FAIL": "cuMemAlloc:1:2,cuMemAlloc:2:2"},
+         "short_of_rows": {"HPE_SOFT_FAIL": "cuMemAllocPitch:1:2,cuMemAlloc:1:2"}}
 # The question about the second variable, or about the first one again.
 FAILS |= {kind: {"HPE_SOFT_FAIL": "cuPointerGetAttributes:4:1"} for kind in ("beside_unknown", "asked_again")}
 # Or about what a pool gave.
