@@ -115,6 +115,41 @@ void answers(int, char**) {
     for (const auto& held : all) CHECK(cudaFree(held.p));
 }
 
+// Large allocations that are freed untouched, and made again with another size of the same whole pages: the driver's
+// answers are those of the last one, and so is what it holds. Now and then a larger one takes the place.
+void made_again(int, char**) {
+    constexpr std::size_t kPages = 3 * kChunk / 2;
+    for (unsigned i = 0; i < 48; ++i) {
+        const std::size_t bytes = kPages - 100 * (i % 7);
+        const bool in_order = i / 8 % 2 != 0;
+        unsigned char* made = nullptr;
+        CHECK(in_order ? cudaMallocAsync(&made, bytes, nullptr) : cudaMalloc(&made, bytes));
+        if (!in_order) {
+            CUdeviceptr base = 0;
+            std::size_t size = 0;
+            CHECK_CU(cuMemGetAddressRange(&base, &size, address(made) + bytes / 2));
+            say("begins there %d, size %zu\n", base == address(made), size);
+        }
+        if (i % 5 == 4) {
+            CHECK(cudaMemset(made, static_cast<int>(i), bytes));
+            unsigned char last = 0;
+            if (plain) {
+                CHECK(cudaDeviceSynchronize());
+                last = made[bytes - 1];
+            } else {
+                CHECK(cudaMemcpy(&last, made + bytes - 1, 1, cudaMemcpyDeviceToHost));
+            }
+            say("holds %d\n", last);
+        }
+        CHECK(in_order ? cudaFreeAsync(made, nullptr) : cudaFree(made));
+        if (i % 6 != 5) continue;
+        CHECK(cudaDeviceSynchronize());
+        CHECK(cudaMalloc(&made, 2 * kPages));
+        if (plain) made[kPages] = 1;
+        CHECK(cudaFree(made));
+    }
+}
+
 // A copy, a memset or a free that names more than there is, or more than there are addresses: but for a memset of ~0
 // bytes, which NVIDIA's driver takes and ends the context.
 void overruns(int, char**) {
@@ -459,6 +494,7 @@ int main(int argc, char** argv) {
     static const Case cases[] = {{"answers", answers},           {"overruns", overruns},         {"one_page", one_page},
                                  {"freed_pages", freed_pages},   {"whole_chunks", whole_chunks}, {"threads", threads},
                                  {"exported", exported},         {"counted", counted},           {"borrowed", borrowed},
-                                 {"refused_free", refused_free}, {"filled_gap", filled_gap},     {"lists", lists}};
+                                 {"refused_free", refused_free}, {"filled_gap", filled_gap},     {"lists", lists},
+                                 {"made_again", made_again}};
     return run_case(cases, argc, argv);
 }
