@@ -379,6 +379,8 @@ void reads_beside_full_streams() {
     CHECK(cudaMalloc(&any, 32 * sizeof(Word)));
     fill<<<1, 32>>>(any, 32);
     Swept a;
+    a.kernel(0);  // loaded here: beside a full stream, the driver itself would wait for that stream
+    CHECK(cudaDeviceSynchronize());
     Turn turns[2];
     std::atomic<int> at_work{2};
     std::vector<std::thread> threads;
