@@ -10,10 +10,19 @@
 
 namespace hpe {
 
+HPE_READ_OFTEN constinit std::atomic<unsigned> LaunchGate::used_{0};
+
 unsigned LaunchGate::choose_slot() noexcept {
     static constinit std::atomic<unsigned> next{0};
     thread_slot = next.fetch_add(1, std::memory_order_relaxed) % kSlots;
+    uses(thread_slot);
     return thread_slot;
+}
+
+void LaunchGate::uses(unsigned slot) noexcept {
+    auto used = used_.load(std::memory_order_relaxed);
+    while (used <= slot && !used_.compare_exchange_weak(used, slot + 1, std::memory_order_seq_cst)) {
+    }
 }
 
 // Entering by the shared count is only the way in: as soon as a slot is free the launch takes that one, where it can
@@ -23,6 +32,7 @@ unsigned LaunchGate::enter_launch_slow(Where where) noexcept {
     const unsigned first = slot_of_thread();
     for (unsigned i = 0; i < kSlots; ++i) {
         const unsigned mine = (first + i) % kSlots;
+        uses(mine);
         if (!slots_[mine].take()) continue;
         slots_[mine].says(where);
         leave(Group::Launches);  // no fault is inside, and one that comes now sees the slot
@@ -71,8 +81,8 @@ bool LaunchGate::enter_fault(Patience& patience, Stay& stay) noexcept {
     if (!enter(Group::Faults, &patience)) return false;
     // A launch that took a slot before the line above has yet to leave it; one that takes a slot after it sees the
     // fault. A launch takes microseconds. It does not wake anybody when it leaves: that would cost every launch.
-    for (const auto& slot : slots_) {
-        stay = Stay(slot);
+    for (unsigned i = 0, used = slots_used(); i < used; ++i) {
+        stay = Stay(slots_[i]);
         while (!stay.over()) {
             if (patience.wait()) continue;
             leave(Group::Faults);
