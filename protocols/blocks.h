@@ -93,9 +93,9 @@ public:
     bool touch() noexcept;
     bool touched() const noexcept { return touched_.load(std::memory_order_acquire); }
     // close(), if no touch() came before: then no block was ever locked. Both may be called at the same time.
-    bool close_untouched() noexcept;
+    [[gnu::hot]] bool close_untouched() noexcept;
     // Undoes close(): the blocks keep their states.
-    void reopen() noexcept;
+    [[gnu::hot]] void reopen() noexcept;
     // Hands the borrowed blocks back to their owner. Closed objects only, and not while they are used().
     Block* take_words() noexcept;
     // Of a recycled object: whether it still has the blocks of its last life, at least so many, which nobody touched.

@@ -42,7 +42,7 @@ struct BlocksTable::Chunk {
     std::array<std::atomic<Word>, kPages / kBits> begins{};
     std::array<std::atomic<Blocks*>, kPages> objects{};  // where the bit is set
 
-    Blocks* last(std::size_t until) const noexcept {
+    [[gnu::hot]] Blocks* last(std::size_t until) const noexcept {
         for (auto i = until / kBits + 1; i-- != 0;) {
             const auto word = begins[i].load(std::memory_order_acquire);
             const auto found = last_bit(word, i == until / kBits ? until % kBits : kBits - 1);
@@ -67,7 +67,7 @@ struct BlocksTable::Area {
     std::array<std::atomic<Chunk*>, kBits> chunks{};    // where the bit of `inside` was ever set
 
     // The last object that begins at or before the page, or holds the first one.
-    Blocks* last(std::size_t page) const noexcept {
+    [[gnu::hot]] Blocks* last(std::size_t page) const noexcept {
         const auto chunk = page / kPages;
         const Chunk* const parts = chunks[chunk].load(std::memory_order_acquire);
         if (parts != nullptr) {
@@ -81,16 +81,16 @@ struct BlocksTable::Area {
         return found != kNone ? objects[found].load(std::memory_order_relaxed) : first.load(std::memory_order_acquire);
     }
     // The object that begins at the page, or holds the first one.
-    Blocks* at(std::size_t page) const noexcept {
+    [[gnu::hot]] Blocks* at(std::size_t page) const noexcept {
         const auto chunk = page / kPages, in_chunk = page % kPages;
-        if (page == 0) return first.load(std::memory_order_relaxed);
+        if (page == 0) return first.load(std::memory_order_acquire);
         if (in_chunk == 0) {
-            const bool begins_there = (begins.load(std::memory_order_relaxed) & bit(chunk)) != 0;
+            const bool begins_there = (begins.load(std::memory_order_acquire) & bit(chunk)) != 0;
             return begins_there ? objects[chunk].load(std::memory_order_relaxed) : nullptr;
         }
-        const Chunk* const parts = chunks[chunk].load(std::memory_order_relaxed);
+        const Chunk* const parts = chunks[chunk].load(std::memory_order_acquire);
         const bool begins_there =
-            parts != nullptr && (parts->begins[in_chunk / kBits].load(std::memory_order_relaxed) & bit(in_chunk)) != 0;
+            parts != nullptr && (parts->begins[in_chunk / kBits].load(std::memory_order_acquire) & bit(in_chunk)) != 0;
         return begins_there ? parts->objects[in_chunk].load(std::memory_order_relaxed) : nullptr;
     }
     // Where the next object begins at the page or behind it; kNone: not in this area.
@@ -180,6 +180,12 @@ Blocks* BlocksTable::find(std::uintptr_t address) const noexcept {
     const Area* const area = area_of(address);
     Blocks* const object = area != nullptr ? area->last(page_in_area(address)) : nullptr;
     return object != nullptr && object->contains(address) && object->is_open() ? object : nullptr;
+}
+
+Blocks* BlocksTable::beginning_at(std::uintptr_t address) const noexcept {
+    const Area* const area = area_of(address);
+    Blocks* const object = area != nullptr ? area->at(page_in_area(address)) : nullptr;
+    return object != nullptr && object->base == address && object->is_open() ? object : nullptr;
 }
 
 bool BlocksTable::has(const Blocks& object) const noexcept {

@@ -25,14 +25,16 @@ namespace hpe {
 class BlocksTable {
 public:
     // The open object that contains the address, or nullptr. Another thread may free it at any time: see Blocks.
-    Blocks* find(std::uintptr_t address) const noexcept;
+    [[gnu::hot]] Blocks* find(std::uintptr_t address) const noexcept;
+    // The same, if it begins there: faster.
+    [[gnu::hot]] Blocks* beginning_at(std::uintptr_t address) const noexcept;
 
     // A closed object keeps its place until another one is inserted there: what is freed and made again at once need
     // not leave.
     // False when a page of it belongs to another open object, or memory runs out; no open object is touched then.
     bool insert(Blocks* object);
     void erase(Blocks* object);  // what is not there stays so
-    bool has(const Blocks& object) const noexcept;
+    [[gnu::hot]] bool has(const Blocks& object) const noexcept;
 
     // Calls `visit` for every object that overlaps [begin, begin + bytes), in address order. No lock is held. The range
     // may reach beyond all memory, as sizes that a program computed wrongly do.
@@ -61,7 +63,7 @@ private:
     struct Area;
     using Areas = std::array<std::atomic<Area*>, 1u << 11>;
 
-    Area* area_of(std::uintptr_t address) const noexcept;
+    [[gnu::hot]] Area* area_of(std::uintptr_t address) const noexcept;
     Area* make_area(std::uintptr_t address);
     bool make_room(std::uintptr_t begin, std::uintptr_t end);
     bool leave(const Blocks& object) noexcept;
@@ -77,6 +79,9 @@ template <class Object>
 class ObjectTable : private BlocksTable {
 public:
     Object* find(std::uintptr_t address) const noexcept { return static_cast<Object*>(BlocksTable::find(address)); }
+    Object* beginning_at(std::uintptr_t address) const noexcept {
+        return static_cast<Object*>(BlocksTable::beginning_at(address));
+    }
     bool insert(Object* object) { return BlocksTable::insert(object); }
     void erase(Object* object) { BlocksTable::erase(object); }
     template <class Visit>

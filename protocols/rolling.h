@@ -24,9 +24,9 @@ public:
 
     std::string_view name() const noexcept override { return "rolling"; }
     const TransitionTable& transitions() const noexcept override { return kWriteInvalidate; }
-    std::size_t block_bytes(std::size_t object_bytes, std::size_t configured) const noexcept override;
-    void object_added() noexcept override { objects_.fetch_add(1, std::memory_order_relaxed); }
-    void object_removed() noexcept override { objects_.fetch_sub(1, std::memory_order_relaxed); }
+    [[gnu::hot]] std::size_t block_bytes(std::size_t object_bytes, std::size_t configured) const noexcept override;
+    [[gnu::hot]] void object_added() noexcept override { objects_.fetch_add(1, std::memory_order_relaxed); }
+    [[gnu::hot]] void object_removed() noexcept override { objects_.fetch_sub(1, std::memory_order_relaxed); }
     std::size_t reach_bytes(std::size_t object_bytes, std::size_t configured) const noexcept override;
     void dirtied(RunRef run, bool again, Plan& plan) noexcept override;
     // What a large read of a file brought is flushed while the next part is read: there is no next store to wait for.

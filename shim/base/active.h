@@ -6,10 +6,12 @@
 
 #include <atomic>
 
+#include "shim/base/flag.h"
+
 namespace hpe::process {
 
 // False before the first use of CUDA, with HPE_PROTOCOL=off, and in a forked child of a process that used CUDA (it has
 // no device). Set in shim/process/.
-inline constinit std::atomic<bool> active{false};
+inline constinit Flag active{false};
 
 }  // namespace hpe::process

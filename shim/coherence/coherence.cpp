@@ -212,9 +212,10 @@ Allocation Coherence::allocation_of(std::uintptr_t address) const noexcept {
 }
 
 Allocation Coherence::allocation_at(std::uintptr_t base) const noexcept {
-    Object* const object = table_.find(base);
-    if (object == nullptr) return {};
-    if (!object->is_region()) return object->base == base ? object->allocation_of(base) : Allocation{};
+    Object* object = table_.beginning_at(base);
+    if (object != nullptr && !object->is_region()) return object->allocation_of(base);
+    if (object == nullptr) object = table_.find(base);
+    if (object == nullptr || !object->is_region()) return {};
     const auto offset = base - object->base;
     const auto one = offset < Allocations::kChunk ? object->allocations->at(offset) : Allocations::One{};
     return one.bytes != 0 ? Allocation{object, base, one.bytes, object->context} : Allocation{};

@@ -46,7 +46,7 @@ public:
 
     // --- objects -----------------------------------------------------------------------------------------------------
     // Size to ask the driver for, so that the allocation shares no page with another. 0: leave the request alone.
-    static std::size_t padded(std::size_t requested) noexcept;
+    [[gnu::hot]] static std::size_t padded(std::size_t requested) noexcept;
     // Whether the driver places such an allocation of linear memory (cuMemAlloc) in a chunk that others share: then it
     // is asked for as it is, and is a part of a region.
     bool in_region(std::size_t requested) const noexcept {
@@ -61,8 +61,8 @@ public:
     // calls of its own (cuMemPoolSetAccess, cuMemSetAccess).
     // `context` is what it belongs to; nullptr: the current one.
     enum class Peers : bool { OwnAccess, OfContext };
-    void track(std::uintptr_t base, std::size_t requested, Peers may_access = Peers::OfContext,
-               CUcontext context = nullptr);
+    [[gnu::hot]] void track(std::uintptr_t base, std::size_t requested, Peers may_access = Peers::OfContext,
+                            CUcontext context = nullptr);
     // A variable of a module in the context. In the gate, as a launch. False: it cannot be shared.
     bool track_variable(CUcontext context, std::uintptr_t base, std::size_t bytes);
     // False: no object ever held the address, nor does uncached memory.
@@ -83,23 +83,23 @@ public:
     Object* object_at(std::uintptr_t base) const noexcept;
     Object* object_of(std::uintptr_t address) const noexcept;
     // The allocation that starts at / contains the address, or none.
-    Allocation allocation_at(std::uintptr_t base) const noexcept;
+    [[gnu::hot]] Allocation allocation_at(std::uintptr_t base) const noexcept;
     Allocation allocation_of(std::uintptr_t address) const noexcept;
 
     // Before begin_free(), outside the gate. Tells caches of registered memory (of UCX, libfabric, Open MPI) to drop
     // the object's range, since the next object may get the same addresses. Not called for memory that ends with its
     // context.
-    void about_to_free(const Allocation& allocation) const noexcept;
+    [[gnu::hot]] void about_to_free(const Allocation& allocation) const noexcept;
     // Around the true free: begin_free() unmaps the shadow; if it succeeds, exactly one of the two others follows. In
     // the gate, as a launch. CUDA_ERROR_INVALID_VALUE: another thread is freeing the object; CUDA_ERROR_OUT_OF_MEMORY:
     // the object stays.
-    CUresult begin_free(Object& object);
-    void finish_free(Object& object);
+    [[gnu::hot]] CUresult begin_free(Object& object);
+    [[gnu::hot]] void finish_free(Object& object);
     void cancel_free(Object& object);
     // The same of an allocation, which may be one of several in its object.
     enum class Refusal : std::uint8_t { Possible, None };  // of the true free; None: it has been made
-    CUresult begin_free(Allocation& allocation, Refusal refusal = Refusal::Possible);
-    void finish_free(const Allocation& allocation);
+    [[gnu::hot]] CUresult begin_free(Allocation& allocation, Refusal refusal = Refusal::Possible);
+    [[gnu::hot]] void finish_free(const Allocation& allocation);
     void cancel_free(const Allocation& allocation);
 
     // Frees all objects of a context that is about to end. If the true call fails, restore_context() takes the returned
@@ -135,7 +135,7 @@ public:
     // Inside the gate, as a launch.
     CUresult hand_over_in_gate(std::uintptr_t address, const char* reason);
     // Between begin_free() and the true free: ends accesses to those of its pages that others may write, too.
-    void end_uncached(const Allocation& allocation);
+    [[gnu::hot]] void end_uncached(const Allocation& allocation);
     // Device memory that is no object, nor shall be: accesses to it, and to what shares its pages, are uncached.
     void keep_off(std::uintptr_t base, std::size_t bytes, const char* reason);
     // hand_over() of a range, which may be rounded to whole pages: what lies in its first page alone, and began before
@@ -238,10 +238,10 @@ public:
 
 private:
     struct Made;
-    Object* make_object(const Made& made);
-    Object* take_last_freed(const Made& made);
+    [[gnu::hot]] Object* make_object(const Made& made);
+    [[gnu::hot]] Object* take_last_freed(const Made& made);
     Object* new_object(const Made& made, Object* again);
-    static void describe(Object& object, const Made& made);
+    [[gnu::hot]] static void describe(Object& object, const Made& made);
     void give_up(Object& object);
     static bool reserved(std::uintptr_t begin, std::size_t size, std::uintptr_t allocation) noexcept;
     static bool reserved_as_whole(std::uintptr_t chunk, std::uintptr_t allocation) noexcept;

@@ -18,6 +18,8 @@
 
 namespace hpe::device_owned {
 
+HPE_READ_OFTEN constinit Flag any_of_graph{false};
+
 namespace {
 
 // Outside the fault path the lock is taken with signals blocked: a handler of the program may access such memory.
@@ -33,7 +35,6 @@ Table& table() {
 }
 // All that was ever added lies between: most ranges that are asked for do not.
 constinit std::atomic<std::uintptr_t> lowest{UINTPTR_MAX}, highest{0};
-constinit std::atomic<bool> any_of_graph{false};  // ever
 
 CUcontext current() noexcept {
     CUcontext context = nullptr;
@@ -146,8 +147,7 @@ void remove_within(std::uintptr_t begin, std::size_t bytes) {
     remove_if(begin, bytes, [&](const Entry& entry) { return within(entry, begin, bytes); });
 }
 
-void remove_of_graphs(std::uintptr_t begin, std::size_t bytes) {
-    if (!any_of_graph.load(std::memory_order_acquire)) return;
+void remove_those_of_graphs(std::uintptr_t begin, std::size_t bytes) {
     remove_if(begin, bytes, [](const Entry& entry) { return entry.of_graph; });
 }
 

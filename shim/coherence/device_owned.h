@@ -15,6 +15,8 @@
 #include <span>
 #include <vector>
 
+#include "shim/base/flag.h"
+
 namespace hpe::device_owned {
 
 struct Entry {
@@ -46,7 +48,11 @@ bool is_there(std::uintptr_t base) noexcept;
 void remove_within(std::uintptr_t begin, std::size_t bytes);
 void make_read_only(std::uintptr_t begin, std::size_t bytes);
 // Allocations of graphs that others have taken the place of: their graph has gone.
-void remove_of_graphs(std::uintptr_t begin, std::size_t bytes);
+extern constinit Flag any_of_graph;  // ever
+void remove_those_of_graphs(std::uintptr_t begin, std::size_t bytes);
+inline void remove_of_graphs(std::uintptr_t begin, std::size_t bytes) {
+    if (any_of_graph.load(std::memory_order_acquire) != 0) remove_those_of_graphs(begin, bytes);
+}
 
 // Whether there is any.
 inline constinit std::atomic<std::size_t> count{0};

@@ -68,7 +68,7 @@ inline bool track_in_region(CUdeviceptr pointer, std::size_t bytes) {
 }
 
 template <class C>
-CUresult alloc(const C& call, CUdeviceptr* pointer, std::size_t bytes) {
+[[gnu::hot]] CUresult alloc(const C& call, CUdeviceptr* pointer, std::size_t bytes) {
     const auto padded = Coherence::padded(bytes);
     if (padded == 0) return call(pointer, bytes);
     if (coherence().in_region(bytes)) {
@@ -170,7 +170,7 @@ CUresult free_all(std::vector<Allocation>& allocations, Free&& true_free) {
 
 // As free_all(), of the allocation that begins there.
 template <class Free>
-CUresult free_object(CUdeviceptr pointer, Free&& true_free) {
+[[gnu::hot]] CUresult free_object(CUdeviceptr pointer, Free&& true_free) {
     auto& state = coherence();
     if (auto allocation = state.allocation_at(address(pointer))) {
         state.about_to_free(allocation);
@@ -197,7 +197,7 @@ CUresult free_object(CUdeviceptr pointer, Free&& true_free) {
 }
 
 template <class C>
-CUresult free_memory(const C& call, CUdeviceptr pointer) {
+[[gnu::hot]] CUresult free_memory(const C& call, CUdeviceptr pointer) {
     return free_object(pointer, [&] { return call(pointer); });
 }
 

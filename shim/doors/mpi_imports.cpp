@@ -25,6 +25,8 @@
 
 namespace hpe::doors::mpi_imports {
 
+HPE_READ_OFTEN constinit std::atomic<std::uint64_t> looked_at{0};
+
 namespace {
 
 // An MPI's binary interface, with the library that has it in this process.
@@ -339,13 +341,6 @@ void objects_exist() noexcept {
     if (unknown_mpi.load(std::memory_order_relaxed) && !said.exchange(true)) {
         log::warn("libhpe does not know this MPI: its calls with device memory are passed on as they are");
     }
-}
-
-void objects_made(std::uint64_t count) noexcept {
-    static constinit std::atomic<std::uint64_t> looked_at{0};
-    if (looked_at.load(std::memory_order_relaxed) == count) return;
-    objects_exist();
-    looked_at.store(count, std::memory_order_relaxed);
 }
 
 void* answer(void* handle, const char* name, const void* caller) noexcept {

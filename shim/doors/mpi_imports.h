@@ -12,8 +12,10 @@
 // written stays as it was.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
+#include "shim/base/flag.h"
 #include "shim/mpi/library.h"
 
 namespace hpe::doors {
@@ -42,7 +44,12 @@ void look() noexcept;
 // The first object exists: says once if an MPI is here for which libhpe has no doors.
 void objects_exist() noexcept;
 // The same after an allocation, by the number of objects that were ever made: nothing if none was made since.
-void objects_made(std::uint64_t count) noexcept;
+extern constinit std::atomic<std::uint64_t> looked_at;
+inline void objects_made(std::uint64_t count) noexcept {
+    if (looked_at.load(std::memory_order_relaxed) == count) return;
+    objects_exist();
+    looked_at.store(count, std::memory_order_relaxed);
+}
 
 // The door for a function that dlsym would find; nullptr where that is none of an MPI library's own.
 void* answer(void* handle, const char* name, const void* caller) noexcept;

@@ -40,7 +40,7 @@ public:
     [[gnu::hot]] void enqueued(CUstream stream, Flavour flavour, unsigned slot = LaunchGate::kNoSlot) noexcept;
 
     // A counter that increases with every enqueued() of any thread. It adds up all streams: too slow for launches.
-    std::uint64_t work() const noexcept;
+    [[gnu::hot]] std::uint64_t work() const noexcept;
 
     // Waits until everything enqueued before the call has finished. Tries every stream, and returns the first error.
     // Called without block locks, outside host callbacks.
@@ -57,7 +57,7 @@ public:
     bool only_messages() const noexcept;
     // Whether nothing is outstanding, as far as events tell without waiting; but for one stream's work (Mark::record),
     // if that is given.
-    bool idle(const void* but_for = nullptr) noexcept;
+    [[gnu::hot]] bool idle(const void* but_for = nullptr) noexcept;
     // The same after the program has waited. Asks for some microseconds: an event takes that long to complete even in a
     // stream that has nothing else to do.
     bool idle_after_wait() noexcept;

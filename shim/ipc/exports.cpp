@@ -21,6 +21,8 @@
 
 namespace hpe::ipc {
 
+HPE_READ_OFTEN constinit Flag any_exported{false};
+
 namespace {
 
 // Who has read messages, of how many bytes the shortest was.
@@ -71,7 +73,6 @@ struct Readable {
 };
 
 constinit Ways allowed = Ways::All;
-constinit std::atomic<bool> any_exported{false};
 constinit std::atomic<ExportTable*> own_table{nullptr};
 
 struct Exports {
@@ -340,7 +341,7 @@ std::optional<SharedMemory> shared(std::uintptr_t device) noexcept {
     return SharedMemory{exported->handle, exported->id, device - allocation.base};
 }
 
-void ended(const Allocation& allocation) noexcept {
+void exported_ended(const Allocation& allocation) noexcept {
     forget_if(
         [&](const auto& one) { return one.base == allocation.base && one.serial == allocation.object->serial(); });
 }

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "shim/base/flag.h"
 #include "shim/ipc/export_table.h"
 #include "shim/ipc/host_images.h"
 #include "shim/memory/object.h"
@@ -76,7 +77,11 @@ bool reads_from_image(const Allocation& allocation, int peer, std::size_t bytes)
 std::optional<SharedMemory> shared(std::uintptr_t device) noexcept;
 
 // The allocation is about to be freed, or its context to end: readers close what they opened.
-void ended(const Allocation& allocation) noexcept;
+extern constinit Flag any_exported;  // ever
+void exported_ended(const Allocation& allocation) noexcept;
+inline void ended(const Allocation& allocation) noexcept {
+    if (any_exported.load(std::memory_order_acquire) != 0) exported_ended(allocation);
+}
 void exports_forget(CUcontext context) noexcept;
 
 }  // namespace hpe::ipc

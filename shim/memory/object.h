@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "protocols/blocks.h"
+#include "shim/base/flag.h"
 #include "shim/memory/allocations.h"
 #include "shim/memory/small_copies.h"
 
@@ -73,9 +74,9 @@ public:
     SmallCopies small_copies;  // of messages
     // The shadow is mapped at `base` now. Not touched(), after which blocks may be locked, whether mapped or not; nor
     // Block's mapped, which says that pages were made.
-    std::atomic<bool> shadowed{false};
+    Flag shadowed{false};
     std::atomic<std::uint32_t> host_valid_blocks{0};  // an upper bound; 0: a launch can skip the object
-    std::atomic<bool> in_host_valid_list{false};      // the list of objects with host-valid blocks
+    Flag in_host_valid_list{false};                   // the list of objects with host-valid blocks
     Object* next_host_valid = nullptr;
     Object* next_of_all = nullptr;        // the list of all that were ever made
     Object* next_idle = nullptr;          // the list of those that are none now
@@ -224,7 +225,7 @@ private:
         }
         return true;
     }
-    std::atomic<bool> region_{false};
+    Flag region_{false};
 };
 
 // Gives out objects and keeps their memory for ever.

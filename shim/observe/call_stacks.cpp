@@ -15,6 +15,8 @@
 
 namespace hpe::call_stacks {
 
+HPE_READ_OFTEN constinit Flag enabled{false};
+
 namespace {
 
 struct Column {

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "shim/base/backtrace.h"
+#include "shim/base/flag.h"
 #include "shim/base/ticks.h"
 
 namespace hpe::call_stacks {
@@ -48,7 +49,7 @@ enum class Cost : unsigned char {
 constexpr std::size_t kCosts = static_cast<std::size_t>(Cost::kCosts);
 static_assert(kCosts <= backtrace::kPayloadWords);
 
-inline constinit std::atomic<bool> enabled{false};
+extern constinit Flag enabled;
 inline bool on() noexcept { return enabled.load(std::memory_order_relaxed); }
 
 // An access or a call, from construction to destruction; counted if it ended.

@@ -17,6 +17,8 @@
 
 namespace hpe::report {
 
+HPE_READ_OFTEN constinit Flag wanted{false};
+
 namespace {
 
 struct Counts {
@@ -53,7 +55,6 @@ constexpr std::size_t kListed = 1000;
 constexpr int kVersion = 1;
 
 constinit Mutex mutex;
-constinit std::atomic<bool> wanted{false};
 constinit std::atomic<std::uint32_t> added{0}, removed{0};
 constinit std::atomic<std::uint64_t> staged_copies{0}, staged_bytes{0};
 struct State {
@@ -205,8 +206,7 @@ static void count_for(Traffic*& traffic) {
     traffic->clear();
 }
 
-void object_added(Object& object) {
-    if (!wanted.load(std::memory_order_relaxed)) return;
+void number(Object& object) {
     object.report_id = object.is_region() ? 0 : added.fetch_add(1, std::memory_order_relaxed) + 1;
     count_for(object.traffic);
     if (object.is_region() && object.of_allocations == nullptr) {
@@ -214,15 +214,14 @@ void object_added(Object& object) {
     }
 }
 
-void object_removed(const Object& object) noexcept {
-    if (!wanted.load(std::memory_order_relaxed)) return;
+void list(const Object& object) noexcept {
     if (!object.is_region()) removed.fetch_add(1, std::memory_order_relaxed);
     const Locked lock(mutex);
     collect(state(), {object.report_id, object.base, object.requested_size, read(*object.traffic)});
 }
 
 void allocation_added(Object& region, std::size_t offset) {
-    if (!wanted.load(std::memory_order_relaxed)) return;
+    if (!numbered()) return;
     const auto id = added.fetch_add(1, std::memory_order_relaxed) + 1;
     auto& place = region.of_allocations[offset / Allocations::kUnit];
     Traffic* traffic = place.load(std::memory_order_relaxed);
@@ -241,7 +240,7 @@ static Line line_of(const Object& region, Allocations::One one) noexcept {
 }
 
 void allocation_removed(const Object& region, Allocations::One allocation) noexcept {
-    if (!wanted.load(std::memory_order_relaxed)) return;
+    if (!numbered()) return;
     removed.fetch_add(1, std::memory_order_relaxed);
     const Locked lock(mutex);
     collect(state(), line_of(region, allocation));

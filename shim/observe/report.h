@@ -9,14 +9,23 @@
 #include <string>
 #include <vector>
 
+#include "shim/base/flag.h"
 #include "shim/memory/object.h"
 
 namespace hpe::report {
 
 // Where somebody asked for it (configure(), number_allocations()), allocations are numbered in order and count for
 // themselves: objects, but for regions, and the allocations of regions.
-void object_added(Object& object);
-void object_removed(const Object& object) noexcept;
+extern constinit Flag wanted;
+inline bool numbered() noexcept { return wanted.load(std::memory_order_relaxed) != 0; }
+void number(Object& object);
+void list(const Object& object) noexcept;
+inline void object_added(Object& object) {
+    if (numbered()) number(object);
+}
+inline void object_removed(const Object& object) noexcept {
+    if (numbered()) list(object);
+}
 void allocation_added(Object& region, std::size_t offset);
 void allocation_removed(const Object& region, Allocations::One allocation) noexcept;
 // Those that live, of the numbered ones.

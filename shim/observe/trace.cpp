@@ -14,6 +14,8 @@
 
 namespace hpe::trace {
 
+HPE_READ_OFTEN constinit Flag enabled{false};
+
 namespace {
 
 struct Chunk {

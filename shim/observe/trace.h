@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <string>
 
+#include "shim/base/flag.h"
 #include "shim/base/ticks.h"
 
 namespace hpe::trace {
@@ -49,7 +50,7 @@ struct Record {
     bool failed = false;  // the bytes did not move
 };
 
-inline constinit std::atomic<bool> enabled{false};
+extern constinit Flag enabled;
 inline bool on() noexcept { return enabled.load(std::memory_order_relaxed); }
 
 // Keeps a copy of the record, as the calling thread's.

@@ -121,12 +121,16 @@ void cuda_started() noexcept {
 
 void objects_exist(signals::Handler* on_fault) noexcept {
     static std::once_flag once;
-    std::call_once(once, [on_fault] {
-        if (!helper::start() && !helper::start()) {
-            log::warn("no helper thread (pthread_create failed): host functions cannot access objects");
-        }
-        signals::install(on_fault);
-    });
+    HPE_READ_OFTEN static constinit Flag installed{false};  // std::call_once calls pthread_once each time
+    if (installed.load(std::memory_order_acquire) == 0) {
+        std::call_once(once, [on_fault] {
+            if (!helper::start() && !helper::start()) {
+                log::warn("no helper thread (pthread_create failed): host functions cannot access objects");
+            }
+            signals::install(on_fault);
+            installed.store(true, std::memory_order_release);
+        });
+    }
     if (!this_thread.settled) signals::settle_thread();
 }
 

@@ -18,7 +18,7 @@ bool undecided() noexcept;
 void cuda_started() noexcept;
 
 // The first object exists: faults may come, to this handler.
-void objects_exist(signals::Handler* on_fault) noexcept;
+[[gnu::hot]] void objects_exist(signals::Handler* on_fault) noexcept;
 
 // Called at exit with a function that adds to what is said under HPE_LOG=debug.
 void at_exit(void (*say)()) noexcept;

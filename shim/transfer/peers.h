@@ -36,7 +36,7 @@ public:
     static constexpr std::size_t kWorthwhile = std::size_t{1} << 20;
 
     // An object was made in the context.
-    void saw(CUcontext context) noexcept;
+    [[gnu::hot]] void saw(CUcontext context) noexcept;
     // False, for good in most programs: no two objects lie in different contexts.
     bool several_contexts() const noexcept { return several_.load(std::memory_order_relaxed); }
 

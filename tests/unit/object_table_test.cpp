@@ -49,7 +49,10 @@ TEST_CASE("an object is found at its first and last byte and not beside them") {
         CHECK(table->find(object->base + size - 1) == object);
         CHECK(table->find(object->base - 1) == nullptr);
         CHECK(table->find(object->base + size) == nullptr);
+        CHECK(table->beginning_at(object->base) == object);
+        CHECK(table->beginning_at(object->base + kPage) == nullptr);
         table->erase(object);
+        CHECK(table->beginning_at(object->base) == nullptr);
         CHECK(table->find(object->base) == nullptr);
         CHECK(table->empty());
     }
@@ -153,6 +156,8 @@ TEST_CASE("random inserts and erases agree with a map") {
         Blocks* expected = nullptr;
         if (after != model.begin() && std::prev(after)->second->contains(probe)) expected = std::prev(after)->second;
         REQUIRE(table->find(probe) == expected);
+        REQUIRE(table->beginning_at(probe) == (expected != nullptr && expected->base == probe ? expected : nullptr));
+        if (expected != nullptr) REQUIRE(table->beginning_at(expected->base) == expected);
         if (step % 16 != 0) continue;
         const auto end = probe + random() % 1500 * unit + 1;
         std::vector<Blocks*> seen, there;
@@ -169,6 +174,7 @@ TEST_CASE("a closed object is opened again where it was, unless another one has 
     REQUIRE(table->insert(first));
     first->close();
     CHECK(table->find(first->base) == nullptr);
+    CHECK(table->beginning_at(first->base) == nullptr);
     CHECK(table->has(*first));
     first->reopen();
     CHECK(table->find(first->base) == first);
