@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <limits>
 #include <mutex>
 #include <vector>
 
@@ -30,11 +29,6 @@ constinit Coherence the_coherence;
 void Coherence::configure(Protocol* protocol, std::size_t block_size) {
     protocol_ = protocol;
     block_size_ = block_size;
-}
-
-std::size_t Coherence::padded(std::size_t requested) noexcept {
-    if (requested == 0 || requested > std::numeric_limits<std::size_t>::max() - kPage) return 0;
-    return (requested + kPage - 1) / kPage * kPage;
 }
 
 // Why an allocation cannot be shared is said of it (device_owned).

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -46,7 +47,10 @@ public:
 
     // --- objects -----------------------------------------------------------------------------------------------------
     // Size to ask the driver for, so that the allocation shares no page with another. 0: leave the request alone.
-    [[gnu::hot]] static std::size_t padded(std::size_t requested) noexcept;
+    static std::size_t padded(std::size_t requested) noexcept {
+        if (requested == 0 || requested > std::numeric_limits<std::size_t>::max() - kPage) return 0;
+        return (requested + kPage - 1) / kPage * kPage;
+    }
     // Whether the driver places such an allocation of linear memory (cuMemAlloc) in a chunk that others share: then it
     // is asked for as it is, and is a part of a region.
     bool in_region(std::size_t requested) const noexcept {
@@ -89,7 +93,9 @@ public:
     // Before begin_free(), outside the gate. Tells caches of registered memory (of UCX, libfabric, Open MPI) to drop
     // the object's range, since the next object may get the same addresses. Not called for memory that ends with its
     // context.
-    [[gnu::hot]] void about_to_free(const Allocation& allocation) const noexcept;
+    void about_to_free(const Allocation& allocation) const noexcept {
+        if (allocation.object->shadowed.load(std::memory_order_acquire) != 0) tell_unmapped(allocation);
+    }
     // Around the true free: begin_free() unmaps the shadow; if it succeeds, exactly one of the two others follows. In
     // the gate, as a launch. CUDA_ERROR_INVALID_VALUE: another thread is freeing the object; CUDA_ERROR_OUT_OF_MEMORY:
     // the object stays.
@@ -135,7 +141,9 @@ public:
     // Inside the gate, as a launch.
     CUresult hand_over_in_gate(std::uintptr_t address, const char* reason);
     // Between begin_free() and the true free: ends accesses to those of its pages that others may write, too.
-    [[gnu::hot]] void end_uncached(const Allocation& allocation);
+    void end_uncached(const Allocation& allocation) {
+        if (allocation.object->is_region()) end_uncached_of_region(allocation);
+    }
     // Device memory that is no object, nor shall be: accesses to it, and to what shares its pages, are uncached.
     void keep_off(std::uintptr_t base, std::size_t bytes, const char* reason);
     // hand_over() of a range, which may be rounded to whole pages: what lies in its first page alone, and began before
@@ -238,6 +246,8 @@ public:
 
 private:
     struct Made;
+    void tell_unmapped(const Allocation& allocation) const noexcept;
+    static void end_uncached_of_region(const Allocation& allocation);
     [[gnu::hot]] Object* make_object(const Made& made);
     [[gnu::hot]] Object* take_last_freed(const Made& made);
     Object* new_object(const Made& made, Object* again);

@@ -59,9 +59,9 @@ CUresult Coherence::hand_over_in_gate(std::uintptr_t address, const char* reason
     return CUDA_SUCCESS;
 }
 
-void Coherence::end_uncached(const Allocation& allocation) {
+void Coherence::end_uncached_of_region(const Allocation& allocation) {
     const Object& object = *allocation.object;
-    if (!object.is_region() || !object.allocations->any_uncached()) return;
+    if (!object.allocations->any_uncached()) return;
     device_owned::remove_within(allocation.base, allocation.bytes);
     uncached::let_step_end();
 }

@@ -22,11 +22,10 @@ namespace hpe {
 
 // Only memory that the CPU can access can have been registered. A region's pages stay what they are as long as it
 // lives, but which free is the last is known only later. Two threads that free the same object may both come here.
-void Coherence::about_to_free(const Allocation& allocation) const noexcept {
+void Coherence::tell_unmapped(const Allocation& allocation) const noexcept {
     const Object& object = *allocation.object;
     const auto base = object.base;
     const auto size = object.size;
-    if (!object.shadowed.load(std::memory_order_acquire)) return;
     if (!object.is_region()) {
         if (object_at(base) == &object) kernel::tell_unmapped(reinterpret_cast<void*>(base), size);
         return;

@@ -30,7 +30,7 @@ inline void objects_exist() {
 // The same around what tracks an allocation, of which a program may make very many: libraries that came are looked for
 // only where an object is new, not where one was freed a moment ago, since that takes a lock of the loader's.
 template <class Track>
-void tracking(Track&& track) {
+[[gnu::hot]] void tracking(Track&& track) {
     process::objects_exist(on_fault);
     track();
     mpi_imports::objects_made(coherence().objects_made());

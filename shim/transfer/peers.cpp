@@ -52,8 +52,9 @@ CUcontext Peers::current_context() noexcept {
     return context;
 }
 
-void Peers::saw(CUcontext context) noexcept {
+void Peers::saw_another(CUcontext context) noexcept {
     CUcontext first = nullptr;
+    // Another thread may have seen the first one just now.
     if (first_seen_.compare_exchange_strong(first, context, std::memory_order_relaxed) || first == context) return;
     several_.store(true, std::memory_order_relaxed);
 }

@@ -36,7 +36,9 @@ public:
     static constexpr std::size_t kWorthwhile = std::size_t{1} << 20;
 
     // An object was made in the context.
-    [[gnu::hot]] void saw(CUcontext context) noexcept;
+    void saw(CUcontext context) noexcept {
+        if (first_seen_.load(std::memory_order_relaxed) != context) saw_another(context);
+    }
     // False, for good in most programs: no two objects lie in different contexts.
     bool several_contexts() const noexcept { return several_.load(std::memory_order_relaxed); }
 
@@ -112,6 +114,8 @@ private:
     static CUresult refuse_to_disable(CUcontext peer) noexcept;
     CUresult enabled_by_program(CUcontext current, CUcontext peer, CUresult result) noexcept HPE_REQUIRES(mutex_);
     CUresult disabled_by_program(CUcontext current, CUcontext peer, CUresult result) noexcept HPE_REQUIRES(mutex_);
+
+    void saw_another(CUcontext context) noexcept;
 
     std::atomic<CUcontext> first_seen_{nullptr};
     std::atomic<bool> several_{false};
