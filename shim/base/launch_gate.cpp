@@ -14,9 +14,10 @@ HPE_READ_OFTEN constinit std::atomic<unsigned> LaunchGate::used_{0};
 
 unsigned LaunchGate::choose_slot() noexcept {
     static constinit std::atomic<unsigned> next{0};
-    thread_slot = next.fetch_add(1, std::memory_order_relaxed) % kSlots;
-    uses(thread_slot);
-    return thread_slot;
+    const auto mine = next.fetch_add(1, std::memory_order_relaxed) % kSlots;
+    uses(mine);  // before a signal handler of this thread can launch in it
+    thread_slot = mine;
+    return mine;
 }
 
 void LaunchGate::uses(unsigned slot) noexcept {

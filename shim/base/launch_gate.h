@@ -7,7 +7,7 @@
 //
 // A launch pays one compare-and-swap, on a slot that it shares with no other thread at that moment, and a few plain
 // stores there: threads that launch at once write to no cache line in common. Faults pay instead: they look at every
-// slot.
+// slot that was ever used.
 //
 // A launch says in its slot in which stream it works, so that others can wait for the launches that concern them.
 //

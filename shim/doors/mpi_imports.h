@@ -15,7 +15,6 @@
 #include <atomic>
 #include <cstdint>
 
-#include "shim/base/flag.h"
 #include "shim/mpi/library.h"
 
 namespace hpe::doors {

@@ -20,6 +20,7 @@
 #include "shim/base/never_destroyed.h"
 #include "shim/base/spin_lock.h"
 #include "shim/base/thread.h"
+#include "shim/driver/by_context.h"
 #include "shim/driver/driver.h"
 #include "shim/observe/trace.h"
 
@@ -43,7 +44,7 @@ struct Pair {
 };
 
 struct Context {
-    std::atomic<CUcontext> handle{nullptr};
+    std::atomic<CUcontext> context{nullptr};
     SpinLock lock;
     bool closed HPE_GUARDED_BY(lock) = false;
     CUstream own HPE_GUARDED_BY(lock) = nullptr;
@@ -57,8 +58,7 @@ struct Context {
 
 namespace {
 
-constexpr std::size_t kMaxContexts = 64;
-constinit std::array<std::atomic<Context*>, kMaxContexts> contexts{};
+constinit ByContext<Context> contexts;
 constinit std::atomic<bool> over{false};  // the process ends: the driver may be gone
 constinit std::atomic<std::uint64_t> in_vain{0};
 
@@ -107,37 +107,6 @@ struct Paid {
     Bill bill;
     CaptureRelaxed relaxed;
 };
-
-// --- contexts --------------------------------------------------------------------------------------------------------
-
-void at_exit() noexcept;
-
-Context* find(CUcontext handle) noexcept {
-    for (auto& place : contexts) {
-        Context* const context = place.load(std::memory_order_acquire);
-        if (context == nullptr) return nullptr;
-        if (context->handle.load(std::memory_order_relaxed) == handle) return context;
-    }
-    return nullptr;
-}
-
-Context* find_or_make(CUcontext handle) noexcept {
-    if (Context* known = find(handle)) return known;
-    static constinit SpinLock making;
-    const Locked lock(making);
-    if (Context* known = find(handle)) return known;
-    for (auto& place : contexts) {
-        if (place.load(std::memory_order_relaxed) != nullptr) continue;
-        auto* context = new (std::nothrow) Context;
-        if (context == nullptr) return nullptr;
-        context->handle.store(handle, std::memory_order_relaxed);
-        // Registered when a context exists already, so that it runs before the driver's own exit handlers.
-        if (&place == contexts.data()) std::atexit(at_exit);
-        place.store(context, std::memory_order_release);
-        return context;
-    }
-    return nullptr;
-}
 
 // False: the call failed. After a lost context's error nothing more is done in that context.
 bool good(Context& context, CUresult result) noexcept HPE_REQUIRES(context.lock) {
@@ -245,7 +214,7 @@ void record(const Context& context, const Pair& pair, float from_reference, floa
     trace::add({.begin = begin,
                 .end = std::min(begin + took, now),
                 .name = pair.name,
-                .place = reinterpret_cast<std::uintptr_t>(context.handle.load(std::memory_order_relaxed)),
+                .place = reinterpret_cast<std::uintptr_t>(context.context.load(std::memory_order_relaxed)),
                 .stream = pair.stream,
                 .number = pair.thread,
                 .kind = trace::Kind::Kernel});
@@ -273,15 +242,13 @@ void collect_from(Context& context) noexcept HPE_REQUIRES(context.lock) {
 
 // The same, whatever context is current.
 void collect_all() noexcept {
-    for (auto& place : contexts) {
-        Context* const context = place.load(std::memory_order_acquire);
-        if (context == nullptr) return;
-        if (context->running.load(std::memory_order_relaxed) == 0) continue;
-        if (!context->lock.try_lock()) continue;
-        const Locked lock(context->lock, std::adopt_lock);
-        if (context->closed) continue;
-        const ContextScope scope(context->handle.load(std::memory_order_relaxed));
-        if (good(*context, scope.result())) collect_from(*context);
+    for (auto& context : contexts) {
+        if (context.running.load(std::memory_order_relaxed) == 0) continue;
+        if (!context.lock.try_lock()) continue;
+        const Locked lock(context.lock, std::adopt_lock);
+        if (context.closed) continue;
+        const ContextScope scope(context.context.load(std::memory_order_relaxed));
+        if (good(context, scope.result())) collect_from(context);
     }
 }
 
@@ -332,8 +299,10 @@ void Launch::begin(CUstream stream, Flavour flavour, CUfunction function, std::u
     if (stream == nullptr) stream = flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
     stream_ = stream;
     const auto handle = context_of(stream);
-    context_ = handle != nullptr ? find_or_make(handle) : nullptr;
+    context_ = contexts.of(handle);
     if (context_ != nullptr) {
+        // Registered when a context exists already, so that it runs before the driver's own exit handlers.
+        [[maybe_unused]] static const int registered = std::atexit(at_exit);
         const Locked lock(context_->lock);
         if (!context_->closed) {
             auto* const reference = reference_of(*context_, ticks::nanoseconds());
@@ -376,9 +345,8 @@ void Launch::end(CUresult result) noexcept {
 
 void collect() noexcept {
     if (over.load(std::memory_order_relaxed) || this_thread.in_callback != 0 || in_flight.capturing_anywhere()) return;
-    const bool some = std::any_of(contexts.begin(), contexts.end(), [](const auto& place) {
-        const Context* context = place.load(std::memory_order_acquire);
-        return context != nullptr && context->running.load(std::memory_order_relaxed) != 0;
+    const bool some = std::any_of(contexts.begin(), contexts.end(), [](const Context& context) {
+        return context.running.load(std::memory_order_relaxed) != 0;
     });
     if (!some || !affordable(ticks::look())) return;
     const Paid paid;
@@ -386,7 +354,7 @@ void collect() noexcept {
 }
 
 void ending(CUcontext handle) noexcept {
-    Context* const context = trace::on() ? find(handle) : nullptr;
+    Context* const context = trace::on() ? contexts.known(handle) : nullptr;
     if (context == nullptr) return;
     collect();
     const Locked lock(context->lock);
@@ -394,17 +362,16 @@ void ending(CUcontext handle) noexcept {
 }
 
 void stayed(CUcontext handle) noexcept {
-    Context* const context = trace::on() ? find(handle) : nullptr;
+    Context* const context = trace::on() ? contexts.known(handle) : nullptr;
     if (context == nullptr) return;
     const Locked lock(context->lock);
     context->closed = false;
 }
 
 void forget(CUcontext handle) noexcept {
-    Context* const context = find(handle);
+    Context* const context = contexts.known(handle);
     if (context == nullptr) return;
     const Locked lock(context->lock);
-    // The place stays with the handle: a primary context comes back under the same one.
     context->own = nullptr;
     context->references = {};
     context->next_reference = 0;
