@@ -159,7 +159,7 @@ private:
     static unsigned choose_slot() noexcept;
     static void uses(unsigned slot) noexcept;
 
-    static std::atomic<unsigned> used_;
+    HPE_HIDDEN static std::atomic<unsigned> used_;
     static inline thread_local constinit unsigned thread_slot __attribute__((tls_model("initial-exec"))) = kNoSlot;
 
     // A cache line of its own. Integers, whose atomic operations are always instructions: libstdc++'s functions for

@@ -48,7 +48,7 @@ bool is_there(std::uintptr_t base) noexcept;
 void remove_within(std::uintptr_t begin, std::size_t bytes);
 void make_read_only(std::uintptr_t begin, std::size_t bytes);
 // Allocations of graphs that others have taken the place of: their graph has gone.
-extern constinit Flag any_of_graph;  // ever
+HPE_HIDDEN extern constinit Flag any_of_graph;  // ever
 void remove_those_of_graphs(std::uintptr_t begin, std::size_t bytes);
 inline void remove_of_graphs(std::uintptr_t begin, std::size_t bytes) {
     if (any_of_graph.load(std::memory_order_acquire) != 0) remove_those_of_graphs(begin, bytes);

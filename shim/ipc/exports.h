@@ -77,7 +77,7 @@ bool reads_from_image(const Allocation& allocation, int peer, std::size_t bytes)
 std::optional<SharedMemory> shared(std::uintptr_t device) noexcept;
 
 // The allocation is about to be freed, or its context to end: readers close what they opened.
-extern constinit Flag any_exported;  // ever
+HPE_HIDDEN extern constinit Flag any_exported;  // ever
 void exported_ended(const Allocation& allocation) noexcept;
 inline void ended(const Allocation& allocation) noexcept {
     if (any_exported.load(std::memory_order_acquire) != 0) exported_ended(allocation);

@@ -49,7 +49,7 @@ enum class Cost : unsigned char {
 constexpr std::size_t kCosts = static_cast<std::size_t>(Cost::kCosts);
 static_assert(kCosts <= backtrace::kPayloadWords);
 
-extern constinit Flag enabled;
+HPE_HIDDEN extern constinit Flag enabled;
 inline bool on() noexcept { return enabled.load(std::memory_order_relaxed); }
 
 // An access or a call, from construction to destruction; counted if it ended.

@@ -43,6 +43,8 @@ struct Pair {
     enum class Stage : std::uint8_t { Free, Issuing, Running } stage = Stage::Free;
 };
 
+using Pairs = std::array<Pair, 256>;
+
 struct Context {
     std::atomic<CUcontext> context{nullptr};
     SpinLock lock;
@@ -51,8 +53,8 @@ struct Context {
     std::array<Reference, 2> references HPE_GUARDED_BY(lock){};
     unsigned newest HPE_GUARDED_BY(lock) = 0;
     std::uint64_t next_reference HPE_GUARDED_BY(lock) = 0;  // host time
-    std::array<Pair, 256> pairs HPE_GUARDED_BY(lock){};
-    unsigned made HPE_GUARDED_BY(lock) = 0;  // of them
+    Pairs* pairs HPE_GUARDED_BY(lock) = nullptr;            // from the first launch on, for ever
+    unsigned made HPE_GUARDED_BY(lock) = 0;                 // of them
     std::atomic<unsigned> running{0};
 };
 
@@ -223,7 +225,7 @@ void record(const Context& context, const Pair& pair, float from_reference, floa
 // Asks every running pair. The context is current.
 void collect_from(Context& context) noexcept HPE_REQUIRES(context.lock) {
     for (unsigned i = 0; i < context.made && !context.closed; ++i) {
-        Pair& pair = context.pairs[i];
+        Pair& pair = (*context.pairs)[i];
         if (pair.stage != Pair::Stage::Running) continue;
         auto said = driver.cuEventQuery(pair.end);
         if (said == CUDA_ERROR_NOT_READY) continue;
@@ -254,16 +256,18 @@ void collect_all() noexcept {
 
 // A free pair, or nullptr. The context is current.
 Pair* take(Context& context) noexcept HPE_REQUIRES(context.lock) {
+    if (context.pairs == nullptr) context.pairs = new (std::nothrow) Pairs{};
+    if (context.pairs == nullptr) return nullptr;
+    auto& pairs = *context.pairs;
     const auto free = [&]() -> Pair* {
         context.lock.assume_held();
-        const auto end = context.pairs.begin() + context.made;
-        const auto found =
-            std::find_if(context.pairs.begin(), end, [](const Pair& p) { return p.stage == Pair::Stage::Free; });
+        const auto end = pairs.begin() + context.made;
+        const auto found = std::find_if(pairs.begin(), end, [](const Pair& p) { return p.stage == Pair::Stage::Free; });
         return found != end ? &*found : nullptr;
     };
     if (Pair* pair = free()) return pair;
-    if (context.made < context.pairs.size()) {
-        Pair& pair = context.pairs[context.made];
+    if (context.made < pairs.size()) {
+        Pair& pair = pairs[context.made];
         if (!good(context, new_event(pair.begin)) || !good(context, new_event(pair.end))) return nullptr;
         ++context.made;
         return &pair;
@@ -375,7 +379,7 @@ void forget(CUcontext handle) noexcept {
     context->own = nullptr;
     context->references = {};
     context->next_reference = 0;
-    context->pairs = {};
+    if (context->pairs != nullptr) *context->pairs = {};
     context->made = 0;
     in_vain.fetch_add(context->running.exchange(0), std::memory_order_relaxed);
     context->closed = false;

@@ -16,7 +16,7 @@ namespace hpe::report {
 
 // Where somebody asked for it (configure(), number_allocations()), allocations are numbered in order and count for
 // themselves: objects, but for regions, and the allocations of regions.
-extern constinit Flag wanted;
+HPE_HIDDEN extern constinit Flag wanted;
 inline bool numbered() noexcept { return wanted.load(std::memory_order_relaxed) != 0; }
 void number(Object& object);
 void list(const Object& object) noexcept;

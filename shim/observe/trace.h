@@ -50,7 +50,7 @@ struct Record {
     bool failed = false;  // the bytes did not move
 };
 
-extern constinit Flag enabled;
+HPE_HIDDEN extern constinit Flag enabled;
 inline bool on() noexcept { return enabled.load(std::memory_order_relaxed); }
 
 // Keeps a copy of the record, as the calling thread's.
