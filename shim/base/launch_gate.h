@@ -109,8 +109,9 @@ public:
                            [](const Slot& s) { return s.taken.load() != 0; });
     }
 
-    // No launch has had a slot from this one on. A launch that takes the first such raises it before: whoever does not
-    // see it there is seen by the launch. Saves a look at 32 cache lines, which are cold after a call of the driver's.
+    // Slots from this one on have never been used. A launch raises the number before it takes a new slot, so a fault
+    // that does not see the slot is seen by the launch. This saves faults, and whoever adds up a LaunchCount, a look at
+    // up to 32 cache lines, which are cold after a call of the driver's.
     static unsigned slots_used() noexcept { return used_.load(std::memory_order_seq_cst); }
 
 private:

@@ -44,7 +44,7 @@ void look() noexcept;
 // The first object exists: says once if an MPI is here for which libhpe has no doors.
 void objects_exist() noexcept;
 // The same after an allocation, by the number of objects that were ever made: nothing if none was made since.
-HPE_HIDDEN extern constinit std::atomic<std::uint64_t> looked_at;
+HPE_HIDDEN extern constinit std::atomic<std::uint64_t> looked_at;  // at so many objects, the last time
 inline void objects_made(std::uint64_t count) noexcept {
     if (looked_at.load(std::memory_order_relaxed) == count) return;
     objects_exist();

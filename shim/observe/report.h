@@ -16,10 +16,10 @@ namespace hpe::report {
 
 // Where somebody asked for it (configure(), number_allocations()), allocations are numbered in order and count for
 // themselves: objects, but for regions, and the allocations of regions.
-HPE_HIDDEN extern constinit Flag wanted;
+HPE_HIDDEN extern constinit Flag wanted;  // by somebody
 inline bool numbered() noexcept { return wanted.load(std::memory_order_relaxed) != 0; }
-void number(Object& object);
-void list(const Object& object) noexcept;
+void number(Object& object);               // for object_added
+void list(const Object& object) noexcept;  // for object_removed
 inline void object_added(Object& object) {
     if (numbered()) number(object);
 }

@@ -18,6 +18,21 @@ using hpe::LaunchGate;
 using hpe::LaunchInGate;
 using hpe::this_thread;
 
+// The first case: afterwards other threads have used all slots.
+TEST_CASE("a launch in a slot that no thread was given keeps faults out") {
+    LaunchGate gate;
+    const unsigned first = gate.enter_launch(), second = gate.enter_launch();
+    REQUIRE(second != first);
+    CHECK(LaunchGate::slots_used() > second);
+    gate.leave_launch(first);
+    CHECK(gate.launches_inside());
+    CHECK_FALSE(gate.enter_fault(1));
+    gate.leave_launch(second);
+    CHECK_FALSE(gate.launches_inside());
+    gate.enter_fault();
+    gate.leave_fault();
+}
+
 TEST_CASE("launches and faults are never inside the gate together") {
     LaunchGate gate;
     std::atomic<int> launches{0}, faults{0}, wrong{0};
