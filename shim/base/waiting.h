@@ -10,6 +10,7 @@
 #include <chrono>
 
 #include "shim/base/errno_kept.h"
+#include "shim/base/kernel.h"
 
 namespace hpe {
 
@@ -20,11 +21,10 @@ void wait_while(const Atomic& atomic, Value value, std::memory_order order = std
     atomic.wait(value, order);
 }
 
-// Sleeps; less than a second.
+// Sleeps; less than a second. The system call itself: nanosleep is a cancellation point.
 inline void nap(std::chrono::nanoseconds time) noexcept {
-    const ErrnoKept kept;
     const timespec rest{0, time.count()};
-    nanosleep(&rest, nullptr);
+    kernel::raw(SYS_nanosleep, kernel::word(&rest), 0);
 }
 
 }  // namespace hpe
