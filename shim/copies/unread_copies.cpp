@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <new>
 #include <string>
@@ -17,12 +18,15 @@
 #include "shim/base/kernel.h"
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
+#include "shim/base/waiting.h"
 #include "shim/driver/driver.h"
 #include "shim/observe/unread.h"
 
 namespace hpe::unread_copies {
 
 namespace {
+
+using namespace std::chrono_literals;
 
 constexpr std::uintptr_t kPage = 4096;
 constexpr std::size_t kSmallest = std::size_t{64} << 10;
@@ -40,24 +44,33 @@ std::string_view value_of(std::string_view status, std::string_view key) noexcep
     return begin == status.npos ? std::string_view{} : status.substr(begin, status.find('\n', begin) - begin);
 }
 
-// The driver's own threads block what they like, and have no business with the program's memory.
+// The driver's own threads block what they like, and have no business with the program's memory. While glibc makes a
+// thread all signals are blocked, its own (nptl(7)), too, which programs cannot block: the mask that comes is waited
+// for, up to a second, which a busy machine may need. Whoever blocks all for good is not waited for again.
 bool blocks_sigsegv(const char* thread) {
     const auto path = "/proc/self/task/" + std::string(thread) + "/status";
-    const auto file =
-        static_cast<int>(kernel::raw(SYS_openat, AT_FDCWD, kernel::word(path.c_str()), O_RDONLY | O_CLOEXEC));
-    if (file < 0) return false;
-    std::array<char, 4096> text;
-    const auto got = kernel::raw(SYS_read, file, kernel::word(text.data()), kernel::word(text.size()));
-    kernel::raw(SYS_close, file);
-    const std::string_view status(text.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
-    if (value_of(status, "Name:").starts_with("cuda")) return false;
-    const auto mask = value_of(status, "\nSigBlk:");
-    unsigned long long bits = 0;
-    std::from_chars(mask.data(), mask.data() + mask.size(), bits, 16);
-    const auto has = [&](int signal) { return (bits >> (signal - 1) & 1) != 0; };
-    // While glibc makes a thread it blocks its own signals as well (nptl(7)), which programs cannot.
     constexpr int kCancel = 32, kSetId = 33;
-    return has(SIGSEGV) && !(has(kCancel) && has(kSetId));
+    static constinit std::atomic<int> naps{20000};
+    for (int left = naps.load(std::memory_order_relaxed);; --left) {
+        const auto file =
+            static_cast<int>(kernel::raw(SYS_openat, AT_FDCWD, kernel::word(path.c_str()), O_RDONLY | O_CLOEXEC));
+        if (file < 0) return false;
+        std::array<char, 4096> text;
+        const auto got = kernel::raw(SYS_read, file, kernel::word(text.data()), kernel::word(text.size()));
+        kernel::raw(SYS_close, file);
+        const std::string_view status(text.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
+        if (value_of(status, "Name:").starts_with("cuda")) return false;
+        const auto mask = value_of(status, "\nSigBlk:");
+        unsigned long long bits = 0;
+        std::from_chars(mask.data(), mask.data() + mask.size(), bits, 16);
+        const auto has = [&](int signal) { return (bits >> (signal - 1) & 1) != 0; };
+        if (!has(kCancel) || !has(kSetId)) return has(SIGSEGV);
+        if (left == 0) {
+            naps.store(0, std::memory_order_relaxed);
+            return has(SIGSEGV);
+        }
+        nap(50us);
+    }
 }
 
 // Masks that are set from the first allocation on leave SIGSEGV to the kernel, and threads hand their masks on: so none
