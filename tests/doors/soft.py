@@ -31,7 +31,7 @@ def run(command, preload=True, timeout=60, **variables):
     return done.returncode, done.stdout, done.stderr
 
 
-def counted(command, preload=True, timeout=20, **variables):
+def counted(command, preload=True, timeout=60, **variables):
     """Returns (what run() does, calls of driver functions by name, bytes that went from device to device directly, those
     that the driver took through the host)."""
     with tempfile.NamedTemporaryFile("r") as file:

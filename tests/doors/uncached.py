@@ -23,7 +23,7 @@ for uncached, case in cases:
         status, out, err = compare.check([uncached, case], said_ok=True, HPE_PROTOCOL=protocol)
         if status != 0 or re.search(rb"[1-9]\d* wrong", out):
             compare.problem(f"{case} without libhpe: {status} {out} {err}")
-    lines = soft.run([uncached, "plain", case], timeout=20)[2].splitlines()
+    lines = soft.run([uncached, "plain", case])[2].splitlines()
     if case == "read_only":
         lines = [line for line in lines if b"which stays on the device" not in line]  # of each store, why it faults
     said = [line for line in lines if b"one instruction at a time" in line]

@@ -31,7 +31,7 @@ DIED = -11
 
 
 def run(arguments=(), preload=True, **variables):
-    return soft.run([program, *arguments], preload=preload, timeout=30, **COMMON, **variables)
+    return soft.run([program, *arguments], preload=preload, timeout=90, **COMMON, **variables)
 
 
 def counts(arguments=(), preload=True):
