@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "shim/base/address.h"
 #include "shim/base/errno_kept.h"
 #include "shim/base/kernel.h"
 #include "shim/base/log.h"
@@ -23,8 +24,6 @@ namespace {
 
 // Helper threads pay from about here on.
 constexpr std::size_t kManyBytes = std::size_t{64} << 20;
-
-std::uintptr_t address(const void* pointer) noexcept { return reinterpret_cast<std::uintptr_t>(pointer); }
 
 // Recycled bounce memory, taken and given back without a lock: a signal handler may read a file, too.
 constinit std::array<std::atomic<std::byte*>, 16> idle{};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "shim/base/address.h"
 #include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
 #include "shim/coherence/coherence.h"
@@ -40,8 +41,6 @@ CUstream stream_in(CUcontext context) noexcept {
     }
     return own->stream;
 }
-
-std::uintptr_t address(const void* pointer) noexcept { return reinterpret_cast<std::uintptr_t>(pointer); }
 
 // The object of a range that is short and lies on the device.
 Object* small_on_device(std::uintptr_t begin, std::size_t bytes) noexcept {

@@ -11,6 +11,7 @@
 // Sizes and pitches in bytes. Threads, ownership and errors: door.h.
 #pragma once
 
+#include "shim/base/address.h"
 #include "shim/copies/pageable.h"
 #include "shim/copies/wasted.h"
 #include "shim/doors/cuda_memory.h"
@@ -19,8 +20,8 @@
 
 namespace hpe::doors {
 
-inline std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
-inline void* pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
+using hpe::address;  // beside that of a CUdeviceptr
+
 inline bool is_object(const void* pointer) {
     return coherence().table().count() != 0 && coherence().object_of(address(pointer)) != nullptr;
 }

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "shim/base/address.h"
 #include "shim/base/kernel.h"
 #include "shim/copies/files.h"
 #include "shim/doors/libc_door.h"
@@ -25,8 +26,6 @@ namespace {
 
 constinit Next<ssize_t(int, void*, std::size_t, off64_t)> next_pread{"pread64"};
 constinit Next<ssize_t(int, const void*, std::size_t, off64_t)> next_pwrite{"pwrite64"};
-
-std::uintptr_t address(const void* at) noexcept { return reinterpret_cast<std::uintptr_t>(at); }
 
 // O_DIRECT takes only what is aligned, to the page at most.
 bool in_pieces(long flags, const void* at, std::size_t bytes, off64_t offset) noexcept {

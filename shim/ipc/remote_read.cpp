@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shim/base/active.h"
+#include "shim/base/address.h"
 #include "shim/base/helper.h"
 #include "shim/base/mutex.h"
 #include "shim/base/never_destroyed.h"
@@ -27,8 +28,6 @@ namespace hpe::ipc {
 namespace {
 
 constinit std::atomic<unsigned> arrivals{0};
-
-std::uintptr_t address(const void* at) noexcept { return reinterpret_cast<std::uintptr_t>(at); }
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 
+#include "shim/base/address.h"
 #include "shim/base/log.h"
 #include "shim/coherence/lease.h"
 #include "shim/copies/own_work.h"
@@ -18,8 +19,6 @@
 namespace hpe::mpi::HPE_MPI_ABI {
 
 namespace {
-
-void* pointer(std::uintptr_t address) noexcept { return reinterpret_cast<void*>(address); }
 
 // A type and a place for MPI_Pack and MPI_Unpack. Some MPIs take no null pointer there, though a type may name
 // addresses (MPI_BOTTOM).

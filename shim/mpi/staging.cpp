@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "shim/base/address.h"
 #include "shim/base/log.h"
 #include "shim/coherence/lease.h"
 #include "shim/copies/own_work.h"
@@ -24,8 +25,6 @@ namespace hpe::mpi::HPE_MPI_ABI {
 namespace {
 
 constexpr MPI_Count kAll = std::numeric_limits<MPI_Count>::max();
-
-void* pointer(std::uintptr_t address) noexcept { return reinterpret_cast<void*>(address); }
 
 // How far the view lies from a span of one object; nothing where the span does not lie in one.
 std::optional<std::uintptr_t> to_view(Span span) noexcept {
