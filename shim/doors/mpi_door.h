@@ -110,18 +110,18 @@ int begins(const Real& real, Staging&& staging, A... arguments) {
 }
 
 template <class Real, class... A>
-int holds(const Real& real, Staging&& staging, Held& held, std::uintptr_t handle, A... arguments) {
-    Held::Calls call;
+int holds(const Real& real, Staging&& staging, hpe::mpi::ShortList<HeldCall>& calls, std::uintptr_t handle,
+          A... arguments) {
+    std::unique_ptr<HeldCall> call;
     if (staging.pends()) {
-        call.reset(new (std::nothrow) Held::Call(std::move(staging)));
+        call.reset(new (std::nothrow) HeldCall(std::move(staging)));
         if (call == nullptr) return cannot();
         call->handle = handle;
-        call->rank = call->staging.other_rank();
     }
     const int result = real(arguments...);
     if (result == MPI_SUCCESS && call != nullptr) {
         call->staging.keep_types();
-        held.add(std::move(call));
+        calls.add(call.release());
     }
     return result;
 }

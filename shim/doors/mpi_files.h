@@ -39,7 +39,7 @@ template <std::size_t row, class Pointer>
 struct SecondHalf<row, int(MPI_File, Pointer, MPI_Status*)> {
     static int door(MPI_File file, Pointer at, MPI_Status* status) {
         const auto real = own<int(MPI_File, Pointer, MPI_Status*)>(row);
-        const auto first_half = of_files.take(number(file));
+        const auto first_half = take(of_files, number(file));
         if (first_half == nullptr) return real(file, at, status);
         return whole(real, first_half->staging, file, at, status);
     }

@@ -11,9 +11,18 @@
 
 namespace hpe::doors::HPE_MPI_ABI {
 
-constinit hpe::mpi::WindowCopies window_copies;
-
 namespace {
+
+constinit hpe::mpi::ShortList<hpe::mpi::WindowCopy> window_copies;
+
+hpe::mpi::WindowCopy* copy_of(MPI_Win window) noexcept {
+    return window_copies.find([&](const auto& copy) { return copy.handle == number(window); });
+}
+
+void add(std::unique_ptr<hpe::mpi::WindowCopy> copy, MPI_Win window) noexcept {
+    copy->handle = number(window);
+    window_copies.add(copy.release());
+}
 
 bool is_object(const void* base, MPI_Aint bytes) noexcept {
     if (bytes <= 0 || !any_objects() || !lease::concerns(base, static_cast<std::size_t>(bytes))) return false;
@@ -37,7 +46,7 @@ int make(Real* real, void* base, MPI_Aint bytes, Unit unit, MPI_Info info, MPI_C
         return MPI_ERR_OTHER;
     }
     const int result = real(copy->memory(), bytes, unit, info, comm, window);
-    if (result == MPI_SUCCESS) window_copies.add(std::move(copy), number(*window));
+    if (result == MPI_SUCCESS) add(std::move(copy), *window);
     return result;
 }
 
@@ -70,13 +79,15 @@ int attach_to_window(MPI_Win window, void* base, MPI_Aint bytes) {
 
 int free_window(MPI_Win* window) {
     const auto real = own<decltype(MPI_Win_free)>(row_MPI_Win_free);
-    const auto handle = window == nullptr ? 0 : number(*window);
-    if (window_copies.find(handle) == nullptr) return real(window);
-    // The handle is anybody's again at once.
-    auto copy = window_copies.take(handle);
+    if (window == nullptr) return real(window);
+    // Taken before, since the handle is anybody's again at once.
+    const MPI_Win freed = *window;
+    std::unique_ptr<hpe::mpi::WindowCopy> copy(
+        window_copies.take([&](const auto& one) { return one.handle == number(freed); }));
     const int result = real(window);
+    if (copy == nullptr) return result;
     if (result != MPI_SUCCESS) {
-        window_copies.add(std::move(copy), handle);
+        add(std::move(copy), freed);
         return result;
     }
     return copy->bring() ? result : cannot();
@@ -86,7 +97,7 @@ int window_attribute(MPI_Win window, int key, void* value, int* there) {
     static constinit int separate = MPI_WIN_SEPARATE;
     const int result = own<decltype(MPI_Win_get_attr)>(row_MPI_Win_get_attr)(window, key, value, there);
     if (result != MPI_SUCCESS || *there == 0 || (key != MPI_WIN_BASE && key != MPI_WIN_MODEL)) return result;
-    const auto* const copy = window_copies.find(number(window));
+    const auto* const copy = copy_of(window);
     if (copy == nullptr) return result;
     if (key == MPI_WIN_BASE)
         *static_cast<void**>(value) = copy->base();
@@ -101,24 +112,18 @@ int test_window(MPI_Win window, int* done) {
 }
 
 bool publish(MPI_Win window) noexcept {
-    auto* const copy = window_copies.find(number(window));
+    auto* const copy = copy_of(window);
     return copy == nullptr || copy->publish();
 }
 
 bool bring(MPI_Win window) noexcept {
-    auto* const copy = window_copies.find(number(window));
+    auto* const copy = copy_of(window);
     return copy == nullptr || copy->bring();
 }
 
-static Held::Calls take_held(std::uintptr_t window, int rank) noexcept { return of_windows.take(window, rank); }
-
 bool store_held(MPI_Win window, int rank) noexcept {
-    bool all_stored = true;
-    for (auto* const take : {take_held, pending::take_of_window}) {
-        for (auto call = take(number(window), rank); call != nullptr; call = std::move(call->next)) {
-            all_stored = call->staging.store() && all_stored;
-        }
-    }
+    bool all_stored = pending::store_of_window(window, rank);
+    while (const auto call = take(of_windows, number(window), rank)) all_stored = call->staging.store() && all_stored;
     return all_stored;
 }
 

@@ -58,7 +58,6 @@ int free_window(MPI_Win* window);
 int window_attribute(MPI_Win window, int key, void* value, int* there);
 int test_window(MPI_Win window, int* done);
 
-extern constinit hpe::mpi::WindowCopies window_copies;
 bool publish(MPI_Win window) noexcept;
 bool bring(MPI_Win window) noexcept;
 // What came to this rank's buffers from one rank, or all.
@@ -92,7 +91,7 @@ struct Synchronises<row, int(A...)> {
         bool good = !publishes(row) || publish(window);
         const int result = own<int(A...)>(row)(arguments...);
         if (ends_calls(row)) {
-            int rank = Held::kAll;
+            int rank = kAnyRank;
             if constexpr (ends_calls_of_one(row)) rank = std::get<0>(std::tie(arguments...));
             good = store_held(window, rank) && good;
         }

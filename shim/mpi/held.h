@@ -5,13 +5,12 @@
 // Handles are MPI's. Threads: any. Errors: none.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <utility>
 
-#include "shim/base/spin_lock.h"
+#include "shim/mpi/short_list.h"
 #include "shim/mpi/staging.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
@@ -26,28 +25,21 @@ std::uintptr_t number(Handle handle) noexcept {
     }
 }
 
-class Held {
-public:
-    struct Call {
-        explicit Call(Staging&& buffers) noexcept : staging(std::move(buffers)) {}
-        Staging staging;
-        std::uintptr_t handle = 0;
-        int rank = 0;  // where the other side is
-        std::unique_ptr<Call> next{};
-    };
-    using Calls = std::unique_ptr<Call>;
-
-    void add(Calls call) noexcept;
-    // Those of a window with one rank, or all; those of a file.
-    static constexpr int kAll = -1;
-    Calls take(std::uintptr_t handle, int rank = kAll) noexcept;
-
-private:
-    std::atomic<bool> any_{false};
-    SpinLock lock_;
-    Call* first_ HPE_GUARDED_BY(lock_) = nullptr;  // never destroyed: MPI may have ended before the process does
+struct HeldCall {
+    explicit HeldCall(Staging&& buffers) noexcept : staging(std::move(buffers)) {}
+    Staging staging;
+    std::uintptr_t handle = 0;
+    HeldCall* next = nullptr;
 };
 
-extern constinit Held of_windows, of_files;
+inline constinit ShortList<HeldCall> of_windows, of_files;
+
+// One with this rank, or any, of a window; the one of a file. Nothing: there is none.
+constexpr int kAnyRank = -1;
+inline std::unique_ptr<HeldCall> take(ShortList<HeldCall>& calls, std::uintptr_t handle, int rank = kAnyRank) noexcept {
+    return std::unique_ptr<HeldCall>(calls.take([&](const HeldCall& call) {
+        return call.handle == handle && (rank == kAnyRank || call.staging.other_rank() == rank);
+    }));
+}
 
 }  // namespace hpe::mpi::HPE_MPI_ABI

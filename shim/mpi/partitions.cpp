@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A list of the requests with partitions: programs have few.
+// A list of the requests with partitions.
 #include "shim/mpi/partitions.h"
 
 #include <algorithm>
@@ -7,14 +7,13 @@
 #include <utility>
 
 #include "shim/base/mutex.h"
-#include "shim/base/spin_lock.h"
+#include "shim/mpi/short_list.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
 
 namespace {
 
-constinit std::atomic<Partitions*> first{nullptr};
-constinit SpinLock lock;
+constinit ShortList<Partitions> all;
 
 }  // namespace
 
@@ -31,29 +30,16 @@ Partitions::Partitions(Staging& staging, std::unique_ptr<bool[]> there) noexcept
 }
 
 Partitions::~Partitions() {
-    const Locked held(lock);
-    Partitions* at = first.load(std::memory_order_relaxed);
-    if (at == this) {
-        first.store(next_, std::memory_order_relaxed);
-        return;
-    }
-    while (at != nullptr && at->next_ != this) at = at->next_;
-    if (at != nullptr) at->next_ = next_;
+    all.take([this](const Partitions& one) { return &one == this; });
 }
 
 void Partitions::made(MPI_Request request) noexcept {
     request_ = request;
-    const Locked held(lock);
-    next_ = first.load(std::memory_order_relaxed);
-    first.store(this, std::memory_order_relaxed);
+    all.add(this);
 }
 
 Partitions* Partitions::find(MPI_Request request) noexcept {
-    if (first.load(std::memory_order_relaxed) == nullptr) return nullptr;
-    const Locked held(lock);
-    Partitions* at = first.load(std::memory_order_relaxed);
-    while (at != nullptr && at->request_ != request) at = at->next_;
-    return at;
+    return all.find([&](const Partitions& one) { return one.request_ == request; });
 }
 
 void Partitions::start() noexcept {

@@ -42,6 +42,8 @@ public:
     // The same with an error, or not started at all: nothing is to be stored.
     void end() noexcept;
 
+    Partitions* next = nullptr;  // ShortList's
+
 private:
     Partitions(Staging& staging, std::unique_ptr<bool[]> there) noexcept;
     bool store_once(int partition) noexcept;
@@ -50,7 +52,6 @@ private:
     Mutex mutex_;
     const std::unique_ptr<bool[]> there_;  // nothing of it is to be stored
     MPI_Request request_{};
-    Partitions* next_ = nullptr;
 };
 
 }  // namespace hpe::mpi::HPE_MPI_ABI

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The table of requests: a list for each of some hash values, under one lock.
+// The table of requests: a list for each of some hash values.
 #include "shim/mpi/pending.h"
 
 #include <array>
@@ -7,25 +7,19 @@
 #include <utility>
 
 #include "shim/base/mutex.h"
-#include "shim/base/spin_lock.h"
+#include "shim/mpi/short_list.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
 
 namespace {
 
-constinit SpinLock list_lock;
-constinit std::array<Pending*, 1024> lists HPE_GUARDED_BY(list_lock){};
+constinit std::array<ShortList<Pending>, 1024> lists;
+constinit ShortList<Pending> freed_list;
 constinit std::atomic<bool> any_in_windows{false};  // ever
-constinit Pending* freed_list HPE_GUARDED_BY(list_lock) = nullptr;
-constinit Mutex freed_mutex;  // held while freed requests are looked at
+constinit Mutex freed_mutex;                        // held while freed requests are looked at
 
-Pending*& list_of(MPI_Request request) noexcept HPE_REQUIRES(list_lock) {
+ShortList<Pending>& list_of(MPI_Request request) noexcept {
     return lists[number(request) * 0x9E3779B97F4A7C15ull >> (64 - 10)];
-}
-
-void push(Pending*& list, PendingPointer pending) noexcept HPE_REQUIRES(list_lock) {
-    pending->next = list;
-    list = pending.release();
 }
 
 bool store(Pending& pending, const MPI_Status& status) noexcept {
@@ -76,22 +70,15 @@ bool add(PendingPointer pending, MPI_Request request) noexcept {
 }
 
 PendingPointer take(MPI_Request request) noexcept {
-    const Locked held(list_lock);
-    for (Pending** at = &list_of(request); *at != nullptr; at = &(*at)->next) {
-        Pending* const found = *at;
-        if (found->request != request) continue;
-        *at = found->next;
-        count.fetch_sub(1, std::memory_order_relaxed);
-        return PendingPointer(found);
-    }
-    return nullptr;
+    PendingPointer found(list_of(request).take([&](const Pending& one) { return one.request == request; }));
+    if (found != nullptr) count.fetch_sub(1, std::memory_order_relaxed);
+    return found;
 }
 
 void give_back(PendingPointer pending) noexcept {
     count.fetch_add(1, std::memory_order_relaxed);
-    const Locked held(list_lock);
     auto& list = list_of(pending->request);
-    push(list, std::move(pending));
+    list.add(pending.release());
 }
 
 bool start(Pending& pending) noexcept {
@@ -109,22 +96,23 @@ bool settle(Pending& pending, const MPI_Status& status) noexcept {
     return !std::exchange(pending.started, false) || store(pending, status);
 }
 
-Held::Calls take_of_window(std::uintptr_t window, int rank) noexcept {
-    Held::Calls taken;
-    if (!any_in_windows.load(std::memory_order_acquire)) return taken;
-    const Locked held(list_lock);
-    for (Pending* list : lists) {
-        for (; list != nullptr; list = list->next) {
-            if (!list->window || number(*list->window) != window || !list->started) continue;
-            if (rank != Held::kAll && list->staging.other_rank() != rank) continue;
-            Held::Calls call(new (std::nothrow) Held::Call(std::move(list->staging)));
-            if (call == nullptr) return taken;  // the others are stored when their requests complete
-            list->started = false;
-            call->next = std::move(taken);
-            taken = std::move(call);
-        }
+bool store_of_window(MPI_Win window, int rank) noexcept {
+    if (!any_in_windows.load(std::memory_order_acquire)) return true;
+    bool all_stored = true;
+    for (auto& list : lists) {
+        std::optional<Staging> came;
+        const auto take_buffers = [&](Pending& one) {
+            const bool wanted =
+                one.window == window && one.started && (rank == kAnyRank || one.staging.other_rank() == rank);
+            if (wanted) {
+                came.emplace(std::move(one.staging));
+                one.started = false;
+            }
+            return wanted;
+        };
+        while (list.find(take_buffers) != nullptr) all_stored = came->store() && all_stored;
     }
-    return taken;
+    return all_stored;
 }
 
 bool complete(PendingPointer pending, const MPI_Status& status) noexcept {
@@ -140,8 +128,7 @@ void fail(PendingPointer pending) noexcept {
 }
 
 void keep_freed(PendingPointer pending) noexcept {
-    const Locked held(list_lock);
-    push(freed_list, std::move(pending));
+    freed_list.add(pending.release());
     freed.fetch_add(1, std::memory_order_release);
 }
 
@@ -153,10 +140,8 @@ void look_at_freed() noexcept {
     const Locked by_one(freed_mutex);
     looking = true;
     Pending* list = nullptr;
-    {
-        const Locked held(list_lock);
-        list = std::exchange(freed_list, nullptr);
-    }
+    while (Pending* const one = freed_list.take([](const Pending&) { return true; }))
+        one->next = std::exchange(list, one);
     while (list != nullptr) {
         PendingPointer one(std::exchange(list, list->next));
         int done = 0;
@@ -164,8 +149,7 @@ void look_at_freed() noexcept {
         MPI_Request request = one->request;
         functions.MPI_Test(&request, &done, &status);
         if (done == 0) {
-            const Locked held(list_lock);
-            push(freed_list, std::move(one));
+            freed_list.add(one.release());
             continue;
         }
         store(*one, status);

@@ -62,9 +62,9 @@ void give_back(PendingPointer pending) noexcept;
 bool complete(PendingPointer pending, const MPI_Status& status) noexcept;
 // The same, but the program keeps the request, and completes it later.
 bool settle(Pending& pending, const MPI_Status& status) noexcept;
-// What is to be stored of the requests of a window with one rank, or all: the window is synchronised, which completes
-// their calls (MPI 4.1, 12.3.5). The program completes the requests later.
-Held::Calls take_of_window(std::uintptr_t window, int rank) noexcept;
+// The window is synchronised with one rank, or all (kAnyRank), which completes the calls of its requests (MPI 4.1,
+// 12.3.5): what came is stored. The program completes the requests later.
+bool store_of_window(MPI_Win window, int rank) noexcept;
 // It ended with an error: nothing is stored.
 void fail(PendingPointer pending) noexcept;
 

@@ -78,33 +78,4 @@ bool WindowCopy::bring() noexcept {
     return all_stored;
 }
 
-WindowCopy** WindowCopies::place_of(std::uintptr_t handle) noexcept {
-    auto** place = &first_;
-    while (*place != nullptr && (*place)->handle_ != handle) place = &(*place)->next_;
-    return place;
-}
-
-void WindowCopies::add(std::unique_ptr<WindowCopy> copy, std::uintptr_t handle) noexcept {
-    const Locked held(lock_);
-    copy->handle_ = handle;
-    copy->next_ = first_;
-    first_ = copy.release();
-    any_.store(true, std::memory_order_release);
-}
-
-WindowCopy* WindowCopies::find(std::uintptr_t handle) noexcept {
-    if (!any_.load(std::memory_order_acquire)) return nullptr;
-    const Locked held(lock_);
-    return *place_of(handle);
-}
-
-std::unique_ptr<WindowCopy> WindowCopies::take(std::uintptr_t handle) noexcept {
-    const Locked held(lock_);
-    auto** const place = place_of(handle);
-    std::unique_ptr<WindowCopy> found(*place);
-    if (found != nullptr) *place = found->next_;
-    any_.store(first_ != nullptr, std::memory_order_relaxed);
-    return found;
-}
-
 }  // namespace hpe::mpi

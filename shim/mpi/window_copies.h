@@ -22,14 +22,13 @@
 // Bytes; the window is the program's. Threads: any. Errors: what the device cannot give or take is a line, and false.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
 #include "shim/base/mutex.h"
-#include "shim/base/spin_lock.h"
 #include "shim/mpi/host_memory.h"
+#include "shim/mpi/short_list.h"
 
 namespace hpe::mpi {
 
@@ -44,30 +43,16 @@ public:
     bool publish() noexcept;
     bool bring() noexcept;
 
+    std::uintptr_t handle = 0;   // MPI's
+    WindowCopy* next = nullptr;  // ShortList's
+
 private:
-    friend class WindowCopies;
     std::byte* const base_;
     const std::size_t bytes_;
     const void* const caller_;
     const HostMemory public_, twin_;
     Mutex mutex_;  // two threads may synchronise one window
     bool ok_ = false;
-    std::uintptr_t handle_ = 0;
-    WindowCopy* next_ = nullptr;
-};
-
-// Those of a process, by MPI's handle. One is found until its window is freed.
-class WindowCopies {
-public:
-    void add(std::unique_ptr<WindowCopy> copy, std::uintptr_t handle) noexcept;
-    WindowCopy* find(std::uintptr_t handle) noexcept;
-    std::unique_ptr<WindowCopy> take(std::uintptr_t handle) noexcept;
-
-private:
-    WindowCopy** place_of(std::uintptr_t handle) noexcept HPE_REQUIRES(lock_);
-    std::atomic<bool> any_{false};
-    SpinLock lock_;
-    WindowCopy* first_ HPE_GUARDED_BY(lock_) = nullptr;  // never destroyed: MPI may have ended before the process does
 };
 
 }  // namespace hpe::mpi
