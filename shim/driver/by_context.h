@@ -57,11 +57,11 @@ private:
 
 inline constinit ContextPlaces context_places;
 
-template <class Part>
+template <class Part, ContextPlaces& places = context_places>
 class ByContext {
 public:
     Part* of(CUcontext context) noexcept {
-        const auto place = context_places.of(context);
+        const auto place = places.of(context);
         if (place == ContextPlaces::kNone) return nullptr;
         auto& part = parts_[place];
         if (part.context.load(std::memory_order_acquire) != context) {
@@ -71,7 +71,7 @@ public:
     }
     // The one that was met, or nullptr.
     Part* known(CUcontext context) noexcept {
-        const auto place = context_places.known(context);
+        const auto place = places.known(context);
         if (place == ContextPlaces::kNone) return nullptr;
         auto& part = parts_[place];
         return part.context.load(std::memory_order_acquire) == context ? &part : nullptr;

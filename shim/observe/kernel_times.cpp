@@ -53,6 +53,7 @@ struct Context {
     std::array<Reference, 2> references HPE_GUARDED_BY(lock){};
     unsigned newest HPE_GUARDED_BY(lock) = 0;
     std::uint64_t next_reference HPE_GUARDED_BY(lock) = 0;  // host time
+    std::uint64_t ended HPE_GUARDED_BY(lock) = 0;           // how many contexts had this place before
     Pairs* pairs HPE_GUARDED_BY(lock) = nullptr;            // from the first launch on, for ever
     unsigned made HPE_GUARDED_BY(lock) = 0;                 // of them
     std::atomic<unsigned> running{0};
@@ -60,7 +61,9 @@ struct Context {
 
 namespace {
 
-constinit ByContext<Context> contexts;
+// Places of their own: launches, in contexts that have ended, too, leave those of the parts that move data alone.
+constinit ContextPlaces places;
+constinit ByContext<Context, places> contexts;
 constinit std::atomic<bool> over{false};  // the process ends: the driver may be gone
 constinit std::atomic<std::uint64_t> in_vain{0};
 
@@ -301,44 +304,50 @@ void Launch::begin(CUstream stream, Flavour flavour, CUfunction function, std::u
     open_account(now);
     const Paid paid(By::HostAndDevice);
     if (stream == nullptr) stream = flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
-    stream_ = stream;
     const auto handle = context_of(stream);
     context_ = contexts.of(handle);
-    if (context_ != nullptr) {
-        // Registered when a context exists already, so that it runs before the driver's own exit handlers.
-        [[maybe_unused]] static const int registered = std::atexit(at_exit);
+    if (context_ == nullptr) return;
+    // Registered when a context exists already, so that it runs before the driver's own exit handlers.
+    [[maybe_unused]] static const int registered = std::atexit(at_exit);
+    const char* const name = name_of(function);
+    CUevent first = nullptr;
+    {
         const Locked lock(context_->lock);
-        if (!context_->closed) {
-            auto* const reference = reference_of(*context_, ticks::nanoseconds());
-            pair_ = reference != nullptr ? take(*context_) : nullptr;
-            if (pair_ != nullptr) {
-                pair_->stage = Pair::Stage::Issuing;
-                pair_->reference = reference;
-                ++reference->used;
-            }
-        }
+        if (context_->closed || context_->context != handle) return;  // it ends, or has ended meanwhile
+        auto* const reference = reference_of(*context_, ticks::nanoseconds());
+        pair_ = reference != nullptr ? take(*context_) : nullptr;
+        if (pair_ == nullptr) return;
+        const bool own = stream == CU_STREAM_PER_THREAD;
+        pair_->stage = Pair::Stage::Issuing;
+        pair_->reference = reference;
+        ++reference->used;
+        pair_->stream = own || stream == CU_STREAM_LEGACY ? kDefaultStream : reinterpret_cast<std::uintptr_t>(stream);
+        pair_->thread = own ? static_cast<std::uint32_t>(syscall(SYS_gettid)) : 0;
+        pair_->name = name;
+        first = pair_->begin;
+        end_ = pair_->end;
+        ended_ = context_->ended;
     }
-    if (pair_ == nullptr) return;
-    const bool own = stream == CU_STREAM_PER_THREAD;
-    pair_->stream = own || stream == CU_STREAM_LEGACY ? kDefaultStream : reinterpret_cast<std::uintptr_t>(stream);
-    pair_->thread = own ? static_cast<std::uint32_t>(syscall(SYS_gettid)) : 0;
-    pair_->name = name_of(function);
+    stream_ = stream;
     // Outside the lock: a full stream keeps its callers waiting.
-    const auto recorded = driver.cuEventRecord(pair_->begin, stream_);
-    pair_->issued = ticks::nanoseconds();
+    const auto recorded = driver.cuEventRecord(first, stream_);
+    issued_ = ticks::nanoseconds();
     if (recorded == CUDA_SUCCESS) return;
     const Locked lock(context_->lock);
-    good(*context_, recorded);
-    give_back(*pair_);
+    if (context_->ended == ended_) {
+        good(*context_, recorded);
+        give_back(*pair_);
+    }
     pair_ = nullptr;
 }
 
 void Launch::end(CUresult result) noexcept {
     const Paid paid;
-    if (result == CUDA_SUCCESS) result = driver.cuEventRecord(pair_->end, stream_);
+    if (result == CUDA_SUCCESS) result = driver.cuEventRecord(end_, stream_);
     const Locked lock(context_->lock);
-    if (pair_->stage != Pair::Stage::Issuing) return;  // its context ended meanwhile
+    if (context_->ended != ended_) return;
     if (good(*context_, result)) {
+        pair_->issued = issued_;
         pair_->stage = Pair::Stage::Running;
         context_->running.fetch_add(1, std::memory_order_relaxed);
     } else {
@@ -376,6 +385,8 @@ void forget(CUcontext handle) noexcept {
     Context* const context = contexts.known(handle);
     if (context == nullptr) return;
     const Locked lock(context->lock);
+    ++context->ended;
+    context->context.store(nullptr, std::memory_order_release);
     context->own = nullptr;
     context->references = {};
     context->next_reference = 0;
@@ -383,6 +394,7 @@ void forget(CUcontext handle) noexcept {
     context->made = 0;
     in_vain.fetch_add(context->running.exchange(0), std::memory_order_relaxed);
     context->closed = false;
+    places.give_back(handle);
 }
 
 std::uint64_t lost() noexcept { return in_vain.load(std::memory_order_relaxed); }

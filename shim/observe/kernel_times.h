@@ -47,9 +47,11 @@ private:
     [[gnu::cold]] void begin(CUstream stream, Flavour flavour, CUfunction function, std::uint64_t now) noexcept;
     [[gnu::cold]] void end(CUresult result) noexcept;
 
-    struct Context* context_ = nullptr;
-    struct Pair* pair_ = nullptr;
-    CUstream stream_ = nullptr;
+    struct Pair* pair_ = nullptr;  // what follows is of such a launch alone
+    struct Context* context_;
+    std::uint64_t ended_, issued_;
+    CUevent end_;
+    CUstream stream_;
 };
 
 // The program waited: kernels may have ended.
