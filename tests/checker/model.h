@@ -142,8 +142,7 @@ struct Scenario {
     Byte failures = 0;           // flushes that may fail
     bool for_batch = true;       // also with the table of batch-update
     bool batch_only = false;
-    Wrong known = Wrong::Nothing;  // a bug that the library has: the checker must find it, and tells its story
-    Byte must_end = 0xff;          // a set of programs: the others may go on for ever
+    Byte must_end = 0xff;  // a set of programs: the others may go on for ever
 };
 
 // Where a program is inside of a statement.
