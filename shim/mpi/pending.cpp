@@ -110,7 +110,10 @@ bool store_of_window(MPI_Win window, int rank) noexcept {
             }
             return wanted;
         };
-        while (list.find(take_buffers) != nullptr) all_stored = came->store() && all_stored;
+        while (list.find(take_buffers) != nullptr) {
+            all_stored = came->store() && all_stored;
+            came.reset();  // not under the list's lock
+        }
     }
     return all_stored;
 }
