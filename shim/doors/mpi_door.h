@@ -121,6 +121,7 @@ int holds(const Real& real, Staging&& staging, hpe::mpi::ShortList<HeldCall>& ca
     const int result = real(arguments...);
     if (result == MPI_SUCCESS && call != nullptr) {
         call->staging.keep_types();
+        if (&calls == &of_windows) call->number = next_window_call();
         calls.add(call.release());
     }
     return result;

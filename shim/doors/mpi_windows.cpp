@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "shim/base/log.h"
+#include "shim/base/mutex.h"
 #include "shim/coherence/lease.h"
 
 namespace hpe::doors::HPE_MPI_ABI {
@@ -121,9 +122,13 @@ bool bring(MPI_Win window) noexcept {
     return copy == nullptr || copy->bring();
 }
 
-bool store_held(MPI_Win window, int rank) noexcept {
-    bool all_stored = pending::store_of_window(window, rank);
-    while (const auto call = take(of_windows, number(window), rank)) all_stored = call->staging.store() && all_stored;
+bool store_held(MPI_Win window, int rank, std::uint64_t last) noexcept {
+    if (last == 0) return true;
+    const Locked one_after_another(storing_of_windows);
+    bool all_stored = pending::store_of_window(window, rank, last);
+    while (const auto call = take(of_windows, number(window), rank, last)) {
+        all_stored = call->staging.store() && all_stored;
+    }
     return all_stored;
 }
 

@@ -7,6 +7,9 @@
 // Source: MPI 4.1, chapter 12. Threads, ownership and errors: mpi/staging.h.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+
 #include "shim/doors/mpi_door.h"
 #include "shim/mpi/held.h"
 #include "shim/mpi/window_copies.h"
@@ -60,8 +63,8 @@ int test_window(MPI_Win window, int* done);
 
 bool publish(MPI_Win window) noexcept;
 bool bring(MPI_Win window) noexcept;
-// What came to this rank's buffers from one rank, or all.
-bool store_held(MPI_Win window, int rank) noexcept;
+// What came to this rank's buffers from one rank, or all, by calls up to a number (mpi/held.h).
+bool store_held(MPI_Win window, int rank, std::uint64_t last) noexcept;
 
 // What a synchronisation does.
 constexpr bool publishes(std::size_t row) noexcept {
@@ -89,11 +92,12 @@ struct Synchronises<row, int(A...)> {
     static int door(A... arguments) {
         const MPI_Win window = last(arguments...);
         bool good = !publishes(row) || publish(window);
+        const auto made = window_calls.load(std::memory_order_acquire);
         const int result = own<int(A...)>(row)(arguments...);
         if (ends_calls(row)) {
             int rank = kAnyRank;
             if constexpr (ends_calls_of_one(row)) rank = std::get<0>(std::tie(arguments...));
-            good = store_held(window, rank) && good;
+            good = store_held(window, rank, made) && good;
         }
         if (brings(row) && result == MPI_SUCCESS) good = bring(window) && good;
         return good || result != MPI_SUCCESS ? result : cannot();

@@ -63,7 +63,10 @@ bool add(PendingPointer pending, MPI_Request request) noexcept {
         }
     }
     pending->staging.keep_types();
-    if (pending->window) any_in_windows.store(true, std::memory_order_release);
+    if (pending->window) {
+        pending->number = next_window_call();
+        any_in_windows.store(true, std::memory_order_release);
+    }
     if (pending->partitions != nullptr) pending->partitions->made(request);
     give_back(std::move(pending));
     return true;
@@ -93,17 +96,19 @@ void not_started(Pending& pending) noexcept {
 }
 
 bool settle(Pending& pending, const MPI_Status& status) noexcept {
-    return !std::exchange(pending.started, false) || store(pending, status);
+    if (std::exchange(pending.started, false)) return store(pending, status);
+    if (pending.window) const Locked until_it_is_stored(storing_of_windows);
+    return true;
 }
 
-bool store_of_window(MPI_Win window, int rank) noexcept {
+bool store_of_window(MPI_Win window, int rank, std::uint64_t last) noexcept {
     if (!any_in_windows.load(std::memory_order_acquire)) return true;
     bool all_stored = true;
     for (auto& list : lists) {
         std::optional<Staging> came;
         const auto take_buffers = [&](Pending& one) {
-            const bool wanted =
-                one.window == window && one.started && (rank == kAnyRank || one.staging.other_rank() == rank);
+            const bool wanted = one.window == window && one.number <= last && one.started &&
+                                (rank == kAnyRank || one.staging.other_rank() == rank);
             if (wanted) {
                 came.emplace(std::move(one.staging));
                 one.started = false;

@@ -36,6 +36,7 @@ struct Pending {
     bool started;  // false: nothing is to be stored, MPI has finished or not begun
     std::unique_ptr<Partitions> partitions{};
     std::optional<MPI_Win> window{};  // of a one-sided call
+    std::uint64_t number = 0;         // of such a call (held.h)
     Pending* next = nullptr;
 };
 using PendingPointer = std::unique_ptr<Pending>;
@@ -63,8 +64,8 @@ bool complete(PendingPointer pending, const MPI_Status& status) noexcept;
 // The same, but the program keeps the request, and completes it later.
 bool settle(Pending& pending, const MPI_Status& status) noexcept;
 // The window is synchronised with one rank, or all (kAnyRank), which completes the calls of its requests (MPI 4.1,
-// 12.3.5): what came is stored. The program completes the requests later.
-bool store_of_window(MPI_Win window, int rank) noexcept;
+// 12.3.5): what came by those up to a number is stored (held.h). The program completes the requests later.
+bool store_of_window(MPI_Win window, int rank, std::uint64_t last) noexcept HPE_REQUIRES(storing_of_windows);
 // It ended with an error: nothing is stored.
 void fail(PendingPointer pending) noexcept;
 

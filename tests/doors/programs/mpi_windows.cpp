@@ -2,6 +2,9 @@
 // One-sided calls, with host and device buffers and windows (mpi_twins.h).
 // usage: mpi_windows CASE...; without a case prints all.
 
+#include <atomic>
+#include <thread>
+
 #include "mpi_twins.h"
 
 namespace {
@@ -272,6 +275,45 @@ void dynamic(Twins& w) {
     });
 }
 
+// Threads that share a window, each with calls and flushes of its own.
+void flushed_by_threads(Twins& w) {
+    constexpr int n = 5000, total = 200000, rounds = 100;
+    constexpr unsigned threads = 4;
+    Pair send(w, 4), receive(w, std::size_t{4} * threads * n);
+    both(w, send, receive, [&](MPI_Comm comm, char*, char* r, Said& said) {
+        int* shared;
+        MPI_Win window;
+        MPI_Win_allocate(4 * total, 4, MPI_INFO_NULL, comm, &shared, &window);
+        for (int i = 0; i < total; ++i) shared[i] = i;
+        MPI_Barrier(comm);
+        MPI_Win_lock_all(0, window);
+        std::atomic<int> wrong{0};
+        const auto get = [&](unsigned thread) {
+            const volatile int* const mine = reinterpret_cast<const int*>(r) + thread * n;
+            for (int round = 0; round < rounds; ++round) {
+                const int from = static_cast<int>((thread + 1) * 7919 * static_cast<unsigned>(round + 1) % (total - n));
+                int* const to = const_cast<int*>(mine);
+                if (thread == 0) {
+                    MPI_Request request;
+                    MPI_Rget(to, n, MPI_INT, behind(w), from, n, MPI_INT, window, &request);
+                    MPI_Wait(&request, MPI_STATUS_IGNORE);
+                } else {
+                    MPI_Get(to, n, MPI_INT, behind(w), from, n, MPI_INT, window);
+                    MPI_Win_flush(behind(w), window);
+                }
+                for (int i = 0; i < n; i += 511) wrong += mine[i] != from + i;
+            }
+        };
+        std::vector<std::thread> all;
+        for (unsigned thread = 0; thread < threads; ++thread) all.emplace_back(get, thread);
+        for (auto& thread : all) thread.join();
+        MPI_Win_unlock_all(window);
+        said.push_back(wrong);
+        MPI_Barrier(comm);
+        MPI_Win_free(&window);
+    });
+}
+
 // Refused: the error is returned.
 void attached_object(Twins& w) {
     void* memory;
@@ -320,6 +362,7 @@ const Cases cases = {
     {"windows_over_objects", windows_over_objects},
     {"windows_over_exported", windows_over_exported},
     {"dynamic", dynamic},
+    {"flushed_by_threads", flushed_by_threads},
 #ifdef OPEN_MPI
     {"overlapping", overlapping},
 #endif
@@ -330,4 +373,4 @@ const Cases alone = {{"attached_object", attached_object}};
 
 }  // namespace
 
-int main(int argc, char** argv) { return run_cases(argc, argv, cases, 11, MPI_THREAD_SINGLE, 1, alone); }
+int main(int argc, char** argv) { return run_cases(argc, argv, cases, 11, MPI_THREAD_MULTIPLE, 1, alone); }
