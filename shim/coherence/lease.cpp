@@ -69,6 +69,11 @@ bool in_one_object(const void* at, std::size_t bytes) noexcept {
     return object != nullptr && bytes == object->accessible_from(address(at), bytes);
 }
 
+bool all_uncached(const void* at, std::size_t bytes) noexcept {
+    const auto first = uncached::stretch(address(at), bytes);
+    return first.uncached && first.bytes == bytes;
+}
+
 bool Bounce::take(const void* like, std::size_t bytes) noexcept {
     const auto in_page = address(like) % kPage;
     const auto wanted = (in_page + bytes + kPage - 1) / kPage * kPage;

@@ -50,8 +50,9 @@ inline bool concerns(const void* at, std::size_t bytes) noexcept {
 }
 // Whether a call cannot be given a part of for_parts() as it is.
 bool stands_for(const void* at, std::size_t bytes) noexcept;
-// Whether all of it lies in one object.
+// Whether all of it lies in one object; whether all of it is uncached memory.
 bool in_one_object(const void* at, std::size_t bytes) noexcept;
+bool all_uncached(const void* at, std::size_t bytes) noexcept;
 
 // Calls part(object or nullptr, begin, bytes) for each stretch of the range that lies in one object, in uncached memory
 // or in neither, in order; until one returns less than it was given. Returns the sum.

@@ -223,6 +223,10 @@ bool write(std::uintptr_t to, const std::byte* from, std::size_t bytes) noexcept
     return move(to, bytes, [&](CUcontext context) { return engine.write(context, to, from, bytes); });
 }
 
+bool write_changes(std::uintptr_t to, std::byte* now, const std::byte* before, std::size_t bytes) noexcept {
+    return move(to, bytes, [&](CUcontext context) { return engine.write_changes(context, to, now, before, bytes); });
+}
+
 bool any_open() noexcept { return this_thread.stepping; }
 
 void let_step_end() noexcept {

@@ -32,6 +32,8 @@ Stretch stretch(std::uintptr_t begin, std::size_t bytes) noexcept;
 // give, or take, the bytes.
 bool read(std::byte* to, std::uintptr_t from, std::size_t bytes) noexcept;
 bool write(std::uintptr_t to, const std::byte* from, std::size_t bytes) noexcept;
+// Of a copy of such memory: the bytes that are other now than before.
+bool write_changes(std::uintptr_t to, std::byte* now, const std::byte* before, std::size_t bytes) noexcept;
 
 // Opens the page at the address, or opens it anew. The thread's first one waits for the device work that was enqueued
 // before, as any access. False: it is no such memory, or cannot be read, or not be written; pages that are open stay

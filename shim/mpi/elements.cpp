@@ -101,6 +101,28 @@ bool store_part(const Elements& elements, MPI_Count index, std::uintptr_t shift,
            store_part(elements, index, came.at(), bytes);
 }
 
+// Whether accesses of the CPU would go instruction by instruction: elements with gaps in memory without a host copy.
+bool goes_by_copy(const Elements& elements) noexcept {
+    const auto span = elements.span();
+    return !span.empty() && !elements.shape.dense(elements.count) &&
+           lease::all_uncached(pointer(span.begin), span.bytes());
+}
+// What of such memory is stored by store(the elements in a copy, how far the copy lies from them).
+template <class Store>
+bool store_by_copy(const Elements& elements, const void* caller, Store&& store) noexcept {
+    const auto span = elements.span();
+    const HostMemory now(pointer(span.begin), span.bytes()), before(pointer(span.begin), span.bytes());
+    if (now.at() == nullptr || before.at() == nullptr ||
+        lease::load(before.at(), pointer(span.begin), span.bytes(), caller) != span.bytes()) {
+        return false;
+    }
+    std::memcpy(now.at(), before.at(), span.bytes());
+    const auto distance = address(now.at()) - span.begin;
+    Elements copy = elements;
+    copy.at += distance;
+    return store(copy, distance) && uncached::write_changes(span.begin, now.at(), before.at(), span.bytes());
+}
+
 }  // namespace
 
 Shape::Shape(MPI_Datatype type) noexcept {
@@ -154,13 +176,13 @@ bool load(const Elements& elements, std::uintptr_t shift, const void* caller) no
     const auto span = elements.span();
     if (span.empty()) return true;
     if (!elements.shape.dense(elements.count)) {
-        if (!lease::in_one_object(pointer(span.begin), span.bytes())) {
+        if (!lease::in_one_object(pointer(span.begin), span.bytes()) && !goes_by_copy(elements)) {
             return copy_packed(elements.at, elements.at + shift, elements.count, elements);
         }
-        // The view does not trap; its gaps are brought, too.
+        // The view, or a copy, does not trap; its gaps are brought, too.
         const lease::ToRead ready(pointer(span.begin), span.bytes(), caller);
         const auto to_view = reinterpret_cast<std::uintptr_t>(ready.memory()) - span.begin;
-        return ready.memory() != nullptr &&
+        return ready.memory() != nullptr && ready.bytes() == span.bytes() &&
                copy_packed(elements.at + to_view, elements.at + shift, elements.count, elements);
     }
     auto* const to = static_cast<std::byte*>(pointer(span.begin + shift));
@@ -170,6 +192,11 @@ bool load(const Elements& elements, std::uintptr_t shift, const void* caller) no
 bool store(const Elements& elements, std::uintptr_t shift, MPI_Count bytes, const void* caller) noexcept {
     const auto one = elements.shape.bytes();
     if (one <= 0) return true;
+    if (goes_by_copy(elements)) {
+        return store_by_copy(elements, caller, [&](const Elements& copy, std::uintptr_t distance) {
+            return store(copy, shift - distance, bytes, caller);
+        });
+    }
     Elements whole = elements;
     whole.count = std::min(bytes / one, elements.count);
     const auto span = whole.span();
@@ -224,6 +251,11 @@ bool store_packed(const Elements& elements, const Layout& layout, const std::byt
     const auto one = elements.shape.bytes();
     bytes = std::min(bytes, elements.count * one);
     if (bytes <= 0 || store_packed_by_device(elements, layout, from, bytes)) return true;
+    if (goes_by_copy(elements)) {
+        return store_by_copy(elements, nullptr, [&](const Elements& copy, std::uintptr_t) {
+            return store_packed(copy, layout, from, bytes);
+        });
+    }
     const auto whole = bytes / one, rest = bytes % one;
     if (whole != 0 && !unpack(from, static_cast<int>(whole * one), elements.at, whole, elements.type)) return false;
     return rest == 0 || store_part(elements, whole, from + whole * one, rest);

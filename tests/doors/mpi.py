@@ -21,11 +21,12 @@ problems, runs = [], 0
 programs = {os.path.basename(path): os.path.abspath(path) for path in sys.argv[1:]}
 
 
-def check(mpi, parts, what, **variables):
+def check(mpi, parts, what, unsaid=None, **variables):
     global runs
     runs += 1
     status, lines, said = ranks(mpi, parts, **variables)
-    if status != 0 or len(lines) != sum(part[0] for part in parts) or not all(line.endswith(" 0 wrong") for line in lines):
+    if status != 0 or len(lines) != sum(part[0] for part in parts) or not all(line.endswith(" 0 wrong") for line in lines) or \
+            (unsaid is not None and unsaid in said):
         settings = " ".join(f"{k}={v}" for k, v in variables.items())
         problems.append(f"{mpi} {what} {settings}: {status}\n{said[-1500:].decode(errors='replace')}")
 
@@ -37,6 +38,7 @@ def one_mpi(mpi, scratch, first):
     opens = programs["mpi_opens"]
     cases = soft.run([calls], preload=False)[1].decode().split()
     check(mpi, [(2, hpe, [calls, scratch, *cases])], "calls")
+    check(mpi, [(2, hpe, [calls, scratch, "gaps_of_exported"])], "exported", unsaid=b"one instruction at a time")
     if mpi == "standard":
         return brief(mpi)
     check(mpi, [(3, hpe, [calls, scratch, *cases])], "calls", HPE_PROTOCOL="lazy")

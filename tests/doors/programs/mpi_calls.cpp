@@ -526,6 +526,40 @@ void large_counts(Twins& w) {
 }
 #endif
 
+// Elements with gaps in memory without a host copy, which the CPU does not access here. The last one comes in part.
+void gaps_of_exported(Twins& w) {
+    constexpr int kPieces = 1000, kElements = 3, kCame = 25000;
+    MPI_Datatype gaps;
+    MPI_Type_vector(kPieces, 10, 20, MPI_INT, &gaps);
+    MPI_Type_commit(&gaps);
+    std::vector<int> mine(kCame), twin(kElements * kPieces * 20), now(twin.size());
+    for (auto& number : mine) number = static_cast<int>(w.own());
+    for (auto& number : twin) number = static_cast<int>(w.own());
+    const auto bytes = twin.size() * sizeof(int);
+    void* memory = nullptr;
+    cudaIpcMemHandle_t handle;
+    if (cudaMalloc(&memory, bytes) != cudaSuccess || cudaIpcGetMemHandle(&handle, memory) != cudaSuccess) std::abort();
+    cudaMemcpy(memory, twin.data(), bytes, cudaMemcpyHostToDevice);
+    for (void* const to : {memory, static_cast<void*>(twin.data())}) {
+        MPI_Sendrecv(mine.data(), kCame, MPI_INT, behind(w), 1, to, kElements, gaps, before(w), 1, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+    }
+    cudaMemcpy(now.data(), memory, bytes, cudaMemcpyDeviceToHost);
+    if (now != twin) w.complain("came wrong");
+    std::vector<int> of_twin(kElements * kPieces * 10), of_memory(of_twin.size());
+    for (auto& [from, to] : {std::pair<void*, std::vector<int>*>(memory, &of_memory), {twin.data(), &of_twin}}) {
+        MPI_Sendrecv(from, kElements, gaps, behind(w), 2, to->data(), static_cast<int>(to->size()), MPI_INT, before(w),
+                     2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    if (of_memory != of_twin) w.complain("sent wrong");
+    cudaFree(memory);
+    MPI_Type_free(&gaps);
+    ++w.calls;
+}
+
+// Not among those that other ranks make with them.
+const Cases alone = {{"gaps_of_exported", gaps_of_exported}};
+
 const Cases cases = {
     {"too_long", too_long},
     {"addresses", addresses},
@@ -553,5 +587,5 @@ const Cases cases = {
 
 int main(int argc, char** argv) {
     if (argc > 1) folder = argv[1];
-    return run_cases(argc, argv, cases, 7, MPI_THREAD_MULTIPLE, 2);
+    return run_cases(argc, argv, cases, 7, MPI_THREAD_MULTIPLE, 2, alone);
 }
