@@ -12,6 +12,7 @@
 #include "shim/base/mutex.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/apply.h"
+#include "shim/driver/driver.h"
 #include "shim/memory/arena.h"
 #include "shim/memory/pager.h"
 #include "shim/observe/report.h"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "toolchain/softgpu/driver/context/current.h"
 #include "toolchain/softgpu/driver/device/driver.h"
 #include "toolchain/softgpu/driver/module/library.h"
 
