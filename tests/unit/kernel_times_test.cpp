@@ -64,13 +64,17 @@ unsigned pairs_under_way() {
 
 }  // namespace
 
-TEST_CASE("a context ends between a launch's two events") {
+TEST_CASE("a context ends between a launch's two events, and the next has its place") {
     device();
     auto timed = launch();
     REQUIRE(timed.has_times());
     kernel_times::forget(device());
+    auto next = launch();
+    REQUIRE(next.has_times());
     timed.launched(CUDA_SUCCESS);
     CHECK(pairs_under_way() == 0);
+    next.launched(CUDA_SUCCESS);
+    CHECK(pairs_under_way() == 1);
 }
 
 TEST_CASE("a context ends while a launch's first event is recorded, and the next has its place") {
