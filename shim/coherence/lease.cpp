@@ -150,6 +150,11 @@ std::size_t store(void* to, const std::byte* from, std::size_t bytes, const void
     });
 }
 
+bool store_changes(void* to, std::byte* now, const std::byte* before, std::size_t bytes) noexcept {
+    const ErrnoKept kept;
+    return uncached::write_changes(address(to), now, before, bytes);
+}
+
 bool open_to_write(void* at, std::size_t bytes, const void* caller) noexcept {
     Object* const object = coherence().object_of(address(at));
     return object != nullptr && bytes == object->accessible_from(address(at), bytes) &&

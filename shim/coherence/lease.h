@@ -127,6 +127,10 @@ private:
 // where ordinary memory beside an object cannot be written.
 std::size_t store(void* to, const std::byte* from, std::size_t bytes, const void* caller) noexcept;
 
+// Of a copy of uncached memory, as load() made it: stores the bytes that are other now than before. False: the device
+// does not take them.
+bool store_changes(void* to, std::byte* now, const std::byte* before, std::size_t bytes) noexcept;
+
 // Reads what is at hand of a regular file straight into an object, with helper threads: whole blocks that begin at
 // `to`. Returns bytes, 0 where that cannot be done: the caller reads into bounce memory.
 std::size_t store_file(void* to, std::size_t bytes, const copiers::File& from) noexcept;

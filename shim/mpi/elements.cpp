@@ -120,7 +120,7 @@ bool store_by_copy(const Elements& elements, const void* caller, Store&& store) 
     const auto distance = address(now.at()) - span.begin;
     Elements copy = elements;
     copy.at += distance;
-    return store(copy, distance) && uncached::write_changes(span.begin, now.at(), before.at(), span.bytes());
+    return store(copy, distance) && lease::store_changes(pointer(span.begin), now.at(), before.at(), span.bytes());
 }
 
 }  // namespace
