@@ -95,24 +95,56 @@ bool too_much_idle(std::size_t bytes) noexcept {
     return bytes > bound;
 }
 
-// Maps shared memory that is aligned to a huge page. The kernel aligns only to a page: so one chunk more is reserved,
-// and the rest is unmapped.
-std::byte* map_aligned(std::size_t size) noexcept {
-    const auto reserved = size + Arena::kChunk;
-    auto* raw = static_cast<std::byte*>(
-        kernel::mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE));
-    if (raw == MAP_FAILED) return nullptr;
+// Addresses for a segment and for its closed duplicate, which lies in front of it; nothing may be accessed there yet.
+// They are far from where the kernel places mappings by itself. That is where the driver takes its addresses, and an
+// allocation that lies half a gigabyte from its other ones costs page directories of the device that it makes and drops
+// with it (docs/hardware.md).
+std::byte* reserve_addresses(std::size_t bytes) noexcept HPE_REQUIRES(mutex) {
+    constexpr std::size_t kFar = std::size_t{64} << 30;
+    const auto reserve = [&](std::uintptr_t wanted) {
+        auto* const there = kernel::mmap(reinterpret_cast<void*>(wanted), bytes, PROT_NONE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+        return there == MAP_FAILED ? nullptr : static_cast<std::byte*>(there);
+    };
+    if (const auto count = segment_count.load(std::memory_order_relaxed); count != 0) {
+        const auto last = reinterpret_cast<std::uintptr_t>(segments[count - 1].closed);
+        return reserve(last > bytes ? last - bytes : 0);
+    }
+    auto* const near = reserve(0);
+    const auto at = reinterpret_cast<std::uintptr_t>(near);
+    auto* const far = at > kFar ? reserve(at - kFar) : nullptr;
+    if (far == nullptr) return near;
+    kernel::munmap(near, bytes);
+    return far;
+}
+
+// Maps a segment's memory, aligned to a huge page, and its closed duplicate. The kernel aligns only to a page: so one
+// chunk more is reserved, and the rest is unmapped.
+bool map_segment(Segment& segment, std::size_t size) noexcept HPE_REQUIRES(mutex) {
+    const auto reserved = 2 * size + Arena::kChunk;
+    auto* const raw = reserve_addresses(reserved);
+    if (raw == nullptr) return false;
     const auto before = (Arena::kChunk - reinterpret_cast<std::uintptr_t>(raw) % Arena::kChunk) % Arena::kChunk;
-    auto* const view = raw + before;
-    // In a process that locks its memory (mlockall(2)) all of an accessible mapping would be filled at once.
-    if (kernel::mmap(view, size, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED) == MAP_FAILED ||
-        kernel::munlock(view, size) != 0 || kernel::mprotect(view, size, PROT_READ | PROT_WRITE) != 0) {
+    auto* const closed = raw + before;
+    auto* const view = closed + size;
+    // In a process that locks its memory (mlockall(2)) all of an accessible mapping would be filled at once. Every
+    // mapping made from this one inherits MADV_DONTFORK: a forked child has no device and must not write our copies. A
+    // length of 0 duplicates a shared mapping instead of moving it (mremap(2)).
+    const bool mapped =
+        kernel::mmap(view, size, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED) != MAP_FAILED &&
+        kernel::munlock(view, size) == 0 && kernel::madvise(view, size, MADV_DONTFORK) == 0 &&
+        kernel::mremap(view, 0, size, MREMAP_MAYMOVE | MREMAP_FIXED, closed) != MAP_FAILED &&
+        kernel::mprotect(view, size, PROT_READ | PROT_WRITE) == 0;
+    if (!mapped) {
         kernel::munmap(raw, reserved);
-        return nullptr;
+        return false;
     }
     if (before != 0) kernel::munmap(raw, before);
-    kernel::munmap(view + size, reserved - before - size);
-    return view;
+    kernel::munmap(view + size, reserved - before - 2 * size);
+    segment.size = size;
+    segment.closed = closed;
+    segment.view.store(view, std::memory_order_relaxed);
+    return true;
 }
 
 // False: there is no memory for the entry.
@@ -130,26 +162,18 @@ bool add_segment(std::size_t at_least) HPE_REQUIRES(mutex) {
     const auto index = segment_count.load(std::memory_order_relaxed);
     if (index == kMaxSegments) return false;
     const auto size = std::max(kSegment, (at_least + Arena::kChunk - 1) / Arena::kChunk * Arena::kChunk);
-    auto* const view = map_aligned(size);
-    if (view == nullptr) return false;
-    // Every mapping made from this one inherits the advice: a forked child has no device and must not write our copies.
-    const bool kept_from_children = kernel::madvise(view, size, MADV_DONTFORK) == 0;
-    // A length of 0 duplicates a shared mapping instead of moving it (mremap(2)).
-    auto* closed =
-        static_cast<std::byte*>(kept_from_children ? kernel::mremap(view, 0, size, MREMAP_MAYMOVE) : MAP_FAILED);
-    const bool mapped = closed != MAP_FAILED && kernel::mprotect(closed, size, PROT_NONE) == 0;
-    auto* const chunks = mapped ? new (std::nothrow) Chunk[size / Arena::kChunk] : nullptr;
-    if (chunks == nullptr || !add_free_range(view, size)) {
-        delete[] chunks;
-        if (closed != MAP_FAILED) kernel::munmap(closed, size);
-        kernel::munmap(view, size);
+    auto& segment = segments[index];
+    segment.chunks = new (std::nothrow) Chunk[size / Arena::kChunk];
+    if (segment.chunks == nullptr || !map_segment(segment, size)) {
+        delete[] segment.chunks;
         return false;
     }
-    auto& segment = segments[index];
-    segment.chunks = chunks;
-    segment.size = size;
-    segment.closed = closed;
-    segment.view.store(view, std::memory_order_relaxed);
+    auto* const view = segment.view.load(std::memory_order_relaxed);
+    if (!add_free_range(view, size)) {
+        kernel::munmap(segment.closed, 2 * size);
+        delete[] segment.chunks;
+        return false;
+    }
     segment_count.store(index + 1, std::memory_order_release);
     return true;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The memory behind shadows, in a process that locks what it maps.
+// The memory behind shadows: where it lies, and in a process that locks what it maps.
 #include "shim/memory/arena.h"
 
 #include <sys/mman.h>
@@ -71,4 +71,22 @@ TEST_CASE("what lies side by side on the device lies so in the arena") {
     auto* const whole = arena.take(kDevice, hpe::Arena::kChunk);
     CHECK(whole != nullptr);
     arena.give_back(whole, kDevice, hpe::Arena::kChunk, false);
+}
+
+TEST_CASE("the arena leaves the driver the addresses that it would have without") {
+    hpe::Arena arena;
+    const auto next_mapping = [](std::size_t bytes) {
+        auto* const next = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        munmap(next, bytes);
+        return static_cast<std::byte*>(next);
+    };
+    constexpr std::size_t kLarge = std::size_t{64} << 20;
+    auto* const without = next_mapping(kLarge);
+    auto* const range = arena.take(0, 4 * hpe::Arena::kChunk);
+    auto* const another = arena.take(0, std::size_t{2} << 30);  // a segment of its own
+    REQUIRE(range != nullptr);
+    REQUIRE(another != nullptr);
+    CHECK(next_mapping(kLarge) == without);
+    arena.give_back(range, 0, 4 * hpe::Arena::kChunk, false);
+    arena.give_back(another, 0, std::size_t{2} << 30, false);
 }
