@@ -111,8 +111,7 @@ std::vector<Owner> modules_of(CUlibrary library) {
     for (const CUcontext context : contexts) {
         const ContextScope scope(context);
         CUmodule module = nullptr;
-        if (scope.result() == CUDA_SUCCESS && driver.cuLibraryGetModule != nullptr &&
-            driver.cuLibraryGetModule(&module, library) == CUDA_SUCCESS) {
+        if (scope.result() == CUDA_SUCCESS && driver.cuLibraryGetModule(&module, library) == CUDA_SUCCESS) {
             modules.push_back(Owner::of(module));
         }
     }

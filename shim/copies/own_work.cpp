@@ -33,12 +33,8 @@ CUstream stream_in(CUcontext context) noexcept {
     auto* const own = owns.of(context);
     if (own == nullptr) return nullptr;
     const Locked lock(own->lock);
-    if (own->stream == nullptr) {
-        const Inside inside;
-        if (driver.cuStreamCreateWithPriority(&own->stream, CU_STREAM_NON_BLOCKING, 0) != CUDA_SUCCESS) {
-            own->stream = nullptr;
-        }
-    }
+    const Inside inside;
+    make_stream(own->stream);
     return own->stream;
 }
 

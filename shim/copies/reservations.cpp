@@ -43,7 +43,7 @@ reservations::Order order_of(CUstream stream) noexcept {
     const Inside inside;
     reservations::Order order{stream, nullptr, true};
     if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
-        driver.cuCtxGetCurrent(&order.context);
+        order.context = current_context();
         return order;
     }
     driver.cuStreamGetCtx(stream, &order.context);

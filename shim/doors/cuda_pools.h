@@ -56,7 +56,7 @@ inline void track_of_pool(CUdeviceptr pointer, std::size_t bytes, CUcontext cont
     const CUresult asked = driver.cuPointerGetAttributes(3, attributes, found, pointer);
     if (asked == CUDA_SUCCESS && (type != CU_MEMORYTYPE_DEVICE || managed != 0)) return;
     objects_exist();
-    if (context == nullptr) driver.cuCtxGetCurrent(&context);
+    if (context == nullptr) context = current_context();
     if (asked != CUDA_SUCCESS) {
         return device_owned::add(address(pointer), bytes, "the driver did not say what memory it is", context);
     }

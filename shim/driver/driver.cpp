@@ -3,8 +3,8 @@
 #include "shim/driver/driver.h"
 
 #include <dlfcn.h>
-#include <link.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "shim/base/log.h"

@@ -8,9 +8,6 @@
 
 #include <cuda.h>
 
-#include <atomic>
-#include <cstddef>
-
 namespace hpe {
 
 // libc's dlsym and dlvsym or the next preload's. Usable before any constructor ran; allocate nothing of their own.
@@ -148,5 +145,30 @@ public:
 private:
     const CUresult result_;
 };
+
+// nullptr: the thread has none, or the driver does not say.
+inline CUcontext current_context() noexcept {
+    CUcontext context = nullptr;
+    return driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
+}
+
+// Of libhpe's own, in the current context, unless they exist: an event without times, and a stream that waits for no
+// other. Errors leave nullptr.
+inline CUresult make_event(CUevent& event) noexcept {
+    if (event != nullptr) return CUDA_SUCCESS;
+    const auto made = driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    if (made != CUDA_SUCCESS) event = nullptr;
+    return made;
+}
+inline CUresult make_stream(CUstream& stream, int priority = 0) noexcept {
+    if (stream != nullptr) return CUDA_SUCCESS;
+    const auto made = driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, priority);
+    if (made != CUDA_SUCCESS) stream = nullptr;
+    return made;
+}
+inline CUresult record(CUevent& event, CUstream stream) noexcept {
+    const auto made = make_event(event);
+    return made == CUDA_SUCCESS ? driver.cuEventRecord(event, stream) : made;
+}
 
 }  // namespace hpe

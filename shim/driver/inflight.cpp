@@ -150,18 +150,6 @@ Record* record_for(CUstream given) noexcept {
     return record;
 }
 
-// The record is locked, its context current.
-CUresult record_event(Record& r, CUstream stream) noexcept HPE_REQUIRES(r.lock) {
-    if (r.event == nullptr) {
-        const auto made = driver.cuEventCreate(&r.event, CU_EVENT_DISABLE_TIMING);
-        if (made != CUDA_SUCCESS) {
-            r.event = nullptr;
-            return made;
-        }
-    }
-    return driver.cuEventRecord(r.event, stream);
-}
-
 // Whether the stream itself says that it has work, before an event is recorded: a full stream would keep that call.
 // Asked only where nothing is captured, since to ask ends a capture; one that begins meanwhile waits for the record's
 // lock.
@@ -185,7 +173,7 @@ CUresult cover(Record& r) noexcept HPE_REQUIRES(r.lock) {
         if (asked != CUDA_SUCCESS) return asked;
         if (status != CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_SUCCESS;
     }
-    const auto result = record_event(r, stream);
+    const auto result = record(r.event, stream);
     if (result == CUDA_SUCCESS) r.recorded = target;
     return result;
 }
@@ -196,6 +184,15 @@ void cover_or_wait(Record& r) noexcept HPE_REQUIRES(r.lock) {
     if (cover(r) == CUDA_SUCCESS) return;
     const auto stream = r.stream.load(std::memory_order_acquire);
     if (driver.cuStreamSynchronize(stream) == CUDA_SUCCESS) r.settle(target);
+}
+
+// The same from wherever, if there is any.
+void cover_outstanding(Record& r) noexcept {
+    if (!r.outstanding()) return;
+    const Locked lock(r.lock);
+    ContextScope scope(r.context);
+    CaptureRelaxed relaxed;
+    if (scope.result() == CUDA_SUCCESS) cover_or_wait(r);
 }
 
 // Counts work of this thread's own default stream, with an event after it. False: the event could not be recorded.
@@ -218,7 +215,7 @@ bool enqueued_in_own(unsigned slot) noexcept {
         const Locked lock(r->lock);
         if (!is_own(*r)) continue;  // the record had nothing outstanding and was reused for another stream
         const CaptureRelaxed relaxed;
-        if (record_event(*r, CU_STREAM_PER_THREAD) != CUDA_SUCCESS) return false;
+        if (record(r->event, CU_STREAM_PER_THREAD) != CUDA_SUCCESS) return false;
         r->enqueued.add(slot);
         r->recorded = r->enqueued.sum();
         return true;
@@ -291,8 +288,9 @@ bool is_blocking(CUstream stream) noexcept {
 }
 
 CUcontext context_if_current(CUstream stream) noexcept {
-    CUcontext current = nullptr, streams = nullptr;
-    if (driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current == nullptr) return nullptr;
+    CUcontext streams = nullptr;
+    const auto current = current_context();
+    if (current == nullptr) return nullptr;
     if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return current;
     return driver.cuStreamGetCtx(stream, &streams) == CUDA_SUCCESS && streams == current ? current : nullptr;
 }
@@ -407,8 +405,8 @@ void InFlight::finished(const Mark& mark) noexcept {
 }
 
 unsigned InFlight::mark_context(Mark* marks) noexcept {
-    CUcontext context = nullptr;
-    if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) return 0;
+    const auto context = current_context();
+    if (context == nullptr) return 0;
     unsigned count = 0;
     for (auto* r = records.load(std::memory_order_acquire); r != nullptr && count < kMaxMarks; r = r->next) {
         if (r->context == context) marks[count++] = {r, r->enqueued.sum()};
@@ -417,22 +415,11 @@ unsigned InFlight::mark_context(Mark* marks) noexcept {
 }
 
 void InFlight::snapshot(CUstream stream) noexcept {
-    Record* r = record_for(stream);
-    if (r == nullptr || !r->outstanding()) return;
-    const Locked lock(r->lock);
-    ContextScope scope(r->context);
-    CaptureRelaxed relaxed;
-    if (scope.result() == CUDA_SUCCESS) cover_or_wait(*r);
+    if (Record* const r = record_for(stream)) cover_outstanding(*r);
 }
 
 void InFlight::snapshot_all() noexcept {
-    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) {
-        if (!r->outstanding()) continue;
-        const Locked lock(r->lock);
-        ContextScope scope(r->context);
-        CaptureRelaxed relaxed;
-        if (scope.result() == CUDA_SUCCESS) cover_or_wait(*r);
-    }
+    for (auto* r = records.load(std::memory_order_acquire); r != nullptr; r = r->next) cover_outstanding(*r);
 }
 
 void InFlight::destroyed(CUstream stream) noexcept {
@@ -440,7 +427,7 @@ void InFlight::destroyed(CUstream stream) noexcept {
     if (driver.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS) return;
     Record* r = find(context, stream);
     if (r == nullptr) return;
-    snapshot(stream);
+    cover_outstanding(*r);
     {
         const Locked lock(r->lock);
         r->stream.store(kGone, std::memory_order_release);

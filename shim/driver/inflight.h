@@ -6,7 +6,7 @@
 //
 // Threads: any. wait() may run inside the fault path; it takes only locks of its own.
 //
-// Streams and contexts are the program's. Errors: only wait() returns one; a stream that cannot be asked counts as
+// Streams and contexts are the program's. Errors: only the waits return one; a stream that cannot be asked counts as
 // having work outstanding.
 #pragma once
 

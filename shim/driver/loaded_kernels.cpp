@@ -26,18 +26,12 @@ std::set<std::pair<CUcontext, CUfunction>>& kernels() HPE_REQUIRES(mutex) {
     return *set;
 }
 
-CUcontext current() noexcept {
-    CUcontext context = nullptr;
-    driver.cuCtxGetCurrent(&context);
-    return context;
-}
-
 }  // namespace
 
 void launched(CUfunction kernel) noexcept {
     // A launch that is captured is none yet.
     if (in_flight.capturing_anywhere()) return;
-    const auto context = current();
+    const auto context = current_context();
     const Locked lock(mutex);
     try {
         kernels().emplace(context, kernel);
@@ -55,14 +49,14 @@ bool parameter(CUfunction kernel, std::size_t index, std::size_t& bytes) noexcep
     std::size_t offset = 0;
     Inside inside;
     auto told = driver.cuFuncGetParamInfo(kernel, index, &offset, &bytes);
-    if (told == CUDA_ERROR_INVALID_HANDLE && driver.cuKernelGetParamInfo != nullptr) {
+    if (told == CUDA_ERROR_INVALID_HANDLE) {
         told = driver.cuKernelGetParamInfo(reinterpret_cast<CUkernel>(kernel), index, &offset, &bytes);
     }
     return told == CUDA_SUCCESS;
 }
 
 bool known(CUfunction kernel) noexcept {
-    const auto context = current();
+    const auto context = current_context();
     const Locked lock(mutex);
     return kernels().contains({context, kernel});
 }

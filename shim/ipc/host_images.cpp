@@ -59,11 +59,7 @@ bool start_filling(const Image& image, CUcontext context, CUdeviceptr from, std:
     {
         const Locked lock(filling->lock);
         if (filling->unable) return false;
-        if (filling->stream == nullptr &&
-            driver.cuStreamCreateWithPriority(&filling->stream, CU_STREAM_NON_BLOCKING, 0) != CUDA_SUCCESS) {
-            filling->stream = nullptr;
-            return false;
-        }
+        if (make_stream(filling->stream) != CUDA_SUCCESS) return false;
         stream = filling->stream;
     }
     OwnTransfer transfer(OwnTransfer::To::Host, "message to shared memory", from, bytes);

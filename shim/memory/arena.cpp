@@ -364,10 +364,8 @@ bool Arena::pinned(std::byte* view, bool may_pin) noexcept {
     }
     bool done = pinned::take(kChunk);
     if (done) {
-        CUcontext context = nullptr;
-        driver.cuCtxGetCurrent(&context);
         make_huge(chunk, base + index * kChunk);
-        chunk.context.store(context, std::memory_order_relaxed);
+        chunk.context.store(current_context(), std::memory_order_relaxed);
         done = driver.cuMemHostRegister_v2(base + index * kChunk, kChunk, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
         if (!done) pinned::give_back(kChunk);
     }

@@ -22,6 +22,7 @@
 #include "shim/base/thread.h"
 #include "shim/driver/by_context.h"
 #include "shim/driver/driver.h"
+#include "shim/driver/inflight.h"
 #include "shim/observe/trace.h"
 
 namespace hpe::kernel_times {
@@ -289,13 +290,6 @@ void at_exit() noexcept {
     over.store(true, std::memory_order_relaxed);
 }
 
-CUcontext context_of(CUstream stream) noexcept {
-    CUcontext current = nullptr, streams = nullptr;
-    if (driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS) return nullptr;
-    if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return current;
-    return driver.cuStreamGetCtx(stream, &streams) == CUDA_SUCCESS && streams == current ? current : nullptr;
-}
-
 }  // namespace
 
 void Launch::begin(CUstream stream, Flavour flavour, CUfunction function, std::uint64_t now) noexcept {
@@ -304,7 +298,7 @@ void Launch::begin(CUstream stream, Flavour flavour, CUfunction function, std::u
     open_account(now);
     const Paid paid(By::HostAndDevice);
     if (stream == nullptr) stream = flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
-    const auto handle = context_of(stream);
+    const auto handle = context_if_current(stream);
     context_ = contexts.of(handle);
     if (context_ == nullptr) return;
     // Registered when a context exists already, so that it runs before the driver's own exit handlers.

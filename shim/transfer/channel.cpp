@@ -29,7 +29,7 @@ bool renew(staging::BounceBuffer& buffer) noexcept {
     staging::BounceBuffer fresh;
     void* memory = nullptr;
     if (driver.cuMemHostAlloc(&memory, Channel::kBufferBytes, CU_MEMHOSTALLOC_PORTABLE) != CUDA_SUCCESS ||
-        staging::make_event(fresh) != CUDA_SUCCESS) {
+        make_event(fresh.event) != CUDA_SUCCESS) {
         return false;
     }
     fresh.memory = static_cast<std::byte*>(memory);

@@ -4,7 +4,6 @@
 #include "shim/transfer/engine.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -138,18 +137,6 @@ CUresult drain_channel(Channel& channel) noexcept HPE_REQUIRES(channel.lock) {
         channel.in_to_device.ended(channel.context.load(std::memory_order_relaxed));
     }
     return result;
-}
-
-// The channel is locked, its context current.
-CUresult record_flushes(Channel& channel) noexcept HPE_REQUIRES(channel.lock) {
-    if (channel.flushed == nullptr) {
-        const auto made = driver.cuEventCreate(&channel.flushed, CU_EVENT_DISABLE_TIMING);
-        if (made != CUDA_SUCCESS) {
-            channel.flushed = nullptr;
-            return made;
-        }
-    }
-    return driver.cuEventRecord(channel.flushed, channel.to_device);
 }
 
 // Calls run(begin, bytes) for each stretch of bytes that differ, as long as it succeeds.
@@ -482,7 +469,7 @@ CUresult Engine::make_wait(CUstream stream) noexcept {
                 drain_channel(channel) == CUDA_SUCCESS) {
                 continue;
             }
-            if (result == CUDA_SUCCESS) result = record_flushes(channel);
+            if (result == CUDA_SUCCESS) result = record(channel.flushed, channel.to_device);
             flushed = channel.flushed;
         }
         // In the program's context, since `stream` may be its default stream. Without the lock, since a full stream

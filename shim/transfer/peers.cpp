@@ -46,12 +46,6 @@ bool joined(CUcontext a, CUcontext b) noexcept {
 
 }  // namespace
 
-CUcontext Peers::current_context() noexcept {
-    CUcontext context = nullptr;
-    driver.cuCtxGetCurrent(&context);
-    return context;
-}
-
 void Peers::saw_another(CUcontext context) noexcept {
     CUcontext first = nullptr;
     // Another thread may have seen the first one just now.

@@ -26,6 +26,7 @@
 #include <cstddef>
 
 #include "shim/base/mutex.h"
+#include "shim/driver/driver.h"
 
 namespace hpe {
 
@@ -102,7 +103,6 @@ private:
     };
     static constexpr std::size_t kMost = 512;  // two for each pair of 16 contexts, with room for their successors
 
-    static CUcontext current_context() noexcept;
     Access* find(CUcontext from, CUcontext to) noexcept HPE_REQUIRES(mutex_);
     Access* entry(CUcontext from, CUcontext to) noexcept HPE_REQUIRES(mutex_);
     void set(Access& access, State state) noexcept HPE_REQUIRES(mutex_);

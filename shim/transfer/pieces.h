@@ -18,7 +18,7 @@ namespace hpe::staging {
 
 class Pieces {
 public:
-    // Blocks are filled for copies to the device, drained for those to the host.
+    // Buffers are filled for copies to the device, drained for those to the host.
     enum class Way : std::uint8_t { Fill, Drain };
     // A smaller transfer costs more to enqueue than to make: in pieces of 256 KiB a copy of 1 MiB reaches 22 GB/s on an
     // H200, in pieces of 512 KiB 24.5.

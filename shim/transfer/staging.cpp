@@ -45,18 +45,11 @@ constinit bool fixed_helpers = false;       // the number is the user's
 constinit std::atomic<unsigned> active{0};  // copies under way
 constinit std::atomic<std::size_t> bytes_in_pools{0};
 
-CUresult new_stream(CUstream& stream) noexcept {
-    if (stream != nullptr) return CUDA_SUCCESS;
-    const auto result = driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0);
-    if (result != CUDA_SUCCESS) stream = nullptr;
-    return result;
-}
-
 // Adds up to `more` buffers. The pool is locked, its context current.
 void grow(Pool& pool, unsigned more) noexcept HPE_REQUIRES(pool.lock) {
     more = std::min(more, Pool::kMost - pool.count);
     const trace::Span span(trace::Kind::Setup, "bounce buffers", more * buffer_bytes);
-    if (new_stream(pool.to_device) != CUDA_SUCCESS || new_stream(pool.to_host) != CUDA_SUCCESS) return;
+    if (make_stream(pool.to_device) != CUDA_SUCCESS || make_stream(pool.to_host) != CUDA_SUCCESS) return;
     unsigned granted = 0;
     while (granted < more && pinned::take(buffer_bytes)) ++granted;
     if (granted == 0) return;
@@ -71,7 +64,7 @@ void grow(Pool& pool, unsigned more) noexcept HPE_REQUIRES(pool.lock) {
         BounceBuffer& buffer = pool.buffers[pool.count];
         buffer = {};
         buffer.memory = static_cast<std::byte*>(memory) + i * buffer_bytes;
-        if (make_event(buffer) == CUDA_SUCCESS) pool.held[pool.count++] = false;
+        if (make_event(buffer.event) == CUDA_SUCCESS) pool.held[pool.count++] = false;
     }
     bytes_in_pools.fetch_add((pool.count - before) * buffer_bytes, std::memory_order_relaxed);
 }
@@ -106,12 +99,6 @@ CUresult send(BounceBuffer& buffer, CUstream stream, bool mark, Transfer&& trans
 }
 
 }  // namespace
-
-CUresult make_event(BounceBuffer& buffer) noexcept {
-    const auto result = driver.cuEventCreate(&buffer.event, CU_EVENT_DISABLE_TIMING);
-    if (result != CUDA_SUCCESS) buffer.event = nullptr;
-    return result;
-}
 
 CUresult wait_until_free(BounceBuffer& buffer) noexcept {
     auto result = CUDA_SUCCESS;
@@ -179,8 +166,7 @@ unsigned start_helpers(Pool& pool) noexcept {
 }  // namespace
 
 unsigned start_helpers() noexcept {
-    CUcontext context = nullptr;
-    driver.cuCtxGetCurrent(&context);
+    const auto context = current_context();
     Pool* pool = context != nullptr ? pools.of(context) : nullptr;
     return pool != nullptr ? start_helpers(*pool) : copiers::start(wanted_helpers);
 }

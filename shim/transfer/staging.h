@@ -42,9 +42,6 @@ struct BounceBuffer {
     bool broken = false;      // a transfer whose end cannot be told: never used again
 };
 
-// A buffer's event in the current context; without one the buffer is of no use.
-CUresult make_event(BounceBuffer& buffer) noexcept;
-
 // Until the last transfer from or to it has ended.
 CUresult wait_until_free(BounceBuffer& buffer) noexcept;
 
@@ -76,12 +73,12 @@ public:
     // So many others are under way that this copy has no helper.
     bool crowded() const noexcept { return pool_ != nullptr && team_ == 0; }
     BounceBuffer& operator[](std::size_t piece) noexcept { return *buffers_[piece % count_]; }
-    // Blocks were made for this copy, or may be for a later one: it takes longer than others will.
+    // Buffers were made for this copy, or may be for a later one: it takes longer than others will.
     bool growing() const noexcept { return growing_; }
-    // Streams of libhpe's own, which wait for nothing of the program's.
     CUcontext context() const noexcept { return context_; }
     // Whether the stream is none of the program's.
     bool owns(CUstream stream) const noexcept;
+    // Streams of libhpe's own, which wait for nothing of the program's.
     CUstream to_device() const noexcept;
     CUstream to_host() const noexcept;
 

@@ -4,7 +4,6 @@
 #include <cuda.h>
 
 #include <array>
-#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -42,7 +41,7 @@ void work(CUcontext context, unsigned thread) {
         void* memory = nullptr;
         DO(cuMemHostAlloc(&memory, own_bytes, CU_MEMHOSTALLOC_PORTABLE));
         block.memory = static_cast<std::byte*>(memory);
-        DO(hpe::staging::make_event(block));
+        DO(hpe::make_event(block.event));
     }
     for (unsigned round = 0; round < 12; ++round) {
         // Every third time in rows, of which the device keeps every other byte to itself.
