@@ -62,7 +62,6 @@ Registers registers_of(const ucontext_t& context) noexcept;
 
 // The caller's registers, as far as unwinding needs them.
 [[gnu::always_inline]] inline void look(Registers& out) noexcept {
-#ifdef __x86_64__
     auto* const to = out.value.data();
     asm volatile(
         "leaq 0(%%rip), %%rax\n\t"
@@ -77,7 +76,6 @@ Registers registers_of(const ucontext_t& context) noexcept;
         :
         : "r"(to)
         : "rax", "memory");
-#endif
 }
 
 // Ends it: unwinds what is still in slots. Nothing is taken from here on. Outside the fault path.

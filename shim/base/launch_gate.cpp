@@ -2,10 +2,9 @@
 // The slow paths of LaunchGate.
 #include "shim/base/launch_gate.h"
 
-#include <time.h>
-
 #include <chrono>
 
+#include "shim/base/ticks.h"
 #include "shim/base/waiting.h"
 
 namespace hpe {
@@ -50,12 +49,9 @@ bool LaunchGate::Patience::wait() noexcept {
         return true;
     }
     nap(std::chrono::microseconds(20));
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    const auto nanoseconds =
-        static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<unsigned>(now.tv_nsec);
-    if (until_ == 0) until_ = nanoseconds + std::uint64_t{milliseconds_} * 1'000'000u;
-    return nanoseconds < until_;
+    const auto now = ticks::nanoseconds();
+    if (until_ == 0) until_ = now + std::uint64_t{milliseconds_} * 1'000'000u;
+    return now < until_;
 }
 
 // Waits twice as long each time: what keeps launches inside ends at some time once no others enter. Between two

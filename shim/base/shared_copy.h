@@ -7,29 +7,22 @@
 // Bytes. Threads: any. Errors: none; where the processor cannot move lines it is a plain copy.
 #pragma once
 
+#include <cpuid.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
 namespace hpe {
 
 // Whether the processor has cldemote.
 inline bool can_share_copies() noexcept {
-#if defined(__x86_64__)
     unsigned a = 0, b = 0, c = 0, d = 0;
     constexpr unsigned kStructuredFeatures = 7, kCldemote = 1u << 25;
     return __get_cpuid_count(kStructuredFeatures, 0, &a, &b, &c, &d) != 0 && (c & kCldemote) != 0;
-#else
-    return false;
-#endif
 }
 
 inline void shared_copy(void* to, const void* from, std::size_t bytes) noexcept {
-#if defined(__x86_64__)
     // Few enough bytes that a line is still in the first cache when it is moved on.
     constexpr std::size_t kPart = 1024, kLine = 64;
     auto* t = static_cast<char*>(to);
@@ -41,9 +34,6 @@ inline void shared_copy(void* to, const void* from, std::size_t bytes) noexcept 
         for (std::size_t i = 0; i < part; i += kLine)
             asm volatile(".byte 0x0f, 0x1c, 0x00" : : "a"(t + at + i) : "memory");
     }
-#else
-    std::memcpy(to, from, bytes);
-#endif
 }
 
 }  // namespace hpe

@@ -7,17 +7,14 @@
 // none.
 #pragma once
 
+#include <emmintrin.h>
+
 #include <cstddef>
 #include <cstring>
-
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 
 namespace hpe {
 
 inline void stream_copy(void* to, const void* from, std::size_t bytes) noexcept {
-#if defined(__SSE2__)
     constexpr std::size_t kLine = 64, kPageBytes = 4096, kSide = 4, kGroup = kSide * kPageBytes, kAhead = 4 * kLine;
     auto* t = static_cast<char*>(to);
     const auto* f = static_cast<const char*>(from);
@@ -46,9 +43,6 @@ inline void stream_copy(void* to, const void* from, std::size_t bytes) noexcept 
     }
     _mm_sfence();
     std::memcpy(t, f, bytes);
-#else
-    std::memcpy(to, from, bytes);
-#endif
 }
 
 }  // namespace hpe

@@ -26,7 +26,6 @@ std::uint64_t scaled(std::uint64_t steps, std::uint64_t in, std::uint64_t of) no
 
 // The kernel has tried the counter on all processors before it uses it, and leaves it when it turns out wrong.
 void choose() noexcept {
-#ifdef __x86_64__
     const ErrnoKept kept;
     char name[16] = {};
     const int fd = open("/sys/devices/system/clocksource/clocksource0/current_clocksource", O_RDONLY | O_CLOEXEC);
@@ -35,7 +34,6 @@ void choose() noexcept {
         by_counter = length > 0 && std::string_view(name, static_cast<std::size_t>(length)) == "tsc\n";
         close(fd);
     }
-#endif
 }
 
 // The narrowest of some: a thread may lose its processor between two looks.

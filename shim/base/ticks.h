@@ -27,12 +27,7 @@ inline std::uint64_t nanoseconds() noexcept {
 // Set by choose(), never unset.
 inline constinit bool by_counter = false;
 
-inline std::uint64_t look() noexcept {
-#ifdef __x86_64__
-    if (by_counter) return __builtin_ia32_rdtsc();
-#endif
-    return nanoseconds();
-}
+inline std::uint64_t look() noexcept { return by_counter ? __builtin_ia32_rdtsc() : nanoseconds(); }
 
 // Chooses the clock. Once, before any time is kept; reads a file of the kernel's.
 void choose() noexcept;

@@ -147,12 +147,6 @@ auto& of(Array& array, Crew crew) noexcept {
 constinit std::atomic<unsigned> helpers{0}, born{0};
 constinit Mutex mutex;  // held while helpers are made or placed
 
-void pause() noexcept {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
 // Populating for reading maps many existing pages at once, for writing it traps for each page; pages of shared memory
 // are writable after either, if the mapping is (256 MiB: 31 against 180 ms).
 void map(void* at, std::size_t bytes) noexcept { kernel::madvise(at, bytes, MADV_POPULATE_READ); }
@@ -259,7 +253,7 @@ void serve(void*) noexcept {
         move_if_placed(placed);
         bool worked = work();
         for (unsigned i = 0; !worked && i < kSpins; ++i) {
-            pause();
+            __builtin_ia32_pause();
             worked = work();
         }
         if (worked || jobs() != known) continue;
@@ -362,7 +356,7 @@ void Job::finish() noexcept {
     if (place_ == nullptr) return;
     place_->copy_parts(~0u);
     constexpr unsigned kSpins = 1000;  // a helper has begun the last: it takes less than a sleep
-    for (unsigned i = 0; i < kSpins && !done(); ++i) pause();
+    for (unsigned i = 0; i < kSpins && !done(); ++i) __builtin_ia32_pause();
     place_->wait();
     place_->held.store(false, std::memory_order_release);
     place_ = nullptr;
