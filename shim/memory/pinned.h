@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The bound on memory that libhpe pins (HPE_PINNED_LIMIT): shadows, bounce buffers and prefetch buffers count together.
+// The bound on memory that libhpe pins (HPE_PINNED_LIMIT): host copies, bounce buffers, prefetch buffers and what MPI
+// messages go through count together.
 // Pinned memory is taken from every other process of the machine. The bounce buffers that each context needs to serve a
 // fault at any time (Engine, 2 MiB) are not counted.
 //

@@ -14,7 +14,7 @@
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
 #include "shim/memory/arena.h"
-#include "shim/memory/prefetch_buffers.h"
+#include "shim/memory/pinned.h"
 #include "shim/observe/progress.h"
 #include "shim/observe/trace.h"
 #include "shim/transfer/copiers.h"
@@ -24,6 +24,38 @@
 namespace hpe::read_ahead {
 
 namespace {
+
+// Pinned buffers for prefetched blocks whose view is not pinned: a copy straight to such a view would keep the CPU
+// waiting. A few of one context, made as they are needed. The one that was used last, which may still be in a cache, is
+// the next one.
+class Buffers {
+public:
+    // For two sweeps with two windows each, a window being four buffers at most.
+    static constexpr std::size_t kBytes = std::size_t{2} << 20, kMost = 16, kMostAtOnce = 4;
+
+    // With the context current, and all device work waited for. nullptr: there is none.
+    std::byte* take() noexcept {
+        if (free_count_ != 0) return free_[--free_count_];
+        if (made_ == kMost || !pinned::take(kBytes)) return nullptr;
+        void* memory = nullptr;
+        if (driver.cuMemHostAlloc(&memory, kBytes, CU_MEMHOSTALLOC_PORTABLE) != CUDA_SUCCESS) {
+            pinned::give_back(kBytes);
+            return nullptr;
+        }
+        ++made_;
+        return static_cast<std::byte*>(memory);
+    }
+    void give_back(std::byte* buffer) noexcept { free_[free_count_++] = buffer; }
+    // The context's memory went with it. No buffer is taken.
+    void forget() noexcept {
+        pinned::give_back(made_ * kBytes);
+        free_count_ = made_ = 0;
+    }
+
+private:
+    std::array<std::byte*, kMost> free_{};
+    std::size_t free_count_ = 0, made_ = 0;
+};
 
 struct Window {
     Object* object = nullptr;  // nullptr: free
@@ -36,7 +68,7 @@ struct Window {
     std::size_t bytes = 0;
     std::uint64_t number = 0;  // in the order of requests
     // Where the blocks go if the view is not pinned: `blocks_per_buffer` of the stretch into each buffer.
-    std::array<std::byte*, PrefetchBuffers::kMostAtOnce> buffers{};
+    std::array<std::byte*, Buffers::kMostAtOnce> buffers{};
     std::uint32_t buffer_count = 0, blocks_per_buffer = 0;
 
     // In the buffers blocks have the order of the object: neighbours are one transfer, also in a sweep that goes
@@ -61,7 +93,7 @@ struct Prefetcher {
     CUstream stream HPE_GUARDED_BY(lock) = nullptr;
     std::array<Window, 16> windows HPE_GUARDED_BY(lock){};
     std::uint64_t windows_sent HPE_GUARDED_BY(lock) = 0;
-    PrefetchBuffers buffers HPE_GUARDED_BY(lock);
+    Buffers buffers HPE_GUARDED_BY(lock);
 };
 
 constinit ByContext<Prefetcher> prefetchers;
@@ -171,16 +203,9 @@ bool prepare(Prefetcher& prefetcher, Window& window) noexcept HPE_REQUIRES(prefe
     if (prefetcher.stream == nullptr) {
         int lowest = 0, highest = 0;
         driver.cuCtxGetStreamPriorityRange(&lowest, &highest);
-        if (driver.cuStreamCreateWithPriority(&prefetcher.stream, CU_STREAM_NON_BLOCKING, lowest) != CUDA_SUCCESS) {
-            prefetcher.stream = nullptr;
-            return false;
-        }
+        if (make_stream(prefetcher.stream, lowest) != CUDA_SUCCESS) return false;
     }
-    if (window.event == nullptr && driver.cuEventCreate(&window.event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
-        window.event = nullptr;
-        return false;
-    }
-    return true;
+    return make_event(window.event) == CUDA_SUCCESS;
 }
 
 // Calls run(offset, bytes) for each range of the object that the stretch covers.
@@ -238,11 +263,11 @@ bool view_is_pinned(const Object& object, const Stretch& stretch) noexcept {
 // buffer is to be had.
 bool take_buffers(Prefetcher& prefetcher, Window& window, const Object& object) noexcept HPE_REQUIRES(prefetcher.lock) {
     // An object that is read in no time is not worth pinned memory that stays.
-    constexpr std::size_t kWorthIt = 2 * PrefetchBuffers::kBytes;
-    window.blocks_per_buffer = static_cast<std::uint32_t>(PrefetchBuffers::kBytes / object.block_bytes());
+    constexpr std::size_t kWorthIt = 2 * Buffers::kBytes;
+    window.blocks_per_buffer = static_cast<std::uint32_t>(Buffers::kBytes / object.block_bytes());
     if (object.size < kWorthIt || window.blocks_per_buffer == 0) return false;
     const auto wanted = std::min<std::size_t>(
-        (window.stretch.count + window.blocks_per_buffer - 1) / window.blocks_per_buffer, PrefetchBuffers::kMostAtOnce);
+        (window.stretch.count + window.blocks_per_buffer - 1) / window.blocks_per_buffer, Buffers::kMostAtOnce);
     while (window.buffer_count < wanted) {
         auto* buffer = prefetcher.buffers.take();
         if (buffer == nullptr && close_oldest(prefetcher, [&](const Window& w) { return w.buffer_count != 0; })) {
