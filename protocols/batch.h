@@ -13,7 +13,6 @@ public:
     std::string_view name() const noexcept override { return "batch"; }
     const TransitionTable& transitions() const noexcept override { return kBatch; }
     std::size_t block_bytes(std::size_t object_bytes, std::size_t) const noexcept override { return object_bytes; }
-    bool acts_on_acquire() const noexcept override { return true; }
 };
 
 }  // namespace hpe

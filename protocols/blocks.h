@@ -119,6 +119,13 @@ public:
         return coarse() ? 0 : static_cast<std::uint32_t>(index);
     }
     Block& block(std::uint32_t index) noexcept { return words_[index]; }
+    // Those of [first, end): in ascending order, as every thread that waits for several of an object.
+    void lock(std::uint32_t first, std::uint32_t end) noexcept {
+        for (auto i = first; i < end; ++i) words_[i].lock();
+    }
+    void unlock(std::uint32_t first, std::uint32_t end) noexcept {
+        for (auto i = first; i < end; ++i) words_[i].unlock();
+    }
     std::size_t offset_of(std::uint32_t index) const noexcept { return std::size_t{index} * block_bytes_; }
     std::size_t bytes_of(std::uint32_t index) const noexcept {
         if (coarse()) return size;

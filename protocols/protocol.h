@@ -34,7 +34,7 @@ public:
     }
 
     // Whether Acquire moves anything: if not, the runtime skips synchronisation points altogether.
-    virtual bool acts_on_acquire() const noexcept { return false; }
+    bool acts_on_acquire() const noexcept { return on(State::Invalid, Event::Acquire).action != Action::Nothing; }
 
     // An object came or went (rolling update adapts its size, paper section 4.3).
     virtual void object_added() noexcept {}

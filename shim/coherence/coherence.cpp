@@ -2,25 +2,19 @@
 // Coherence: allocations become objects, and are found.
 #include "shim/coherence/coherence.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <mutex>
-#include <vector>
 
-#include "shim/base/kernel.h"
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
 #include "shim/base/thread.h"
-#include "shim/coherence/apply.h"
 #include "shim/coherence/device_owned.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
 #include "shim/memory/arena.h"
-#include "shim/memory/pager.h"
 #include "shim/observe/report.h"
 #include "shim/transfer/engine.h"
 #include "shim/transfer/peers.h"
-#include "shim/transfer/read_ahead.h"
 
 namespace hpe {
 
@@ -144,9 +138,10 @@ void Coherence::look_at(std::uintptr_t begin, std::size_t bytes) noexcept {
 void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_access, CUcontext context) {
     const auto size = padded(requested);
     const char* refusal = nullptr;
+    if (context == nullptr) context = current_context();
     if (base % kPage != 0) {
         refusal = "the driver placed it inside a page that others use";
-    } else if (context == nullptr && (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr)) {
+    } else if (context == nullptr) {
         refusal = "the driver did not say which context it belongs to";
     } else {
         make_object(
@@ -156,8 +151,8 @@ void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_acce
 }
 
 bool Coherence::track_in_region(std::uintptr_t base, std::size_t requested) {
-    CUcontext context = nullptr;
-    if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) return false;
+    const auto context = current_context();
+    if (context == nullptr) return false;
     const Locked lock(regions_);
     // Again when the CPU touches the first of a region (map_shadow): to ask takes as long as to allocate.
     if (!regions_possible_ && !reserved_as_whole(base / Allocations::kChunk * Allocations::kChunk, base)) {
@@ -237,20 +232,26 @@ bool Coherence::add_with_data(CUcontext context, std::uintptr_t base, std::size_
         object->allocations->remove(base - object->base);  // somebody may have opened the block without its bytes
         report::allocation_removed(*object, {base - object->base, bytes});
     }
+    const SignalsBlocked blocked;
+    const auto locked = lock_on_device(*object, {base, bytes});
+    const bool added = !locked.empty() && add();
+    object->unlock(locked.first, locked.end);
+    return added;
+}
+
+Coherence::BlockRange Coherence::lock_on_device(Object& object, DeviceRange range) {
     constexpr unsigned kMost = 100;  // host functions may borrow such a block again and again
     for (unsigned attempt = 0; attempt < kMost; ++attempt) {
-        if (before_device_writes({base, bytes}, nullptr) != CUDA_SUCCESS) return false;
-        const SignalsBlocked blocked;
-        const auto first = object->block_at(base), end = object->block_at(base + bytes - 1) + 1;
-        for (auto i = first; i < end; ++i) object->block(i).lock();
+        if (before_device_writes(range, nullptr) != CUDA_SUCCESS) continue;
+        const BlockRange blocks{object.block_at(range.begin), object.block_at(range.begin + range.bytes - 1) + 1};
+        object.lock(blocks.first, blocks.end);
         // It may have been coarsened meanwhile.
-        bool valid = first != object->block_at(base) || end > object->blocks(), added = false;
-        for (auto i = first; i < end; ++i) valid = valid || valid_on_host(object->block(i).peek().state);
-        if (!valid) added = add();
-        for (auto i = first; i < end; ++i) object->block(i).unlock();
-        if (!valid) return added;
+        bool valid = blocks.first != object.block_at(range.begin) || blocks.end > object.blocks();
+        for (auto i = blocks.first; i < blocks.end; ++i) valid = valid || valid_on_host(object.block(i).peek().state);
+        if (!valid) return blocks;
+        object.unlock(blocks.first, blocks.end);
     }
-    return false;
+    return {};
 }
 
 bool Coherence::track_variable(CUcontext context, std::uintptr_t base, std::size_t bytes) {

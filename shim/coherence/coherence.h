@@ -5,8 +5,8 @@
 // Sources: ADSM/GMAC paper section 4.3 (release at launch, acquire at wait, rolling eviction); thesis section 5.2.3
 // (any thread may fault on any object of any device; a launch releases what all threads wrote).
 //
-// Threads: any. Only serve_fault() may be called in a signal handler. Every function that returns CUresult returns what
-// the program's own call should return; on failure nothing has changed for the program's data.
+// Threads: any. In a signal handler only what stands under "faults" may be called. Every function that returns CUresult
+// returns what the program's own call should return; on failure nothing has changed for the program's data.
 #pragma once
 
 #include <cuda.h>
@@ -167,6 +167,7 @@ public:
     }
     // The program waited for the device. Outside the gate.
     void acquire() noexcept;
+    // Whether a wait moves anything.
     bool acts_on_acquire() const noexcept { return protocol_->acts_on_acquire(); }
 
     // --- faults ------------------------------------------------------------------------------------------------------
@@ -242,7 +243,6 @@ public:
     const ObjectTable<Object>& table() const noexcept { return table_; }
     // That were ever made, but for those that were freed untouched and made again at once.
     std::uint64_t objects_made() const noexcept { return objects_made_.load(std::memory_order_relaxed); }
-    const Protocol& protocol() const noexcept { return *protocol_; }
 
 private:
     struct Made;
@@ -258,6 +258,13 @@ private:
     bool add_to_region(CUcontext context, std::uintptr_t base, std::size_t requested) HPE_REQUIRES(regions_);
     bool add_with_data(CUcontext context, std::uintptr_t base, std::size_t bytes) HPE_REQUIRES(regions_);
     void share_no_page(std::uintptr_t base, std::size_t bytes);
+    struct BlockRange {
+        std::uint32_t first = 0, end = 0;
+        bool empty() const noexcept { return first == end; }
+    };
+    // Locks the blocks of the range, none of which is valid on the host. Empty: the device does not take the bytes.
+    // With signals blocked.
+    BlockRange lock_on_device(Object& object, DeviceRange range);
     bool mark_uncached(Object& region, std::uintptr_t page) HPE_REQUIRES(regions_);
     void keep_apart(Object& region, const Allocations::One& one);
     static void close_gaps(const Object& region, std::size_t offset, std::size_t bytes) noexcept;
@@ -315,8 +322,10 @@ private:
     CUresult release_all(const CUstream* stream);
     CUresult apply_to_range(DeviceRange range, Event event, const CUstream* stream);
     CUresult apply_to_blocks(DeviceRange range, Event event, const CUstream* stream);
+    template <class Find, class Choose>
+    CUresult apply_to(Find&& find, Choose&& event_of, const CUstream* stream) noexcept HPE_REQUIRES(apply_);
     template <class Choose>
-    CUresult apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream = nullptr);
+    CUresult apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream) HPE_REQUIRES(apply_);
     CUresult let_wait(CUresult applied, const CUstream* stream);
     CUresult await_flushes(bool stream_waits);
     CUresult settle_flushes() noexcept;
@@ -341,7 +350,10 @@ private:
     std::atomic<unsigned> ending_{0}, ends_{0};      // Endings that are under way, and that are over
     std::atomic<Object*> host_valid_list_{nullptr};  // objects with host-valid blocks
     Mutex regions_;                                  // which allocations are in which region
-    std::atomic<bool> no_regions_{false};            // the driver does not place small allocations in whole chunks
+    // Doors change the states of several blocks at once: no object is freed while another door has locked its blocks.
+    // Never taken in the fault path, and with signals blocked (SignalsBlocked), so that no handler faults under it.
+    Mutex apply_;
+    std::atomic<bool> no_regions_{false};  // the driver does not place small allocations in whole chunks
     bool regions_possible_ HPE_GUARDED_BY(regions_) = false;  // it does
     SpinLock mapping_;                                        // one shadow is mapped at a time
     // A fault wants helper threads near the device of the object at this address.

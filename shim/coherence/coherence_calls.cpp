@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Coherence: memory that a call reads or writes without a trap (lease.h). Class of this file: that of the fault path.
-#include <pthread.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "shim/base/errno_kept.h"
 #include "shim/base/helper.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
@@ -210,7 +208,7 @@ std::size_t Coherence::overwrite_blocks(Object& object, std::uint32_t serial, st
     if (end == first) return 0;
     // What was evicted may still be on its way out of the view.
     if (any_valid && engine.drain() != CUDA_SUCCESS) {
-        for (auto i = first; i < end; ++i) object.block(i).unlock();
+        object.unlock(first, end);
         return 0;
     }
     use_huge_pages(object, object.offset_of(first), size);

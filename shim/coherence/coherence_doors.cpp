@@ -9,7 +9,6 @@
 #include "shim/base/mutex.h"
 #include "shim/base/never_destroyed.h"
 #include "shim/base/thread.h"
-#include "shim/coherence/apply.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/loans.h"
 #include "shim/driver/inflight.h"
@@ -20,21 +19,14 @@
 
 namespace hpe {
 
-Mutex& apply_mutex() noexcept {
-    static constinit Mutex mutex;
-    return mutex;
-}
-
 namespace {
 
 // What event_of returns for a block outside the range. apply() never handles the program's waits.
 constexpr auto kNotConcerned = Event::Acquire;
 
-// The objects of a call, empty at first. The caller holds the doors' mutex: a launch allocates only when it concerns
-// more objects than any before. Errors: std::bad_alloc.
-std::vector<Object*>& chosen() {
+// What follows is guarded by Coherence::apply_: a launch allocates only when it concerns more than any before.
+std::vector<Object*>& chosen_objects() {
     static NeverDestroyed<std::vector<Object*>> objects;
-    (*objects).clear();
     return *objects;
 }
 
@@ -101,7 +93,6 @@ bool protect_run(const Held& first, const Held& last, State state) noexcept {
     return pager::close_shadow(object.base, bytes, Arena::closed(object.view));
 }
 
-// Guarded by the doors' mutex, as chosen().
 std::vector<Held>& held_blocks() {
     static NeverDestroyed<std::vector<Held>> blocks;
     return *blocks;
@@ -152,7 +143,7 @@ public:
         if (first_ == nullptr) return true;
         const bool done = protect_run(*first_, *last_, first_->transition.next);
         for (const Held* h = first_; h != last_; ++h) {
-            if (h->object == h[1].object) unlock(*h->object, h->index + 1, h[1].index);
+            if (h->object == h[1].object) h->object->unlock(h->index + 1, h[1].index);
         }
         first_ = nullptr;
         return done;
@@ -173,13 +164,10 @@ private:
                 if (!valid_on_host(object.block(i).peek().state)) continue;
                 object.block(i).unlock();
             }
-            unlock(object, last_->index + 1, i);
+            object.unlock(last_->index + 1, i);
             return false;
         }
         return true;
-    }
-    static void unlock(Object& object, std::uint32_t begin, std::uint32_t end) noexcept {
-        for (auto i = begin; i < end; ++i) object.block(i).unlock();
     }
     const Held *first_ = nullptr, *last_ = nullptr;
 };
@@ -211,6 +199,17 @@ void say_protect_failed() noexcept {
 }
 
 }  // namespace
+
+// Of the objects that find(objects) adds.
+template <class Find, class Choose>
+CUresult Coherence::apply_to(Find&& find, Choose&& event_of, const CUstream* stream) noexcept try {
+    auto& objects = chosen_objects();
+    objects.clear();
+    find(objects);
+    return apply(objects, event_of, stream);
+} catch (const std::bad_alloc&) {
+    return CUDA_ERROR_OUT_OF_MEMORY;  // no block has been locked yet
+}
 
 // Correct by its order: first the pages are closed, so that no thread can write to the block; then the block is flushed
 // through the view; then the flush is waited for, or a stream is to wait and every later access does
@@ -352,28 +351,23 @@ CUresult Coherence::release_all(const CUstream* stream) {
     SignalsBlocked blocked;
     // Locked to the end: a second launch that finds the list empty must wait until the first launch's flushes are done,
     // and must find the list full again if they failed.
-    const Locked lock(apply_mutex());
+    const Locked lock(apply_);
     // Sorted by a copy of the address: an object on the list may have been freed, and be recycled with another address
     // during the sort.
-    static NeverDestroyed<std::vector<std::pair<std::uintptr_t, Object*>>> kept;  // guarded by the mutex
-    auto& listed = *kept;
-    listed.clear();
-    auto& objects = chosen();
+    static NeverDestroyed<std::vector<std::pair<std::uintptr_t, Object*>>> kept;
     Object* const list = host_valid_list_.exchange(nullptr, std::memory_order_acq_rel);
-    auto result = CUDA_SUCCESS;
-    try {
+    const auto in_address_order = [list, &listed = *kept](std::vector<Object*>& objects) {
+        listed.clear();
         for (auto* object = list; object != nullptr; object = object->next_host_valid) {
             listed.emplace_back(std::atomic_ref(object->base).load(std::memory_order_relaxed), object);
         }
-        // In address order, which is also the arena's: neighbours are flushed one after the other.
+        // Also the arena's order: neighbours are flushed one after the other.
         std::sort(listed.begin(), listed.end());
         for (const auto& [base, object] : listed) objects.push_back(object);
         expect_many(objects);
-        result = apply(
-            objects, [](const Object&, std::uint32_t) { return Event::Release; }, stream);
-    } catch (const std::bad_alloc&) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    };
+    const auto result = apply_to(
+        in_address_order, [](const Object&, std::uint32_t) { return Event::Release; }, stream);
     if (result == CUDA_SUCCESS) {
         const Locked dirty(dirty_runs_);
         protocol_->released();
@@ -411,20 +405,21 @@ CUresult Coherence::apply_to_range(DeviceRange range, Event event, const CUstrea
 
 CUresult Coherence::apply_to_blocks(DeviceRange range, Event event, const CUstream* stream) {
     SignalsBlocked blocked;
-    const Locked lock(apply_mutex());
-    auto& objects = chosen();
-    table_.overlapping(range.begin, range.bytes, [&](Object& object) { objects.push_back(&object); });
+    const Locked lock(apply_);
+    const auto find = [&](std::vector<Object*>& objects) {
+        table_.overlapping(range.begin, range.bytes, [&](Object& object) { objects.push_back(&object); });
+    };
     const auto end = range.begin + range.bytes;
     const auto event_of = [&](const Object& object, std::uint32_t index) {
         const auto first = object.base + object.offset_of(index);
         const auto last = first + object.bytes_of(index);
         return last <= range.begin || first >= end ? kNotConcerned : event;
     };
-    return apply(objects, event_of, stream);
+    return apply_to(find, event_of, stream);
 }
 
 void Coherence::acquire() noexcept {
-    if (!protocol_->acts_on_acquire() || table_.empty()) return;
+    if (table_.empty() || sticky_error() != CUDA_SUCCESS) return;
     // While other work runs it may still write to objects: they stay Invalid, and a CPU access waits for that work.
     const auto work = in_flight.work();
     if (!in_flight.idle_after_wait()) return;
@@ -432,7 +427,7 @@ void Coherence::acquire() noexcept {
     const FaultInGate in_gate(launch_gate_, kPatience);
     if (!in_gate.entered() || in_flight.work() != work) return;
     SignalsBlocked blocked;
-    const Locked lock(apply_mutex());
+    const Locked lock(apply_);
     if (settle_flushes() != CUDA_SUCCESS) return;
     ObjectPool::for_open([&](Object& object) {
         spare_mappings(nullptr);

@@ -98,20 +98,13 @@ void Coherence::share_no_page(std::uintptr_t base, std::size_t bytes) {
 
 // Once the device has its bytes. False: the device does not take them.
 bool Coherence::mark_uncached(Object& region, std::uintptr_t page) {
-    constexpr unsigned kMost = 100;  // host functions may borrow such a block again and again
-    for (unsigned attempt = 0; attempt < kMost; ++attempt) {
-        if (before_device_writes({page, kPage}, nullptr) != CUDA_SUCCESS) continue;
-        const SignalsBlocked blocked;
-        Block& block = region.block(region.block_at(page));
-        const auto state = block.lock();
-        if (!valid_on_host(state)) {
-            region.allocations->mark_uncached(page - region.base);
-            close_gaps(region, page - region.base, kPage);
-        }
-        block.unlock(state);
-        if (!valid_on_host(state)) return true;
-    }
-    return false;
+    const SignalsBlocked blocked;
+    const auto locked = lock_on_device(region, {page, kPage});
+    if (locked.empty()) return false;
+    region.allocations->mark_uncached(page - region.base);
+    close_gaps(region, page - region.base, kPage);
+    region.unlock(locked.first, locked.end);
+    return true;
 }
 
 CUresult Coherence::hand_over(DeviceRange range, const char* reason) {

@@ -2,8 +2,6 @@
 // Coherence: the fault path. Class of this file: no allocation, no lock that the program or libcuda can hold, system
 // calls and driver transfers only.
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include "protocols/object_sweeps.h"
 #include "protocols/sweeps.h"
@@ -79,6 +77,18 @@ std::uint32_t blocks_in_huge_page(const Object& object) noexcept {
     return fit ? static_cast<std::uint32_t>(Arena::kChunk / block) : 1;
 }
 
+// A sweep through the region beside goes on into this one, whose allocations lie side by side with those: all of it is
+// opened then. One block: it does not.
+Stretch goes_on_into(const Object& region, std::uint32_t index, bool is_write, const ThreadSweeps& sweeps) noexcept {
+    const auto blocks = region.blocks();
+    const bool upwards = index == 0;
+    if (!region.is_region() || (!upwards && index + 1 != blocks) ||
+        !sweeps.regions.reached(region.base, region.base + region.size, upwards, is_write)) {
+        return {index, 1, 1};
+    }
+    return {index, upwards ? 1 : -1, blocks};
+}
+
 }  // namespace
 
 // Neighbouring blocks of an object, locked.
@@ -93,9 +103,7 @@ struct Coherence::Run {
     void become(State next) const noexcept {
         for (auto i = first; i < end(); ++i) object.block(i).become(next);
     }
-    void unlock() const noexcept {
-        for (auto i = first; i < end(); ++i) object.block(i).unlock();
-    }
+    void unlock() const noexcept { object.unlock(first, end()); }
 };
 
 Coherence::Served Coherence::serve_fault(const Access& access, trace::Fault& traced) noexcept {
@@ -442,15 +450,13 @@ void Coherence::became_dirty(const RunRef& run, bool again) noexcept {
 void Coherence::evict(const RunRef& ref) noexcept {
     auto& object = static_cast<Object&>(*ref.object);
     if (!object.alive(ref.serial) || ref.first + ref.count > object.blocks()) return;
-    // In ascending order, as every thread that waits for several blocks of an object.
-    for (auto i = ref.first; i < ref.first + ref.count; ++i) object.block(i).lock();
     const Run run{object, ref.first, ref.count};
+    object.lock(run.first, run.end());
     const auto wanted = [&](std::uint32_t i) {
         return protocol_->on(run.state(i), Event::Evict).action == Action::Flush && !object.block(i).borrowed();
     };
     const auto next = protocol_->on(State::Dirty, Event::Evict).next;
-    if (object.alive(ref.serial) && ref.first + ref.count <= object.blocks() &&
-        object.shadowed.load(std::memory_order_acquire)) {
+    if (usable(object, ref.serial, run.end() - 1)) {
         for_stretches(ref.first, ref.count, wanted, [&](std::uint32_t first, std::uint32_t last) {
             const auto offset = object.offset_of(first);
             const auto bytes = span_bytes(object, first, last);

@@ -4,14 +4,12 @@
 
 #include <cstdlib>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "shim/base/kernel.h"
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
 #include "shim/base/thread.h"
-#include "shim/coherence/apply.h"
 #include "shim/driver/driver.h"
 #include "shim/memory/arena.h"
 #include "shim/memory/pager.h"
@@ -62,7 +60,7 @@ void Coherence::close_gaps(const Object& region, std::size_t offset, std::size_t
         const auto first = page;
         while (page < end && !region.holds(region.base + page)) page += kPage;
         if (page != first && !pager::protect(region.base + first, page - first, State::Invalid)) {
-            pager::close_shadow(region.base, region.size, Arena::closed(region.view));
+            pager::close_shadow(region);
         }
         page += page == first ? kPage : 0;
     }
@@ -75,20 +73,17 @@ CUresult Coherence::leave_region(Object& object, const Allocation& allocation) {
     // Whoever touches the region from now on sees that.
     if (!object.touched()) return CUDA_SUCCESS;
     SignalsBlocked blocked;
-    const Locked lock(apply_mutex());
-    std::uint32_t first = 0, last = 0;
-    const auto unlock = [&] {
-        for (auto i = first; i <= last; ++i) object.block(i).unlock();
-    };
+    const Locked lock(apply_);
+    std::uint32_t first = 0, end = 0;
     for (;;) {
         first = object.block_at(allocation.base);
-        last = object.block_at(allocation.base + allocation.bytes - 1);
-        for (auto i = first; i <= last; ++i) object.block(i).lock();
-        if (last < object.blocks()) break;
-        unlock();  // it was coarsened meanwhile
+        end = object.block_at(allocation.base + allocation.bytes - 1) + 1;
+        object.lock(first, end);
+        if (end <= object.blocks()) break;
+        object.unlock(first, end);  // it was coarsened meanwhile
     }
     close_gaps(object, offset, allocation.bytes);
-    unlock();
+    object.unlock(first, end);
     const auto drained = engine.drain();
     if (drained == CUDA_SUCCESS || lost_context(drained)) return CUDA_SUCCESS;
     object.allocations->add(offset, allocation.bytes);
@@ -138,7 +133,7 @@ CUresult Coherence::begin_free(Object& object) {
         return CUDA_SUCCESS;
     }
     SignalsBlocked blocked;
-    const Locked lock(apply_mutex());
+    const Locked lock(apply_);
     if (!object.is_open()) return CUDA_ERROR_INVALID_VALUE;
     // Transfers under way use the shadow, which is about to be recycled. Those of a lost context have ended.
     const auto drained = engine.drain();
@@ -151,20 +146,19 @@ CUresult Coherence::begin_free(Object& object) {
     }
     spare_mappings(&object);
     const auto count = object.blocks();
-    for (std::uint32_t i = 0; i < count; ++i) object.block(i).lock();
+    object.lock(0, count);
     // If the true free fails, what borrowers wrote must have reached the device, and the rest of their blocks must not
     // count as newer than the device's copy.
     end_loans_of(object, this_thread.in_callback != 0);
     // The first access to the next object at this address must trap: no page may stay accessible.
     const bool closed = !object.shadowed.load(std::memory_order_acquire) ||
-                        pager::unmap_shadow(object.base, object.size) ||
-                        pager::close_shadow(object.base, object.size, Arena::closed(object.view));
+                        pager::unmap_shadow(object.base, object.size) || pager::close_shadow(object);
     if (closed) {
         table_.erase(&object);
         object.close();
         drop_loans_of(object);
     }
-    for (std::uint32_t i = 0; i < count; ++i) object.block(i).unlock();
+    object.unlock(0, count);
     if (closed) return CUDA_SUCCESS;
     log::warn("cannot unmap the host copy of object {:#x} (out of mappings): its free fails", object.base);
     return CUDA_ERROR_OUT_OF_MEMORY;

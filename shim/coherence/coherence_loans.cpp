@@ -50,7 +50,7 @@ CUresult Coherence::end_loan(Loan& loan) noexcept {
     Block& block = object.block(loan.block);
     if (object.shadowed.load(std::memory_order_acquire) &&
         !pager::protect(object.base + object.offset_of(loan.block), object.bytes_of(loan.block), State::Invalid) &&
-        !pager::close_shadow(object.base, object.size, Arena::closed(object.view))) {
+        !pager::close_shadow(object)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (block.peek().state == State::Dirty) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Coherence: where shadows are mapped, and what is done when the kernel has no more mappings to give. Class of this
 // file: that of the fault path.
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -28,7 +27,7 @@ void Coherence::merge_mappings() noexcept {
     for (auto* object = host_valid_list_.load(std::memory_order_acquire); object != nullptr && left-- != 0;
          object = object->next_host_valid) {
         if (!object->is_open() || !object->shadowed.load(std::memory_order_acquire)) continue;
-        pager::close_shadow(object->base, object->size, Arena::closed(object->view));
+        pager::close_shadow(*object);
     }
 }
 
@@ -60,7 +59,7 @@ void Coherence::unmap_others(const Object* kept) noexcept {
             other.shadowed.store(false, std::memory_order_release);
             any = true;
         }
-        for (std::uint32_t i = 0; i < locked; ++i) other.block(i).unlock(other.block(i).peek().state);
+        other.unlock(0, locked);
     });
     static std::atomic_flag said = ATOMIC_FLAG_INIT;
     if (!any || said.test_and_set()) return;
@@ -152,7 +151,7 @@ bool Coherence::coarsen(Object& object, std::uint32_t serial, bool unordered) no
     if (!whole) {
         log::error("mprotect on object {:#x} failed ({}) and it cannot be brought whole", object.base,
                    std::strerror(errno));
-        for (std::uint32_t i = 0; i < count; ++i) object.block(i).unlock(object.block(i).peek().state);
+        object.unlock(0, count);
         return false;
     }
     bool none_valid = true;
@@ -179,7 +178,7 @@ bool Coherence::coarsen(Object& object, std::uint32_t serial, bool unordered) no
 // be writing any part of it until the loan ends.
 bool Coherence::bring_whole(Object& object, std::uint32_t count, bool unordered) noexcept {
     const auto order = unordered ? Engine::Order::Unordered : Engine::Order::Launching;
-    if (unordered && !pager::close_shadow(object.base, object.size, Arena::closed(object.view))) return false;
+    if (unordered && !pager::close_shadow(object)) return false;
     auto result = CUDA_SUCCESS;
     helper::with_driver(unordered, helper::Kind::Transfer, [&] {
         // Nothing may arrive later in what is about to be written.
@@ -204,7 +203,7 @@ bool Coherence::bring_whole(Object& object, std::uint32_t count, bool unordered)
     // Writable at once: one mapping with one protection is hardly ever refused for lack of mappings.
     const auto opened = [&] {
         return pager::protect(object.base, object.size, State::Dirty) ||
-               pager::map_shadow_open(object.base, object.size, object.view);
+               pager::map_shadow(object.base, object.size, object.view);
     };
     if (opened()) return true;
     if (unordered) {

@@ -78,7 +78,7 @@ void Coherence::open_neighbours(Object& object, Event event, State next, ObjectS
         // The program asked for none of them.
         for (Object* other : opened) {
             if (valid_on_host(other->block(0).peek().state)) continue;
-            pager::close_shadow(other->base, other->size, Arena::closed(other->view));
+            pager::close_shadow(*other);
         }
         opened.unlock();
         return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the files of the fault path share: coherence_faults.cpp (a CPU access trapped) and coherence_calls.cpp (a call
-// is about to read or write memory without a trap).
+// What the files of the fault path share: a CPU access trapped, or a call is about to read or write memory without a
+// trap.
 //
 // Threads: any; async-signal-safe. Errors: none.
 #pragma once
@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <csignal>
 
-#include "protocols/object_sweeps.h"
 #include "shim/base/errno_kept.h"
 #include "shim/base/kernel.h"
 #include "shim/base/thread.h"
@@ -64,19 +63,6 @@ inline void use_huge_pages(const Object& object, std::size_t offset, std::size_t
     const auto begin = offset / Arena::kChunk * Arena::kChunk;
     const auto end = (offset + bytes + Arena::kChunk - 1) / Arena::kChunk * Arena::kChunk;
     Arena::use_huge_pages(object.view + begin, std::min(end, object.size) - begin);
-}
-
-// A sweep through the region beside goes on into this one, whose allocations lie side by side with those: all of it is
-// opened then. One block: it does not.
-inline Stretch goes_on_into(const Object& region, std::uint32_t index, bool is_write,
-                            const ThreadSweeps& sweeps) noexcept {
-    const auto blocks = region.blocks();
-    const bool upwards = index == 0;
-    if (!region.is_region() || (!upwards && index + 1 != blocks) ||
-        !sweeps.regions.reached(region.base, region.base + region.size, upwards, is_write)) {
-        return {index, 1, 1};
-    }
-    return {index, upwards ? 1 : -1, blocks};
 }
 
 }  // namespace hpe

@@ -148,7 +148,7 @@ CUresult open_page(std::uintptr_t address, bool writable, bool by_helper) noexce
     page.address = page_of(address);
     auto result = CUDA_SUCCESS;
     helper::with_driver(by_helper, helper::Kind::Transfer, [&] { result = read(page, address); });
-    if (result == CUDA_SUCCESS && (!pager::map_shadow_open(page.address, kPage, page.view) ||
+    if (result == CUDA_SUCCESS && (!pager::map_shadow(page.address, kPage, page.view) ||
                                    (!writable && !pager::protect(page.address, kPage, State::ReadOnly)))) {
         coherence().close_page(page.address);
         result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -253,8 +253,11 @@ bool open(std::uintptr_t address, bool to_write) noexcept HPE_NOT_ANALYSED {
     if (first) {
         if (result == CUDA_SUCCESS) result = take_turn(by_helper);
         if (result != CUDA_SUCCESS) return refused(address, entry, result);
-        // Another thread may have taken it out before it had the memory freed.
-        if (!find(address, to_write, entry)) result = CUDA_ERROR_INVALID_VALUE;
+        // Another thread may have taken it out: the memory is freed, or has become an object.
+        if (!find(address, to_write, entry)) {
+            give_turn();
+            return false;
+        }
     }
     if (result == CUDA_SUCCESS) result = open_page(address, !entry.read_only, by_helper);
     if (result == CUDA_SUCCESS) {

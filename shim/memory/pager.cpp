@@ -24,25 +24,21 @@ bool with_reserve(Step&& step) noexcept {
     return step();
 }
 
-// Atomic for other threads: at no moment is the range accessible, if `source` is not, or free.
-bool duplicate(std::uintptr_t address, std::size_t size, std::byte* source) noexcept {
-    auto* const target = reinterpret_cast<void*>(address);
-    return with_reserve(
-        [&] { return kernel::mremap(source, 0, size, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target; });
-}
-
 }  // namespace
 
-bool map_shadow(std::uintptr_t address, std::size_t size, std::byte* closed) noexcept {
-    return duplicate(address, size, closed);
-}
-
-bool map_shadow_open(std::uintptr_t address, std::size_t size, std::byte* view) noexcept {
-    return duplicate(address, size, view);
+// Atomic for other threads: at no moment is the range free, or accessible if `memory` is not.
+bool map_shadow(std::uintptr_t address, std::size_t size, std::byte* memory) noexcept {
+    auto* const target = reinterpret_cast<void*>(address);
+    return with_reserve(
+        [&] { return kernel::mremap(memory, 0, size, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target; });
 }
 
 bool close_shadow(std::uintptr_t address, std::size_t size, std::byte* closed) noexcept {
-    return protect(address, size, State::Invalid) || duplicate(address, size, closed);
+    return protect(address, size, State::Invalid) || map_shadow(address, size, closed);
+}
+
+bool close_shadow(const Object& object) noexcept {
+    return close_shadow(object.base, object.size, Arena::closed(object.view));
 }
 
 bool unmap_shadow(std::uintptr_t address, std::size_t size) noexcept {
@@ -67,7 +63,7 @@ bool protect(const Object& object, std::size_t offset, std::size_t bytes, State 
     });
     // None of it then.
     const auto error = errno;
-    if (!all && object.is_region()) close_shadow(object.base, object.size, Arena::closed(object.view));
+    if (!all && object.is_region()) close_shadow(object);
     errno = error;
     return all;
 }

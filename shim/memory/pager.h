@@ -12,15 +12,14 @@
 
 namespace hpe::pager {
 
-// Maps the memory of `closed` (Arena::closed) at `address`, without access, in place of the driver's reservation.
-bool map_shadow(std::uintptr_t address, std::size_t size, std::byte* closed) noexcept;
-
-// The same, but writable as a whole: for shadows whose mprotect the kernel refuses.
-bool map_shadow_open(std::uintptr_t address, std::size_t size, std::byte* view) noexcept;
+// Maps memory of the arena at `address`, in place of the driver's reservation: without access what is mapped so
+// (Arena::closed), else writable as a whole, for shadows whose mprotect the kernel refuses.
+bool map_shadow(std::uintptr_t address, std::size_t size, std::byte* memory) noexcept;
 
 // Takes all access from a whole mapped shadow, whatever its blocks' states: never refused for lack of mappings. An
 // access to a valid block then traps, and gives the block its protection back.
 bool close_shadow(std::uintptr_t address, std::size_t size, std::byte* closed) noexcept;
+bool close_shadow(const Object& object) noexcept;
 
 // Puts back what the driver had there: an inaccessible reservation.
 bool unmap_shadow(std::uintptr_t address, std::size_t size) noexcept;

@@ -3,15 +3,15 @@
 // come between. The states and events of blocks are those of the very table that the library uses.
 //
 // Each step stands for a piece of real code:
-// - CPU accesses (step_access.cpp): coherence_faults.cpp, of serve_fault, wait_in_order, serve, borrow, bring, evict,
-//   fetch_ahead; rolling.cpp, dirtied, with room for one block
+// - CPU accesses (step_access.cpp): coherence_faults.cpp, of serve_fault, serve, borrow, bring, evict, fetch_ahead;
+//   coherence_waits.cpp, wait_in_order; rolling.cpp, dirtied, with room for one block
 // - loans and flushes (step_loans.cpp): coherence_loans.cpp; settle_flushes; callbacks.cpp, InCallback
 // - the gate (step_gate.cpp): launch_gate.h and launch_gate.cpp, of enter_launch, enter_fault, enter, leave
 // - launches and copies (step_calls.cpp): doors/door.h, device_work; coherence_doors.cpp, apply and await_flushes;
 //   Engine::make_wait
 // - waits: doors/cuda_copy.h, after_wait; acquire
-// - frees and ends of contexts: doors/, free_object and end_context_in_gate; coherence.cpp, begin_free, leave_region,
-//   close_gaps, drop_context, restore_context
+// - frees and ends of contexts: doors/, free_object and end_context_in_gate; coherence_frees.cpp, begin_free,
+//   leave_region, close_gaps, drop_context, restore_context
 // - objects that an MPI uses by itself (step_loans.cpp): copies/lent.cpp; serve(), of what is lent
 // - the device (model.cpp): the program's streams, the engine's stream of flushes, the prefetcher's stream
 // Where other threads cannot tell two steps from one they are one. Who changes one of these functions changes its step.

@@ -268,7 +268,7 @@ void borrow(CUcontext context) {
     // At the limit on mappings the access traps though the block is valid: then nothing is borrowed.
     object.write(5, 6, 1, 40);
     hpe::Object& tracked = *hpe::coherence().object_at(object.device);
-    hpe::pager::close_shadow(tracked.base, tracked.size, hpe::Arena::closed(tracked.view));
+    hpe::pager::close_shadow(tracked);
     in_callback([&] { object.read(0, 10); });
     object.write(6, 7, 1, 40);
     release();
