@@ -36,9 +36,11 @@ Table& table() {
 // All that was ever added lies between: most ranges that are asked for do not.
 constinit std::atomic<std::uintptr_t> lowest{UINTPTR_MAX}, highest{0};
 
-CUcontext current() noexcept {
-    CUcontext context = nullptr;
-    return driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
+// The first that has a byte at the address or behind it.
+Entries::iterator first_at(Entries& all, std::uintptr_t address) noexcept {
+    auto at = all.upper_bound(address);
+    const bool reaches = at != all.begin() && std::prev(at)->first + std::prev(at)->second.size > address;
+    return reaches ? std::prev(at) : at;
 }
 
 void add(const Entry& entry) {
@@ -48,12 +50,12 @@ void add(const Entry& entry) {
     const SignalsBlocked blocked;
     const Locked locked(lock);
     // Of what was there nothing is left.
-    auto at = all.upper_bound(entry.base);
-    if (at != all.begin() && std::prev(at)->first + std::prev(at)->second.size > entry.base) --at;
+    auto at = first_at(all, entry.base);
     while (at != all.end() && at->first < entry.base + entry.size) gone.insert(all.extract(at++));
     all.insert(made.extract(made.begin()));
     lowest.store(std::min(lowest.load(), entry.base));
     highest.store(std::max(highest.load(), entry.base + entry.size));
+    changes.fetch_add(1, std::memory_order_release);
     count.store(all.size(), std::memory_order_release);
 }
 
@@ -65,28 +67,19 @@ Entries remove_if(std::uintptr_t begin, std::size_t bytes, Gone&& is_gone) {
     auto& [lock, all] = table();
     const SignalsBlocked blocked;
     const Locked locked(lock);
-    auto at = all.upper_bound(begin);
-    if (at != all.begin() && std::prev(at)->first + std::prev(at)->second.size > begin) --at;
+    auto at = first_at(all, begin);
     while (at != all.end() && at->first < begin + bytes) {
         const auto next = std::next(at);
         if (is_gone(at->second)) gone.insert(all.extract(at));
         at = next;
     }
+    changes.fetch_add(1, std::memory_order_release);
     count.store(all.size(), std::memory_order_release);
     return gone;
 }
 
 Entries removed(std::uintptr_t base) {
-    Entries gone;
-    if (!any()) return gone;
-    auto& [lock, all] = table();
-    const SignalsBlocked blocked;
-    const Locked locked(lock);
-    if (const auto found = all.find(base); found != all.end() && !found->second.of_graph) {
-        gone.insert(all.extract(found));
-    }
-    count.store(all.size(), std::memory_order_release);
-    return gone;
+    return remove_if(base, 1, [base](const Entry& entry) { return entry.base == base && !entry.of_graph; });
 }
 
 std::vector<Entry> listed(const Entries& entries) {
@@ -101,7 +94,7 @@ bool within(const Entry& entry, std::uintptr_t begin, std::size_t bytes) noexcep
 
 }  // namespace
 
-void add(std::uintptr_t base, std::size_t size, const char* reason) { add(base, size, reason, current()); }
+void add(std::uintptr_t base, std::size_t size, const char* reason) { add(base, size, reason, current_context()); }
 
 void add(std::uintptr_t base, std::size_t size, const char* reason, CUcontext context, std::size_t requested) {
     add({base, size, reason, context, false, false, requested});
@@ -109,7 +102,7 @@ void add(std::uintptr_t base, std::size_t size, const char* reason, CUcontext co
 
 void add_of_graph(std::uintptr_t base, std::size_t size) {
     any_of_graph.store(true, std::memory_order_release);
-    add({base, size, "allocations of graphs are not shared", current(), true});
+    add({base, size, "allocations of graphs are not shared", current_context(), true});
 }
 
 void add_opened(std::uintptr_t base, const char* reason) {
@@ -166,11 +159,9 @@ std::size_t overlapping(std::uintptr_t begin, std::size_t bytes, std::span<Entry
     if (!this_thread.in_fault) blocked.emplace();
     auto& [lock, all] = table();
     const Locked locked(lock);
-    auto at = all.upper_bound(begin);
-    if (at != all.begin()) --at;
     std::size_t found = 0;
-    for (; at != all.end() && at->first < begin + bytes && found < out.size(); ++at) {
-        if (at->first + at->second.size > begin) out[found++] = at->second;
+    for (auto at = first_at(all, begin); at != all.end() && at->first < begin + bytes && found < out.size(); ++at) {
+        out[found++] = at->second;
     }
     return found;
 }

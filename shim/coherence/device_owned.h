@@ -3,8 +3,8 @@
 // its pages are not its own: why that is, for the user, and what a CPU access needs that is served all the same
 // (uncached.h).
 //
-// Addresses are device addresses, sizes bytes. Threads: any, add(), remove() and forget() outside the fault path, the
-// others also inside it. Errors: none.
+// Addresses are device addresses, sizes bytes. Threads: any; find() and overlapping() also inside the fault path, the
+// others outside it. Errors: none.
 #pragma once
 
 #include <cuda.h>
@@ -54,6 +54,8 @@ inline void remove_of_graphs(std::uintptr_t begin, std::size_t bytes) {
     if (any_of_graph.load(std::memory_order_acquire) != 0) remove_those_of_graphs(begin, bytes);
 }
 
+// How often some came or went: who has found an address neither here nor among the objects may look again.
+inline constinit std::atomic<std::uint64_t> changes{0};
 // Whether there is any.
 inline constinit std::atomic<std::size_t> count{0};
 inline bool any() noexcept { return count.load(std::memory_order_acquire) != 0; }

@@ -45,8 +45,7 @@ State& state() {
 
 int device_of(CUmemGenericAllocationHandle handle) noexcept {
     CUmemAllocationProp properties{};
-    if (driver.cuMemGetAllocationPropertiesFromHandle == nullptr ||
-        driver.cuMemGetAllocationPropertiesFromHandle(&properties, handle) != CUDA_SUCCESS ||
+    if (driver.cuMemGetAllocationPropertiesFromHandle(&properties, handle) != CUDA_SUCCESS ||
         properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE || properties.allocFlags.usage != 0) {
         return -1;
     }
@@ -115,7 +114,7 @@ CUcontext context_for(const Mapping& mapping) noexcept {
         const auto device = static_cast<CUdevice>(std::countr_zero(devices));
         if (primary_context(device, context) == CUDA_SUCCESS && context != nullptr) return context;
     }
-    return driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
+    return current_context();
 }
 
 bool is_shared(std::uintptr_t at) {
@@ -129,8 +128,9 @@ constexpr const char* kShared = "its memory is mapped elsewhere, too, or used by
 
 // nullptr: of the current context.
 void become_object(std::uintptr_t at, std::size_t bytes, CUcontext context) {
-    device_owned::remove(at);
+    // An access of another thread finds it in one of the two.
     coherence().track(at, bytes, Coherence::Peers::OwnAccess, context);
+    if (coherence().object_at(at) != nullptr) device_owned::remove(at);
     // Another thread may have mapped the memory elsewhere, or exported it, meanwhile.
     if (is_shared(at)) coherence().hand_over(at, kShared);
 }

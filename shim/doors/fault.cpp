@@ -66,6 +66,7 @@ bool serve(const siginfo_t& info, ucontext_t& context, int& cancellation) noexce
         // What the instruction needs beside may take long to bring.
         cancellation = single_step::end(context);
     }
+    const auto changes = device_owned::changes.load(std::memory_order_acquire);
     trace::Fault traced(address, is_write);
     call_stacks::Event event;
     const auto served =
@@ -74,7 +75,10 @@ bool serve(const siginfo_t& info, ucontext_t& context, int& cancellation) noexce
     traced.stack(event.ticket());
     if (served == Coherence::Served::Done) return true;
     // Where nothing is mapped the driver has reserved nothing.
-    return info.si_code == SEGV_ACCERR && single_step::begin(address, is_write, context, cancellation);
+    if (info.si_code != SEGV_ACCERR) return false;
+    if (single_step::begin(address, is_write, context, cancellation)) return true;
+    // Meanwhile the memory may have come to be shared, or the other way round: the access is judged anew.
+    return coherence().may_hold(address) && device_owned::changes.load(std::memory_order_acquire) != changes;
 }
 
 extern "C" [[gnu::visibility("hidden")]] const char hpe_guarded_copy_access[], hpe_guarded_copy_failed[];

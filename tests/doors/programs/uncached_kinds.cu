@@ -9,6 +9,7 @@
 #include <atomic>
 #include <initializer_list>
 #include <new>
+#include <thread>
 #include <vector>
 
 #include "exported.h"
@@ -291,6 +292,34 @@ static void processes(int, char**) {
     say("exporter: %u wrong, child %d\n", wrong, status);
 }
 
+// One thread reads memory while another one gives and takes the right to write it, which decides whether it is shared.
+static void granted_meanwhile(int, char**) {
+    CHECK(cudaFree(nullptr));
+    CUdeviceptr place = 0;
+    map(0, 2 << 20, {&place});
+    auto* const memory = reinterpret_cast<unsigned*>(place);
+    CHECK(cudaMemset(memory, 1, 4096));
+    CHECK(cudaDeviceSynchronize());
+    const auto may = [&](CUmemAccess_flags what) {
+        const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, 0}, what};
+        CHECK_CU(cuMemSetAccess(place, 2 << 20, &access, 1));
+    };
+    may(CU_MEM_ACCESS_FLAGS_PROT_READ);
+    unsigned wrong = load(memory + 5) != 0x01010101u;
+    std::atomic<bool> over{false};
+    std::thread reader([&] {
+        CHECK(cudaSetDevice(0));
+        while (!over.load()) wrong += load(memory + 5) != 0x01010101u;
+    });
+    for (unsigned round = 0; round < 300; ++round) {
+        may(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        may(CU_MEM_ACCESS_FLAGS_PROT_READ);
+    }
+    over.store(true);
+    reader.join();
+    say("%u wrong\n", wrong);
+}
+
 // String functions read whole vectors, and calls of stdio that take a string may hand it to the kernel.
 static void strings(int, char**) {
     for (const std::size_t length : {2999u, 20000u}) {
@@ -327,6 +356,7 @@ int main(int argc, char** argv) {
                                  {"graph_memory", graph_memory},
                                  {"other_device", other_device},
                                  {"only_other_writes", only_other_writes},
+                                 {"granted_meanwhile", granted_meanwhile},
                                  {"processes", processes}};
     return run_case(cases, argc, argv);
 }
