@@ -47,15 +47,16 @@ CUresult Coherence::hand_over_in_gate(std::uintptr_t address, const char* reason
     const auto result = before_device_writes({allocation.object->base, allocation.object->size});
     if (result != CUDA_SUCCESS) return result;
     const auto size = allocation.object->is_region() ? allocation.bytes : allocation.object->size;
-    // Before it leaves the table: an access of another thread finds it in one of the two.
+    // Before it leaves the table: an access of another thread finds it in one of the two. What shares its pages goes
+    // first: whoever opened such a page for that would write the rest unseen.
     device_owned::add(allocation.base, size, reason, static_cast<CUcontext>(allocation.context), allocation.bytes);
+    share_no_page(allocation.base, size);
     const auto begun = begin_free(allocation);
     if (begun != CUDA_SUCCESS) {
         device_owned::remove(allocation.base);
         return begun;
     }
     finish_free(allocation);
-    share_no_page(allocation.base, size);
     return CUDA_SUCCESS;
 }
 
@@ -74,7 +75,7 @@ void Coherence::keep_off(std::uintptr_t base, std::size_t bytes, const char* rea
     share_no_page(base, bytes);
 }
 
-// What allocations of a region have of the pages of those bytes is not shared any more.
+// What other allocations of a region have of the pages of those bytes is not shared any more.
 void Coherence::share_no_page(std::uintptr_t base, std::size_t bytes) {
     const Locked lock(regions_);
     for (const auto page : {base / kPage * kPage, (base + bytes - 1) / kPage * kPage}) {
@@ -82,17 +83,21 @@ void Coherence::share_no_page(std::uintptr_t base, std::size_t bytes) {
         if (region == nullptr || !region->is_region()) continue;
         const auto& all = *region->allocations;
         const auto offset = page - region->base, end = offset + kPage;
-        const auto first = all.holding(offset).bytes != 0 ? all.holding(offset) : all.from(offset);
-        if (first.bytes == 0 || first.offset >= end) continue;
-        before_device_writes({page, kPage}, nullptr);
+        const auto for_others = [&](auto&& run) {
+            bool any = false;
+            auto one = all.holding(offset).bytes != 0 ? all.holding(offset) : all.from(offset);
+            for (; one.bytes != 0 && one.offset < end; one = all.from(one.offset + 1)) {
+                if (region->base + one.offset == base) continue;
+                run(one);
+                any = true;
+            }
+            return any;
+        };
         // Before the mark: an access of another thread finds them then.
-        for (auto one = first; one.bytes != 0 && one.offset < end; one = all.from(one.offset + 1)) {
-            add_uncached(*region, one, offset);
-        }
+        if (!for_others([&](const Allocations::One& one) { add_uncached(*region, one, offset); })) continue;
         if (mark_uncached(*region, page)) continue;
-        for (auto one = first; one.bytes != 0 && one.offset < end; one = all.from(one.offset + 1)) {
-            device_owned::remove(region->base + std::max(one.offset, offset));
-        }
+        for_others(
+            [&](const Allocations::One& one) { device_owned::remove(region->base + std::max(one.offset, offset)); });
     }
 }
 

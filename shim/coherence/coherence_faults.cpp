@@ -240,7 +240,8 @@ bool Coherence::borrow(Object& object, std::uint32_t serial, const Access& acces
     const auto index = object.block_at(access.address);
     Block& block = object.block(index);
     const auto before = block.lock();
-    if (!usable(object, serial, index)) {
+    // Outside the gate the allocation may have left its region, too.
+    if (!usable(object, serial, index) || !object.holds(access.address)) {
         block.unlock(before);
         return true;
     }

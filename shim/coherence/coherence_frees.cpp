@@ -6,10 +6,12 @@
 #include <span>
 #include <vector>
 
+#include "shim/base/helper.h"
 #include "shim/base/kernel.h"
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
 #include "shim/base/thread.h"
+#include "shim/coherence/loans.h"
 #include "shim/driver/driver.h"
 #include "shim/memory/arena.h"
 #include "shim/memory/pager.h"
@@ -66,7 +68,7 @@ void Coherence::close_gaps(const Object& region, std::size_t offset, std::size_t
     }
 }
 
-// Its bytes are moved no more.
+// Its bytes are moved no more, once what host functions have written to it is on the device.
 CUresult Coherence::leave_region(Object& object, const Allocation& allocation) {
     const auto offset = allocation.base - object.base;
     object.allocations->remove(offset);
@@ -82,9 +84,18 @@ CUresult Coherence::leave_region(Object& object, const Allocation& allocation) {
         if (end <= object.blocks()) break;
         object.unlock(first, end);  // it was coarsened meanwhile
     }
+    auto ended = CUDA_SUCCESS;
+    object.allocations->add(offset, allocation.bytes);
+    for (auto i = first; i < end && ended == CUDA_SUCCESS; ++i) {
+        if (!object.block(i).borrowed()) continue;
+        helper::with_driver(this_thread.in_callback != 0, helper::Kind::Transfer,
+                            [&] { ended = end_loan(*loans::of(object, i)); });
+    }
+    object.allocations->remove(offset);
     close_gaps(object, offset, allocation.bytes);
     object.unlock(first, end);
-    const auto drained = engine.drain();
+    auto drained = engine.drain();
+    if (drained == CUDA_SUCCESS) drained = ended;
     if (drained == CUDA_SUCCESS || lost_context(drained)) return CUDA_SUCCESS;
     object.allocations->add(offset, allocation.bytes);
     log::warn("allocation {:#x} cannot be freed while its transfers may be under way: {}", allocation.base,
