@@ -109,8 +109,8 @@ public:
     void cancel_free(const Allocation& allocation);
 
     // Frees all objects of a context that is about to end. If the true call fails, restore_context() takes the returned
-    // list. Inside the gate, as a launch, and in the scope of an Ending: a fault that finds no object meanwhile looks
-    // again when the Ending is over.
+    // list. Inside the gate, as a launch, and in the scope of an Ending, as all that may come back: a fault that finds
+    // nothing meanwhile looks again when the Ending is over.
     class Ending {
     public:
         explicit Ending(Coherence& coherence) noexcept : coherence_(coherence) {

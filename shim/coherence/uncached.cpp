@@ -93,10 +93,11 @@ void send(Page& page) noexcept HPE_REQUIRES(turn) {
     }
 }
 
-// Reads what the page has of such memory. Of its neighbours the access needs nothing.
-CUresult read(Page& page, std::uintptr_t address) noexcept {
+// Reads what the page has of such memory. Of the neighbours of what is `wanted` the access needs nothing.
+CUresult read(Page& page, std::uintptr_t wanted) noexcept {
     const auto count = device_owned::overlapping(page.address, kPage, page.parts);
     page.count = 0;
+    bool there = false;
     std::memset(page.view, 0, kPage);
     for (std::size_t i = 0; i < count; ++i) {
         const auto part = page.parts[i];
@@ -104,12 +105,13 @@ CUresult read(Page& page, std::uintptr_t address) noexcept {
         const auto result = engine.read(part.context, page.address + offset, page.view + offset, bytes);
         if (result == CUDA_SUCCESS) {
             page.parts[page.count++] = part;
-        } else if (address - part.base < part.size) {
+            there = there || part.base == wanted;
+        } else if (part.base == wanted) {
             return result;
         }
     }
     std::memcpy(page.twin.data(), page.view, kPage);
-    return CUDA_SUCCESS;
+    return there ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;  // another thread has taken it out just now
 }
 
 // A callback, or a thread inside the driver, may not call it. A thread that never has may be one of the driver's own,
@@ -139,7 +141,8 @@ void close(std::span<Page> some) noexcept HPE_REQUIRES(turn) {
     }
 }
 
-CUresult open_page(std::uintptr_t address, bool writable, bool by_helper) noexcept HPE_REQUIRES(turn) {
+CUresult open_page(std::uintptr_t address, const device_owned::Entry& entry, bool by_helper) noexcept
+    HPE_REQUIRES(turn) {
     if (!make_views()) return CUDA_ERROR_OUT_OF_MEMORY;
     const auto same =
         std::find_if(pages.begin(), pages.end(), [&](const Page& page) { return page.address == page_of(address); });
@@ -147,9 +150,9 @@ CUresult open_page(std::uintptr_t address, bool writable, bool by_helper) noexce
     close({&page, 1});
     page.address = page_of(address);
     auto result = CUDA_SUCCESS;
-    helper::with_driver(by_helper, helper::Kind::Transfer, [&] { result = read(page, address); });
+    helper::with_driver(by_helper, helper::Kind::Transfer, [&] { result = read(page, entry.base); });
     if (result == CUDA_SUCCESS && (!pager::map_shadow(page.address, kPage, page.view) ||
-                                   (!writable && !pager::protect(page.address, kPage, State::ReadOnly)))) {
+                                   (entry.read_only && !pager::protect(page.address, kPage, State::ReadOnly)))) {
         coherence().close_page(page.address);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -244,6 +247,7 @@ static bool find(std::uintptr_t address, bool to_write, device_owned::Entry& ent
 // The lock is held beyond the function, by the thread.
 bool open(std::uintptr_t address, bool to_write) noexcept HPE_NOT_ANALYSED {
     device_owned::Entry entry;
+    const auto changes = device_owned::changes.load(std::memory_order_acquire);
     if (!find(address, to_write, entry) || entry.context == nullptr || (to_write && entry.read_only)) {
         return false;
     }
@@ -259,14 +263,15 @@ bool open(std::uintptr_t address, bool to_write) noexcept HPE_NOT_ANALYSED {
             return false;
         }
     }
-    if (result == CUDA_SUCCESS) result = open_page(address, !entry.read_only, by_helper);
+    if (result == CUDA_SUCCESS) result = open_page(address, entry, by_helper);
     if (result == CUDA_SUCCESS) {
         advise(address, entry);
         this_thread.stepping = true;
         return true;
     }
     if (first) give_turn();
-    return refused(address, entry, result);
+    // Otherwise the access is judged anew.
+    return device_owned::changes.load(std::memory_order_acquire) == changes && refused(address, entry, result);
 }
 
 void close() noexcept HPE_NOT_ANALYSED {

@@ -130,7 +130,7 @@ constexpr const char* kShared = "its memory is mapped elsewhere, too, or used by
 void become_object(std::uintptr_t at, std::size_t bytes, CUcontext context) {
     // An access of another thread finds it in one of the two.
     coherence().track(at, bytes, Coherence::Peers::OwnAccess, context);
-    if (coherence().object_at(at) != nullptr) device_owned::remove(at);
+    if (coherence().object_at(at) != nullptr) device_owned::take(at);
     // Another thread may have mapped the memory elsewhere, or exported it, meanwhile.
     if (is_shared(at)) coherence().hand_over(at, kShared);
 }

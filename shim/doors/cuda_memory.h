@@ -8,6 +8,7 @@
 #pragma once
 
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "shim/coherence/device_owned.h"
@@ -148,6 +149,7 @@ CUresult free_all(std::vector<Allocation>& allocations, Free&& true_free) {
         state.about_to_free(allocation);
         ipc::ended(allocation);
     }
+    const Coherence::Ending may_come_back(state);
     const LaunchInGate in_gate(state.launch_gate());
     CUresult result = CUDA_SUCCESS;
     std::size_t begun = 0;
@@ -175,6 +177,8 @@ template <class Free>
     if (auto allocation = state.allocation_at(address(pointer))) {
         state.about_to_free(allocation);
         ipc::ended(allocation);
+        std::optional<Coherence::Ending> may_come_back;  // if the driver refuses
+        if (allocation.object->touched()) may_come_back.emplace(state);
         LaunchInGate in_gate(state.launch_gate());
         const CUresult begun = state.begin_free(allocation);
         if (begun == CUDA_ERROR_OUT_OF_MEMORY) return begun;
@@ -190,6 +194,8 @@ template <class Free>
         return result;
     }
     if (!device_owned::any()) return true_free();
+    const Coherence::Ending may_come_back(state);
+    const LaunchInGate in_gate(state.launch_gate());
     const auto taken = device_owned::take(address(pointer));
     const CUresult result = true_free();
     if (result != CUDA_SUCCESS) device_owned::put_back(taken);
@@ -294,6 +300,8 @@ CUresult open_ipc(const C& call, CUdeviceptr* pointer, CUipcMemHandle handle, un
 
 template <class C>
 CUresult close_ipc(const C& call, CUdeviceptr pointer) {
+    const Coherence::Ending may_come_back(coherence());
+    const LaunchInGate in_gate(coherence().launch_gate());
     const auto taken = device_owned::take(address(pointer));
     const CUresult result = call(pointer);
     // It may have been opened more than once.

@@ -13,7 +13,8 @@ import soft
 
 # Lines that say so; each process says it once, and calls of libc are made as a whole.
 SAID = {"processes": 2, "whole_words": 2, "calls": 0, "write_under_way": 0, "given_back": 0, "graph_gone": 0, "files_meanwhile": 0,
-        "other_device": 0, "only_other_writes": 0}
+        "other_device": 0, "only_other_writes": 0, "free_refused_meanwhile": 0}
+MAY_BE_SAID = ("exported_meanwhile",)  # where the host function is not over by then
 TWO_DEVICES = ("other_device", "other_context", "only_other_writes")
 
 cases = [(program, case) for program in sys.argv[1:] for case in soft.run([program], preload=False)[1].decode().split()]
@@ -27,8 +28,9 @@ for uncached, case in cases:
     if case == "read_only":
         lines = [line for line in lines if b"which stays on the device" not in line]  # of each store, why it faults
     said = [line for line in lines if b"one instruction at a time" in line]
-    if len(lines) != len(said) or len(said) != SAID.get(case, 1):
+    as_expected = len(said) == SAID.get(case, 1) or (case in MAY_BE_SAID and len(said) <= 1)
+    if len(lines) != len(said) or not as_expected:
         compare.problem(f"{case}: {lines}")
     if case in TWO_DEVICES:
         compare.check([uncached, case], said_ok=True, HPE_SOFT_DEVICES=2)
-compare.finish(157)
+compare.finish(163)

@@ -253,8 +253,17 @@ static int importer(Meeting& meeting) {
     while (meeting.turn.load(std::memory_order_acquire) == 0) sched_yield();
     unsigned *array = nullptr, *again = nullptr, wrong = 0;
     CHECK(cudaIpcOpenMemHandle(reinterpret_cast<void**>(&array), meeting.handle, cudaIpcMemLazyEnablePeerAccess));
-    CHECK(cudaIpcOpenMemHandle(reinterpret_cast<void**>(&again), meeting.handle, cudaIpcMemLazyEnablePeerAccess));
-    CHECK(cudaIpcCloseMemHandle(again));
+    std::atomic<bool> over{false};
+    std::thread reader([&] {
+        CHECK(cudaSetDevice(0));
+        while (!over.load()) load(array + 7);
+    });
+    for (unsigned i = 0; i < 100; ++i) {
+        CHECK(cudaIpcOpenMemHandle(reinterpret_cast<void**>(&again), meeting.handle, cudaIpcMemLazyEnablePeerAccess));
+        CHECK(cudaIpcCloseMemHandle(again));
+    }
+    over.store(true);
+    reader.join();
     for (unsigned round = 0; round < rounds; ++round) {
         await(meeting, 2 + 2 * round);
         for (unsigned i = 0; i < 40; ++i) wrong += load(array + i * 1000) != round * 100 + i;
@@ -290,6 +299,77 @@ static void processes(int, char**) {
     int status = 0;
     waitpid(child, &status, 0);
     say("exporter: %u wrong, child %d\n", wrong, status);
+}
+
+// A host function writes to an allocation that shares its pages, while another thread exports it.
+struct Written {
+    volatile unsigned* words;
+    unsigned round;
+};
+static void write_again_and_again(void* argument) {
+    const auto& written = *static_cast<Written*>(argument);
+    for (unsigned time = 0; time < 400; ++time) written.words[time % 20] = written.round * 100 + time % 20;
+}
+static void exported_meanwhile(int, char**) {
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    unsigned wrong = 0;
+    for (unsigned round = 1; round <= 200; ++round) {
+        unsigned *before = nullptr, *array = nullptr, *behind = nullptr, copy[20] = {};
+        CHECK(cudaMalloc(&before, 600));
+        CHECK(cudaMalloc(&array, 1000));
+        CHECK(cudaMalloc(&behind, 700));
+        CHECK(cudaMemset(array, 0, 1000));
+        CHECK(cudaDeviceSynchronize());
+        Written written{plain ? array : copy, round};
+        CHECK(cudaLaunchHostFunc(stream, write_again_and_again, &written));
+        for (volatile unsigned pause = round * 977 % 3000; pause != 0; pause = pause - 1) {
+        }
+        export_to_others(array);
+        CHECK(cudaStreamSynchronize(stream));
+        if (!plain) CHECK(cudaMemcpy(array, copy, sizeof copy, cudaMemcpyHostToDevice));
+        CHECK(cudaMemcpy(copy, array, sizeof copy, cudaMemcpyDeviceToHost));
+        for (unsigned i = 0; i < 20; ++i) wrong += copy[i] != round * 100 + i;
+        for (auto* each : {before, array, behind}) CHECK(cudaFree(each));
+    }
+    say("%u wrong\n", wrong);
+}
+
+// One thread uses memory while another one's frees of it are refused.
+static void free_refused_meanwhile(int, char**) {
+    for (const std::size_t words : {250u, 1000000u}) {
+        unsigned* array = nullptr;
+        CHECK(cudaMalloc(&array, words * sizeof *array));
+        CHECK(cudaMemset(array, 0, words * sizeof *array));
+        CHECK(cudaDeviceSynchronize());
+        cudaStream_t stream;
+        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        unsigned wrong = 0, refused = 0;
+        store(array + 5, 0u);
+        std::atomic<bool> over{false};
+        std::thread user([&] {
+            CHECK(cudaSetDevice(0));
+            auto mode = cudaStreamCaptureModeRelaxed;
+            CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+            for (unsigned time = 0; !over.load(); ++time) {
+                store(array + time % 50, time);
+                wrong += load(array + time % 50) != time;
+            }
+        });
+        for (unsigned round = 0; round < 100; ++round) {
+            cudaGraph_t graph = nullptr;
+            CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+            refused += cudaFree(array) != cudaSuccess;
+            cudaGetLastError();
+            cudaStreamEndCapture(stream, &graph);
+            cudaGetLastError();
+        }
+        over.store(true);
+        user.join();
+        say("%u refused, %u wrong\n", refused, wrong);
+        CHECK(cudaFree(array));
+        CHECK(cudaStreamDestroy(stream));
+    }
 }
 
 // One thread reads memory while another one gives and takes the right to write it, which decides whether it is shared.
@@ -357,6 +437,8 @@ int main(int argc, char** argv) {
                                  {"other_device", other_device},
                                  {"only_other_writes", only_other_writes},
                                  {"granted_meanwhile", granted_meanwhile},
+                                 {"exported_meanwhile", exported_meanwhile},
+                                 {"free_refused_meanwhile", free_refused_meanwhile},
                                  {"processes", processes}};
     return run_case(cases, argc, argv);
 }
