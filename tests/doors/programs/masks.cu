@@ -139,7 +139,7 @@ static void in_handlers(int, char**) {
     }
 }
 static void on_alternate_stacks(int, char**) {
-    for (const std::size_t size : {std::size_t{8192}, std::size_t{65536}}) {
+    for (const auto size : {static_cast<std::size_t>(sysconf(_SC_SIGSTKSZ)), std::size_t{65536}}) {
         stack_t stack = {};
         stack.ss_sp = std::malloc(size);
         stack.ss_size = size;
