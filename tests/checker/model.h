@@ -19,12 +19,13 @@
 // find the bug when the mend is taken out.
 //
 // Left out: memory orders (a step is seen by all at once); which slot of the gate a thread has (its own, always); the
-// patience of a fault that sleeps in front of the gate; reservations of streams; calls that the kernel answers
-// (lease.h), signal handlers and threads inside driver calls, and so loans that a waiting thread meets; captures;
-// peers; mappings that run out; objects that nobody touched; what a fault opens beside its own block. A fetch is one
-// step, so is a kernel. Flushes read the view as late as they may. Counters are replaced by what is asked of them: a
-// bit in the thread that compares. Time: a fault gives up waiting for launches once at any moment, and again only where
-// a launch is kept by the device, since its patience grows; in the same way it waits for the device inside the gate.
+// patience of a fault that sleeps in front of the gate; that leave_region ends the block's loan; reservations of
+// streams; calls that the kernel answers (lease.h), signal handlers and threads inside driver calls, and so loans that
+// a waiting thread meets; captures; peers; mappings that run out; objects that nobody touched; what a fault opens
+// beside its own block. A fetch is one step, so is a kernel. Flushes read the view as late as they may. Counters are
+// replaced by what is asked of them: a bit in the thread that compares. Time: a fault gives up waiting for launches
+// once at any moment, and again only where a launch is kept by the device, since its patience grows; in the same way it
+// waits for the device inside the gate.
 //
 // Values only. One thread. Errors: none.
 #pragma once

@@ -284,16 +284,7 @@ void Step::part_begin() {
 }
 
 void Step::part_lock() {
-    const bool loan_ended = block(st_.block).owner == a_ + 1;
-    if (!loan_ended && (s_.apply_mutex != 0 || block(st_.block).owner != 0)) return;
-    if (!loan_ended && block(st_.block).loan != Loan::None) {
-        takes(s_.apply_mutex);
-        locks(st_.block);
-        t_.k = st_.block;
-        t_.back = At::PartLock;
-        return go(At::LoanClose, "has locked the block, which is borrowed", st_.block);
-    }
-    if (loan_ended) s_.apply_mutex = block(st_.block).owner = 0;
+    if (s_.apply_mutex != 0 || block(st_.block).owner != 0) return;
     if (!without(Mend::PartClosesGap) && mapped(st_.block)) block(st_.block).pages[st_.byte] = Pages::Closed;
     go(At::PartDrain, "has locked the block, and closes the gap", st_.block);
 }
