@@ -9,6 +9,7 @@
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
+#include "shim/coherence/device_owned.h"
 #include "shim/coherence/fault_path.h"
 #include "shim/coherence/loans.h"
 #include "shim/driver/driver.h"
@@ -115,10 +116,12 @@ Coherence::Served Coherence::serve_fault(const Access& access, trace::Fault& tra
     const bool inside = this_thread.in_callback != 0 || this_thread.inside != 0;
     const bool interrupted = unordered && !inside;
     if (serial % 2 == 0) {
-        // The object may belong to a context that is ending, and is back if the context stays.
+        // The object may be taken out by a call that the driver refuses, and comes back then.
         const bool ending =
             ending_.load(std::memory_order_acquire) != 0 || ends_.load(std::memory_order_acquire) != ended;
         if (!ending || interrupted || !may_hold(access.address)) return Served::NotOurs;
+        // What is uncached waits for no such call: it may be waiting for this very host function.
+        if (device_owned::Entry found; device_owned::find(access.address, 1, found)) return Served::NotOurs;
         if (inside) return wait_for_ending() ? Served::Done : Served::NotOurs;  // done: judged anew
         const FaultInGate until_then(launch_gate_);
         return object_of(access.address) != nullptr ? Served::Done : Served::NotOurs;
