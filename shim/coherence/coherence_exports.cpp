@@ -54,6 +54,13 @@ CUresult Coherence::hand_over_in_gate(std::uintptr_t address, const char* reason
     const auto begun = begin_free(allocation);
     if (begun != CUDA_SUCCESS) {
         device_owned::remove(allocation.base);
+        // What it has of pages that are uncached now.
+        const Locked regions(regions_);
+        Object& object = *allocation.object;
+        const auto offset = allocation.base - object.base;
+        if (object.is_region() && object.allocations->at(offset).bytes != 0) {
+            keep_apart(object, {offset, allocation.bytes});
+        }
         return begun;
     }
     finish_free(allocation);
