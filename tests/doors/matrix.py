@@ -16,6 +16,8 @@ CONFIGURATIONS = [{"HPE_PROTOCOL": p, "HPE_BLOCK_SIZE": b} for p in ("batch", "l
 CONFIGURATIONS += [{"HPE_PROTOCOL": "rolling", "HPE_BLOCK_SIZE": b, "HPE_ROLLING_SIZE": r}
                    for b in ("4K", "64K", "1M", "32M", "auto") for r in ("1", "2", "auto")]
 CONFIGURATIONS += [{"HPE_PROTOCOL": "rolling", "HPE_BLOCK_SIZE": "64K", "HPE_TRACE": "/dev/null"}]
+if "small_objects" in program and not soft.THOROUGH:  # with faults for each it takes long
+    CONFIGURATIONS = CONFIGURATIONS[::3]
 DEVICES = ("1", "2", "4") if "multi_device" in program else ("1",)
 
 problems = []

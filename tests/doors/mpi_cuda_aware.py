@@ -46,7 +46,9 @@ def one_mpi(mpi, protocol, scratch):
     cases = soft.run(direct, preload=False)[1].decode().split()
     for case in ("reset", "all_reset"):  # UCX keeps addresses of other processes' memory that went with the context
         cases.remove(case)
-    check(mpi, [(2, soft.LIBRARY, direct + cases)], "all", HPE_PROTOCOL=protocol)
+    # Of MPICH each message goes by the host.
+    part = cases if soft.THOROUGH else cases[::2 if mpi == "openmpi" else 3]
+    check(mpi, [(2, soft.LIBRARY, direct + part)], "all", HPE_PROTOCOL=protocol)
     check(mpi, [(1, soft.LIBRARY, types), (1, "", ["env", "WITHOUT_DEVICE=1", *types])], "not all with libhpe")
     for case in ("ring", "broadcast"):
         passes(mpi, case, soft.LIBRARY, mpi == "mpich", scratch)

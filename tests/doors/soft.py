@@ -11,6 +11,13 @@ import tempfile
 
 LIBRARY = os.environ["HPE_TEST_LIBRARY"]
 SEARCH = os.environ["HPE_TEST_DRIVER"] + ":" + os.environ["HPE_TEST_RUNTIME"]
+THOROUGH = os.environ.get("HPE_TEST_THOROUGH") == "1"  # scripts/test --thorough
+
+
+def in_turn(number, settings):
+    """Of settings that most cases do not tell apart, those that a test's case of this number is tried with: one after the
+    other, so that each has its cases, and all of them where the tests are to be thorough."""
+    return settings if THOROUGH else settings[number % len(settings):][:1]
 
 
 def environment(preload=True, **variables):

@@ -19,7 +19,7 @@ program = sys.argv[1]
 share, shares = map(int, (sys.argv[2] if len(sys.argv) > 2 else "0/1").split("/"))
 OUT_OF_MEMORY = 2
 ERRORS = {"OUT_OF_MEMORY": OUT_OF_MEMORY, "INVALID_VALUE": 1, "LAUNCH_FAILED": 719}
-PLACES = 12  # of one function, at most
+PLACES = 12 if soft.THOROUGH else 8  # of one function, at most
 BURST = 4    # calls in a row
 settings = dict(setting.split("=", 1) for setting in sys.argv[3:])
 if "error" in settings:
@@ -66,11 +66,11 @@ both, good = counts()
 cases = []
 for function in sorted(both):
     own = function not in theirs
-    for place in places(both[function]):
+    for number, place in enumerate(places(both[function])):
         names = sorted(ERRORS) if place == 1 else [sorted(ERRORS)[place % len(ERRORS)]]
-        cases += [(f"{function}:{place}:{ERRORS[name]}", own) for name in names]
-        names = names[:1]
-        cases += [(",".join(f"{function}:{place + i}:{ERRORS[name]}" for i in range(BURST)), own) for name in names]
+        once = [f"{function}:{place}:{ERRORS[name]}" for name in names]
+        burst = [",".join(f"{function}:{place + i}:{ERRORS[names[0]]}" for i in range(BURST))]
+        cases += [(rule, own) for rules in soft.in_turn(number, (once, burst)) for rule in rules]
     if own:
         cases.append((f"{function}:*:{OUT_OF_MEMORY}", own))
 problems, unseen = [], 0

@@ -476,7 +476,7 @@ void long_calls_anywhere(int, char**) {
     const Memory data(12 * kMiB + 77);
     Random random(33);
     const auto below = [&](std::size_t most) { return random.next() % most; };
-    for (unsigned round = 0; round < 40; ++round) {
+    for (unsigned round = 0; round < 20; ++round) {
         const auto at = below(8 * kMiB), bytes = kMiB + below(3 * kMiB);
         const auto offset = static_cast<off_t>(below(8 * kMiB));
         switch (round % 5) {

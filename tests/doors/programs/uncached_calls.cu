@@ -171,7 +171,7 @@ static void calls_interrupted(int, char**) {
     };
     const pthread_t thread = start(work);
     while (!ready) sched_yield();
-    for (int round = 0; round < 2000; ++round) {
+    for (int round = 0; round < 1000; ++round) {
         const int before = times_handled;
         for (int wait = round * 97 % 5000; wait > 0; --wait) _mm_pause();  // anywhere in a call
         pthread_kill(thread, SIGUSR1);
