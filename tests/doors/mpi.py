@@ -75,15 +75,15 @@ def one_mpi(mpi, scratch, first):
             check(mpi, [(2, hpe, [programs[f"{mpi}_{form}"]])], form)
     # Every datatype and call, on ranks with libhpe and without.
     for seed, (parts, rounds, variables) in enumerate((
-            ([2], 60, {}), ([2, -1], 60, {"HPE_PROTOCOL": "lazy"}), ([3], 60, {"HPE_PROTOCOL": "batch"}), ([1, -1], 60, {}),
-            ([4], 50, {"HPE_BLOCK_SIZE": "4K", "HPE_ROLLING_SIZE": 1}))):
+            ([2, -1], 60, {"HPE_PROTOCOL": "lazy"}), ([2], 60, {}), ([3], 60, {"HPE_PROTOCOL": "batch"}), ([1, -1], 60, {}),
+            ([4], 50, {"HPE_BLOCK_SIZE": "4K", "HPE_ROLLING_SIZE": 1}))[:5 if first or soft.THOROUGH else 2]):
         program = [random, str(seed), str(rounds)]
         check(mpi, [(n, hpe, program) if n > 0 else (-n, "", ["env", "WITHOUT_DEVICE=1", *program]) for n in parts],
               f"random {seed}", **variables)
     # Datatypes with gaps, packed on the device.
     for seed, (parts, rounds, variables) in enumerate((
             ([2], 40, {}), ([3], 30, {"HPE_BLOCK_SIZE": "16K"}), ([1, -1], 40, {"HPE_PROTOCOL": "batch"}),
-            ([1, -1], 40, {}), ([2], 30, {"HPE_PROTOCOL": "lazy"}))[:5 if first else 3]):
+            ([1, -1], 40, {}), ([2], 30, {"HPE_PROTOCOL": "lazy"}))[:5 if soft.THOROUGH else 4 if first else 1]):
         program = [programs[f"{mpi}_types"], str(seed), str(rounds)]
         check(mpi, [(n, hpe, program) if n > 0 else (-n, "", ["env", "WITHOUT_DEVICE=1", *program]) for n in parts],
               f"types {seed}", **variables)
@@ -111,7 +111,7 @@ def brief(mpi):
         program = [programs[f"{mpi}_{name}"]]
         cases = soft.run(program, preload=False)[1].decode().split()
         if name == "direct" and not soft.THOROUGH:
-            cases = cases[::4]
+            cases = cases[::8]
         if cases:
             check(mpi, [(2, hpe, program + cases)], name)
     exchange, opens, library = (programs[name] for name in (f"{mpi}_exchange", "mpi_opens", f"{mpi}_libexchange.so"))
@@ -119,7 +119,7 @@ def brief(mpi):
         check(mpi, [(2, hpe, [exchange, way])], way)
     check(mpi, [(2, hpe, [opens, library, "searched"])], "opened")
     for name in ("random", "types"):
-        program = [programs[f"{mpi}_{name}"], "1", "60"]
+        program = [programs[f"{mpi}_{name}"], "1", "20"]
         check(mpi, [(2, hpe, program), (1, "", ["env", "WITHOUT_DEVICE=1", *program])], name)
 
 
@@ -209,7 +209,7 @@ def from_device_to_device(mpi, scratch, first):
     # Copies that begin late are under way when MPI says that a message has been received.
     for n, variables in enumerate(({"HPE_SOFT_DEVICE_LATENCY": 2000}, {"HPE_MPI_IPC": "off"},
                                    {"OMPI_MCA_btl_vader_single_copy_mechanism": "none", "UCX_TLS": "posix,self"})):
-        part = cases if first and n == 0 or soft.THOROUGH else cases[n % 2::2]
+        part = cases if first and n == 0 or soft.THOROUGH else cases[n::4]
         check(mpi, [(2, soft.LIBRARY, program + part)], "from device to device", **variables)
     many_under_way(mpi, scratch)
     if first:

@@ -38,7 +38,7 @@ def works(name, command, protocols=("rolling", "lazy", "batch"), **variables):
     wanted = soft.run(command, preload=False, OBJECTS="copy", **variables)
     if wanted[0] != 0 or re.search(rb"\b[1-9]\d* wrong", wanted[1]):
         neighbours.problems.append(f"{name}: without libhpe: {wanted}")
-    for protocol in protocols if soft.THOROUGH else protocols[:2]:
+    for protocol in protocols if soft.THOROUGH else protocols[:1]:
         got = soft.run(command, HPE_PROTOCOL=protocol, **variables)
         neighbours.expect(f"{name}, {protocol}", (*got[:2], got[2] if got[0] != 0 else b""), (*wanted[:2], b""))
 
