@@ -3,8 +3,8 @@
 """usage: libc.py PROGRAM [brief]
 
 Calls of libc that read or write memory which kernels use: the same output as with a host buffer and without libhpe, with
-each protocol and blocks of several sizes; brief: only as most programs run, and what copies only where the tests are
-thorough. Of a case named said_... libhpe says one line.
+each protocol and blocks of several sizes; brief: only as most programs run, and where the tests are not thorough without
+the copying form and the cases about the states of blocks. Of a case named said_... libhpe says one line.
 """
 import os
 import sys

@@ -32,6 +32,10 @@ for number, (uncached, case) in enumerate(cases):
     as_expected = len(said) == SAID.get(case, 1) or (case in MAY_BE_SAID and len(said) <= 1)
     if len(lines) != len(said) or not as_expected:
         compare.problem(f"{case}: {lines}")
+    if case == "export_refused":
+        status, out, err = soft.run([uncached, "plain", case], HPE_SOFT_FAIL="cuMemcpyHtoDAsync:*:2")
+        if status != 0 or not out.startswith(b"1 refused, 0 wrong\n"):
+            compare.problem(f"{case}: {status} {out} {err}")
     if case in TWO_DEVICES:
         compare.check([uncached, case], said_ok=True, HPE_SOFT_DEVICES=2)
 compare.finish(120)

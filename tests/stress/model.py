@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT
 """usage: model.py PROGRAM OPERATIONS [largest=BYTES] [VARIABLE=VALUE...]
 
-Runs the model test with the given options of libhpe and of the soft device, with one thread and with eight; where the
-tests are to be thorough with three seeds. A failing run is shortened before it is shown: one thread, then operations left out.
+Runs the model test with the given options of libhpe and of the soft device, with one thread and with eight; with three
+seeds where the tests are to be thorough. A failing run is shortened before it is shown: one thread, then operations left
+out.
 """
 import os
 import pathlib

@@ -400,6 +400,28 @@ static void granted_meanwhile(int, char**) {
     say("%u wrong\n", wrong);
 }
 
+// An export is refused where libhpe's copies are made to fail: the device does not take what the CPU wrote. The memory
+// stays what it was; its first page it shares with what was exported before.
+static void export_refused(int, char**) {
+    constexpr unsigned kWords = 5000, kMiddle = kWords / 2;
+    unsigned *before = nullptr, *array = nullptr;
+    CHECK(cudaMalloc(&before, 600));
+    CHECK(cudaMalloc(&array, kWords * sizeof *array));
+    CHECK(cudaMemset(array, 1, kWords * sizeof *array));
+    CHECK(cudaDeviceSynchronize());
+    export_to_others(before);
+    unsigned wrong = load(array + 3) != 0x01010101u;
+    store(array + kMiddle, 7u);
+    cudaIpcMemHandle_t handle;
+    const bool refused = cudaIpcGetMemHandle(&handle, array) != cudaSuccess;
+    cudaGetLastError();
+    for (const unsigned i : {0u, 3u, kMiddle - 1, kWords - 1}) wrong += load(array + i) != 0x01010101u;
+    wrong += load(array + kMiddle) != 7u;
+    say("%d refused, %u wrong\n", refused, wrong);
+    CHECK(cudaFree(before));
+    CHECK(cudaFree(array));
+}
+
 // String functions read whole vectors, and calls of stdio that take a string may hand it to the kernel.
 static void strings(int, char**) {
     for (const std::size_t length : {2999u, 20000u}) {
@@ -439,6 +461,7 @@ int main(int argc, char** argv) {
                                  {"granted_meanwhile", granted_meanwhile},
                                  {"exported_meanwhile", exported_meanwhile},
                                  {"free_refused_meanwhile", free_refused_meanwhile},
+                                 {"export_refused", export_refused},
                                  {"processes", processes}};
     return run_case(cases, argc, argv);
 }
