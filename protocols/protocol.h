@@ -36,16 +36,15 @@ public:
     // Whether Acquire moves anything: if not, the runtime skips synchronisation points altogether.
     bool acts_on_acquire() const noexcept { return on(State::Invalid, Event::Acquire).action != Action::Nothing; }
 
-    // An object came or went (rolling update adapts its size, paper section 4.3).
-    virtual void object_added() noexcept {}
-    virtual void object_removed() noexcept {}
-
-    // One access made neighbouring blocks Dirty; `again`: the accessed block had been evicted since the last release.
-    // May ask for evictions: the caller flushes the blocks that the plan names, and reports nothing back.
-    virtual void dirtied(RunRef, bool /*again*/, Plan&) noexcept {}
+    // One access made neighbouring blocks Dirty; `again`: the accessed block had been evicted since the last release;
+    // `allocations`: how many the program has (rolling update adapts its size, paper section 4.3). May ask for
+    // evictions: the caller flushes the blocks that the plan names, and reports nothing back.
+    virtual void dirtied(RunRef, bool /*again*/, std::size_t /*allocations*/, Plan&) noexcept {}
 
     // A call has overwritten neighbouring blocks, which are Dirty now. The plan is as of dirtied().
-    virtual void overwritten(RunRef run, Plan& plan) noexcept { dirtied(run, false, plan); }
+    virtual void overwritten(RunRef run, std::size_t allocations, Plan& plan) noexcept {
+        dirtied(run, false, allocations, plan);
+    }
 
     // Every Dirty block was flushed.
     virtual void released() noexcept {}

@@ -37,16 +37,16 @@ std::size_t Rolling::reach_bytes(std::size_t object_bytes, std::size_t configure
     return std::max(std::min(part / block, Blocks::block_count(object_bytes, block)), std::size_t{1}) * block;
 }
 
-std::size_t Rolling::limit() const noexcept {
+std::size_t Rolling::limit(std::size_t allocations) const noexcept {
     if (fixed_ != 0) return std::min(fixed_, kRing - 1);
-    const auto adaptive =
-        kBlocksPerObject * objects_.load(std::memory_order_relaxed) + more_.load(std::memory_order_relaxed);
+    const auto adaptive = kBlocksPerObject * allocations + more_.load(std::memory_order_relaxed);
     return std::clamp<std::size_t>(adaptive, 1, kRing - 1);
 }
 
-void Rolling::dirtied(RunRef run, bool again, Plan& plan) noexcept {
-    if (again && fixed_ == 0) more_.store(std::min(more_.load() + limit(), kRing), std::memory_order_relaxed);
-    const auto allowed = limit();
+void Rolling::dirtied(RunRef run, bool again, std::size_t allocations, Plan& plan) noexcept {
+    if (again && fixed_ == 0)
+        more_.store(std::min(more_.load() + limit(allocations), kRing), std::memory_order_relaxed);
+    const auto allowed = limit(allocations);
     while (count_ >= allowed) {
         const RunRef& oldest = ring_[head_];
         // The same blocks were flushed by a copy and are Dirty again: the old entry is dropped without a flush.
@@ -64,9 +64,9 @@ void Rolling::dirtied(RunRef run, bool again, Plan& plan) noexcept {
     }
 }
 
-void Rolling::overwritten(RunRef run, Plan& plan) noexcept {
+void Rolling::overwritten(RunRef run, std::size_t allocations, Plan& plan) noexcept {
     const bool large = run.count * run.object->block_bytes() >= kLargeCall;
-    if (!large || !plan.evict(run)) dirtied(run, false, plan);
+    if (!large || !plan.evict(run)) dirtied(run, false, allocations, plan);
 }
 
 void Rolling::released() noexcept {

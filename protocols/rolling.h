@@ -17,23 +17,21 @@ namespace hpe {
 
 class Rolling final : public Protocol {
 public:
-    // rolling_size: Dirty runs allowed. 0: two per live object, as in the paper; twice as many whenever an evicted run
+    // rolling_size: Dirty runs allowed. 0: two per allocation, as in the paper; twice as many whenever an evicted run
     // is written again, since it was evicted too early; each release halves this addition. With 1 the neighbour of the
     // newest run stays Dirty, too: one store may straddle both.
     explicit Rolling(std::size_t rolling_size) noexcept : fixed_(rolling_size) {}
 
     std::string_view name() const noexcept override { return "rolling"; }
     const TransitionTable& transitions() const noexcept override { return kWriteInvalidate; }
-    [[gnu::hot]] std::size_t block_bytes(std::size_t object_bytes, std::size_t configured) const noexcept override;
-    [[gnu::hot]] void object_added() noexcept override { objects_.fetch_add(1, std::memory_order_relaxed); }
-    [[gnu::hot]] void object_removed() noexcept override { objects_.fetch_sub(1, std::memory_order_relaxed); }
+    std::size_t block_bytes(std::size_t object_bytes, std::size_t configured) const noexcept override;
     std::size_t reach_bytes(std::size_t object_bytes, std::size_t configured) const noexcept override;
-    void dirtied(RunRef run, bool again, Plan& plan) noexcept override;
+    void dirtied(RunRef run, bool again, std::size_t allocations, Plan& plan) noexcept override;
     // What a large read of a file brought is flushed while the next part is read: there is no next store to wait for.
-    void overwritten(RunRef run, Plan& plan) noexcept override;
+    void overwritten(RunRef run, std::size_t allocations, Plan& plan) noexcept override;
     void released() noexcept override;
 
-    std::size_t limit() const noexcept;
+    std::size_t limit(std::size_t allocations) const noexcept;
 
     // Adaptive blocks: kSmallest, unless the object would have more than kMostBlocks; kLargest bytes are opened at
     // once.
@@ -48,7 +46,6 @@ private:
     static constexpr std::size_t kBlocksPerObject = 2;
 
     const std::size_t fixed_;
-    std::atomic<std::size_t> objects_{0};
     std::atomic<std::size_t> more_{0};  // runs, in addition to the paper's two per object
     std::size_t head_ = 0, count_ = 0;
     std::array<RunRef, kRing> ring_;  // uninitialised: filling 1.5 MiB would be most of what a start costs

@@ -28,7 +28,7 @@ void Coherence::configure(Protocol* protocol, std::size_t block_size) {
 // Why an allocation cannot be shared is said of it (device_owned).
 struct Coherence::Made {
     std::uintptr_t base;
-    std::size_t size, requested, block_bytes;
+    std::size_t size, requested;
     CUcontext context;
     Peers may_access;
     bool region;
@@ -40,16 +40,23 @@ Object* Coherence::take_last_freed(const Made& made) {
     Object* const object = last_freed_.exchange(nullptr, std::memory_order_acquire);
     if (object == nullptr) return nullptr;
     if (object->base == made.base && object->size == made.size && object->context == made.context &&
-        object->is_region() == made.region) {
+        object->is_region() == made.region && object->accessed_as_context == (made.may_access == Peers::OfContext)) {
         return object;
     }
     give_up(*object);
     return nullptr;
 }
 
+std::size_t Coherence::block_bytes_of(const Made& made) const noexcept {
+    // Batch and lazy update move whole objects: of so many small allocations that would be too much.
+    constexpr std::size_t kLargestInRegion = std::size_t{64} << 10;
+    return protocol_->block_bytes(made.region ? kLargestInRegion : made.size, block_size_);
+}
+
 // nullptr: there is no memory for it, which made.refusal says.
 Object* Coherence::new_object(const Made& made, Object* again) {
-    const auto blocks = Object::block_count(made.size, made.block_bytes);
+    const auto block_bytes = block_bytes_of(made);
+    const auto blocks = Object::block_count(made.size, block_bytes);
     Object* const object = again != nullptr ? again : ObjectPool::take();
     if (object == nullptr) {
         *made.refusal = "there was no memory for what libhpe keeps of it";
@@ -82,7 +89,7 @@ Object* Coherence::new_object(const Made& made, Object* again) {
     object->size = made.size;
     object->context = made.context;
     describe(*object, made);
-    object->open(made.block_bytes, words);
+    object->open(block_bytes, words);
     if (!table_.insert(object)) {
         log::warn("allocation {:#x} of {} bytes overlaps one that was never freed: it stays on the device", made.base,
                   made.requested);
@@ -92,6 +99,7 @@ Object* Coherence::new_object(const Made& made, Object* again) {
         return nullptr;
     }
     look_at(made.base, made.size);
+    if (object->accessed_as_context) peers.saw(made.context);
     objects_made_.fetch_add(1, std::memory_order_relaxed);
     return object;
 }
@@ -112,7 +120,7 @@ void Coherence::describe(Object& object, const Made& made) {
 Object* Coherence::make_object(const Made& made) {
     Object* object = take_last_freed(made);
     // What was freed just now, and never touched, is as it was.
-    if (object != nullptr && !made.region && table_.has(*object) && object->block_bytes() == made.block_bytes) {
+    if (object != nullptr && !made.region && table_.has(*object)) {
         describe(*object, made);
         object->small_copies.forget();
         object->reopen();
@@ -121,8 +129,7 @@ Object* Coherence::make_object(const Made& made) {
         if (object == nullptr) return nullptr;
     }
     if (!made.region) device_owned::remove_of_graphs(made.base, made.size);
-    protocol_->object_added();
-    if (object->accessed_as_context) peers.saw(made.context);
+    allocations_.fetch_add(1, std::memory_order_relaxed);
     if (callbacks_.load(std::memory_order_relaxed)) engine.prepare(made.context);
     return object;
 }
@@ -144,8 +151,7 @@ void Coherence::track(std::uintptr_t base, std::size_t requested, Peers may_acce
     } else if (context == nullptr) {
         refusal = "the driver did not say which context it belongs to";
     } else {
-        make_object(
-            {base, size, requested, protocol_->block_bytes(size, block_size_), context, may_access, false, &refusal});
+        make_object({base, size, requested, context, may_access, false, &refusal});
     }
     if (refusal != nullptr) keep_off(base, size, refusal);
 }
@@ -165,18 +171,15 @@ bool Coherence::track_in_region(std::uintptr_t base, std::size_t requested) {
 
 bool Coherence::add_to_region(CUcontext context, std::uintptr_t base, std::size_t requested) {
     constexpr auto kChunk = Allocations::kChunk;
-    // Whole objects are what batch and lazy update move: of so many small allocations that would be too much.
-    constexpr std::size_t kLargestBlock = std::size_t{64} << 10;
     const auto offset = base % kChunk, chunk = base - offset;
     if (offset % Allocations::kUnit != 0 || offset + requested > kChunk) return false;
     Object* region = table_.find(chunk);
     if (region != nullptr) {
         if (!region->is_region() || region->context != context) return false;
-        protocol_->object_added();
+        allocations_.fetch_add(1, std::memory_order_relaxed);
     } else {
         const char* refusal = nullptr;
-        const auto block_bytes = protocol_->block_bytes(kLargestBlock, block_size_);
-        region = make_object({chunk, kChunk, 0, block_bytes, context, Peers::OfContext, true, &refusal});
+        region = make_object({chunk, kChunk, 0, context, Peers::OfContext, true, &refusal});
         if (region == nullptr) return false;
     }
     keep_apart(*region, {offset, requested});
@@ -266,8 +269,7 @@ bool Coherence::track_variable(CUcontext context, std::uintptr_t base, std::size
     const auto size = padded(bytes);
     const char* refusal = nullptr;
     if (base % kPage != 0 || !reserved(base, size, base)) return false;
-    Object* const object = make_object({base, size, bytes, protocol_->block_bytes(size, block_size_), context,
-                                        Peers::OfContext, false, &refusal, bytes});
+    Object* const object = make_object({base, size, bytes, context, Peers::OfContext, false, &refusal, bytes});
     if (object != nullptr) object->birth = 0;
     return object != nullptr;
 }

@@ -245,11 +245,13 @@ public:
     std::uint64_t objects_made() const noexcept { return objects_made_.load(std::memory_order_relaxed); }
 
 private:
+    std::size_t allocations() const noexcept { return allocations_.load(std::memory_order_relaxed); }
     struct Made;
     void tell_unmapped(const Allocation& allocation) const noexcept;
     static void end_uncached_of_region(const Allocation& allocation);
     [[gnu::hot]] Object* make_object(const Made& made);
     [[gnu::hot]] Object* take_last_freed(const Made& made);
+    std::size_t block_bytes_of(const Made& made) const noexcept;
     Object* new_object(const Made& made, Object* again);
     [[gnu::hot]] static void describe(Object& object, const Made& made);
     void give_up(Object& object);
@@ -339,6 +341,7 @@ private:
     // The object that was freed last without a touch, with its view: a program that allocates and frees again and again
     // gets the same addresses each time, and needs no other.
     std::atomic<Object*> last_freed_{nullptr};
+    std::atomic<std::size_t> allocations_{0};  // that the program has
     // What every launch reads, in one cache line.
     alignas(64) std::atomic<std::uint32_t> host_valid_objects_{0};  // one more while a stream waits for flushes
     std::atomic<bool> callbacks_{false}, page_open_{false}, ever_mapped_{false};

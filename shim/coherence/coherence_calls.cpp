@@ -225,7 +225,7 @@ std::size_t Coherence::overwrite_blocks(Object& object, std::uint32_t serial, st
             fresh = i + 1;
         } else if (i + 1 == end || object.block(i + 1).peek().state == State::Dirty) {
             const Locked dirty(dirty_runs_);
-            protocol_->overwritten({&object, serial, fresh, i + 1 - fresh}, plan);
+            protocol_->overwritten({&object, serial, fresh, i + 1 - fresh}, allocations(), plan);
         }
     }
     for (const auto& victim : plan) evict(victim);

@@ -444,7 +444,7 @@ void Coherence::became_dirty(const RunRef& run, bool again) noexcept {
     Plan plan;
     {
         const Locked lock(dirty_runs_);
-        protocol_->dirtied(run, again, plan);
+        protocol_->dirtied(run, again, allocations(), plan);
     }
     for (const auto& victim : plan) evict(victim);
 }

@@ -105,7 +105,10 @@ CUresult Coherence::leave_region(Object& object, const Allocation& allocation) {
 
 void Coherence::finish_free(const Allocation& allocation) {
     Object& object = *allocation.object;
-    if (!allocation.ends_object) return protocol_->object_removed();
+    if (!allocation.ends_object) {
+        allocations_.fetch_sub(1, std::memory_order_relaxed);
+        return;
+    }
     if (object.is_region()) {
         const auto offset = allocation.base - object.base;
         object.allocations->remove(offset);
@@ -129,7 +132,7 @@ void Coherence::cancel_free(const Allocation& allocation) {
         report::allocation_removed(object, {base - object.base, allocation.bytes});
         finish_free(object);
     } else {
-        protocol_->object_removed();
+        allocations_.fetch_sub(1, std::memory_order_relaxed);
     }
     const bool added = add_with_data(static_cast<CUcontext>(allocation.context), base, allocation.bytes);
     lock.unlock();
@@ -184,7 +187,7 @@ void Coherence::cancel_free(Object& object) {
 }
 
 void Coherence::finish_free(Object& object) {
-    protocol_->object_removed();
+    allocations_.fetch_sub(1, std::memory_order_relaxed);
     report::object_removed(object);
     // A call may still read its view (lease::ToRead), as a program may where another thread exports the memory. The
     // view is lost then.
@@ -234,7 +237,7 @@ void Coherence::drop(Object& object, std::vector<Kept>& kept) {
             all.remove(one.offset);
             report::allocation_removed(object, one);
             if (all.count() == 0) break;
-            protocol_->object_removed();
+            allocations_.fetch_sub(1, std::memory_order_relaxed);
         }
     } else {
         kept.push_back({object.base, object.requested_size,

@@ -35,10 +35,7 @@ struct Shared {
 class Runtime {
 public:
     Runtime(Protocol& protocol, std::size_t configured) : protocol_(protocol) {
-        for (auto& one : shared_) {
-            one = std::make_unique<Shared>(protocol.block_bytes(kBytes, configured));
-            protocol.object_added();
-        }
+        for (auto& one : shared_) one = std::make_unique<Shared>(protocol.block_bytes(kBytes, configured));
     }
     int read(std::size_t which, std::size_t at) {
         Shared& in = *shared_[which];
@@ -53,7 +50,7 @@ public:
             const bool again = in.object.block(block).take_evicted();
             happens(in, block, Event::CpuWrite);
             Plan plan;
-            protocol_.dirtied({&in.object, in.object.serial(), block, 1}, again, plan);
+            protocol_.dirtied({&in.object, in.object.serial(), block, 1}, again, shared_.size(), plan);
             for (const auto& victim : plan) evict(victim);
         }
         in.host[at] = value;

@@ -125,7 +125,7 @@ TEST_CASE("rolling update evicts the oldest block beyond its size") {
     Blocks object;
     const auto dirtied = [&](std::uint32_t block) {
         Plan plan;
-        rolling.dirtied({&object, 1, block, 1}, false, plan);
+        rolling.dirtied({&object, 1, block, 1}, false, 1, plan);
         std::vector<std::uint32_t> evicted;
         for (const auto& victim : plan) evicted.push_back(victim.first);
         return evicted;
@@ -143,7 +143,7 @@ TEST_CASE("a store that straddles two blocks finds both writable, whatever the r
     Blocks object, other;
     const auto dirtied = [&](Blocks& in, std::uint32_t block) {
         Plan plan;
-        rolling.dirtied({&in, 1, block, 1}, false, plan);
+        rolling.dirtied({&in, 1, block, 1}, false, 1, plan);
         std::vector<std::uint32_t> evicted;
         for (const auto& victim : plan) evicted.push_back(victim.first);
         return evicted;
@@ -162,12 +162,12 @@ TEST_CASE("what a large call has overwritten is flushed at once, what a small on
     object.size = words.size() * 65536;
     object.open(65536, words.data());
     Plan small, large, next;
-    rolling.overwritten({&object, 1, 0, 1}, small);
+    rolling.overwritten({&object, 1, 0, 1}, 1, small);
     CHECK(small.size() == 0);
-    rolling.overwritten({&object, 1, 16, Rolling::kLargeCall / 65536}, large);
+    rolling.overwritten({&object, 1, 16, Rolling::kLargeCall / 65536}, 1, large);
     REQUIRE(large.size() == 1);
     CHECK(large.begin()->first == 16);
-    rolling.dirtied({&object, 1, 40, 1}, false, next);  // the large one takes no place in the queue
+    rolling.dirtied({&object, 1, 40, 1}, false, 1, next);  // the large one takes no place in the queue
     CHECK(next.size() == 0);
 }
 
@@ -177,50 +177,45 @@ TEST_CASE("a block that becomes Dirty anew is not evicted for its own older entr
     Blocks object;
     for (int again = 0; again < 3; ++again) {
         Plan plan;
-        rolling.dirtied({&object, 1, 8, 1}, false, plan);
+        rolling.dirtied({&object, 1, 8, 1}, false, 1, plan);
         CHECK(plan.size() == 0);
     }
     Plan plan;
-    rolling.dirtied({&object, 1, 20, 1}, false, plan);
+    rolling.dirtied({&object, 1, 20, 1}, false, 1, plan);
     REQUIRE(plan.size() == 1);
     CHECK(plan.begin()->first == 8);
 }
 
-TEST_CASE("adaptive rolling size is two blocks per live object") {
-    Rolling rolling(0);
-    CHECK(rolling.limit() == 1);
-    rolling.object_added();
-    rolling.object_added();
-    rolling.object_added();
-    CHECK(rolling.limit() == 6);
-    rolling.object_removed();
-    CHECK(rolling.limit() == 4);
+TEST_CASE("adaptive rolling size is two blocks per allocation") {
+    const Rolling rolling(0);
+    CHECK(rolling.limit(0) == 1);
+    CHECK(rolling.limit(3) == 6);
+    CHECK(rolling.limit(2) == 4);
 }
 
 TEST_CASE("what went too early makes the adaptive size grow, and releases make it shrink") {
     Blocks object;
     const auto write = [&](Rolling& rolling, std::uint32_t block, bool again) {
         Plan plan;
-        rolling.dirtied({&object, 1, block, 1}, again, plan);
+        rolling.dirtied({&object, 1, block, 1}, again, 1, plan);
     };
     Rolling rolling(0);
-    rolling.object_added();
     write(rolling, 1, false);
-    CHECK(rolling.limit() == 2);
+    CHECK(rolling.limit(1) == 2);
     write(rolling, 5, true);
-    CHECK(rolling.limit() == 4);
+    CHECK(rolling.limit(1) == 4);
     write(rolling, 9, true);
-    CHECK(rolling.limit() == 8);
+    CHECK(rolling.limit(1) == 8);
     rolling.released();
-    CHECK(rolling.limit() == 5);
+    CHECK(rolling.limit(1) == 5);
     for (int i = 0; i < 4; ++i) rolling.released();
-    CHECK(rolling.limit() == 2);
+    CHECK(rolling.limit(1) == 2);
     for (std::uint32_t i = 0; i < 100; ++i) write(rolling, 3 * i, true);
-    CHECK(rolling.limit() == 65535);
+    CHECK(rolling.limit(1) == 65535);
     // What the user set stays.
     Rolling fixed(3);
     write(fixed, 1, true);
-    CHECK(fixed.limit() == 3);
+    CHECK(fixed.limit(1) == 3);
 }
 
 TEST_CASE("a queue that is full still evicts instead of forgetting") {
@@ -229,7 +224,7 @@ TEST_CASE("a queue that is full still evicts instead of forgetting") {
     std::size_t evicted = 0;
     for (std::uint32_t block = 0; block < 70000; ++block) {
         Plan plan;
-        rolling.dirtied({&object, 1, block, 1}, false, plan);
+        rolling.dirtied({&object, 1, block, 1}, false, 1, plan);
         evicted += plan.size();
     }
     CHECK(evicted == 70000 - 65535);
@@ -240,7 +235,7 @@ TEST_CASE("what one fault opened counts as one, and goes as one") {
     Blocks object;
     const auto dirtied = [&](std::uint32_t first, std::uint32_t count) {
         Plan plan;
-        rolling.dirtied({&object, 1, first, count}, false, plan);
+        rolling.dirtied({&object, 1, first, count}, false, 1, plan);
         std::vector<std::pair<std::uint32_t, std::uint32_t>> evicted;
         for (const auto& victim : plan) evicted.emplace_back(victim.first, victim.count);
         return evicted;
@@ -254,10 +249,10 @@ TEST_CASE("what one fault opened counts as one, and goes as one") {
     CHECK(dirtied(40, 1) == Runs{{12, 16}});
     Rolling one(1);
     Plan plan;
-    one.dirtied({&object, 1, 10, 4}, false, plan);
-    one.dirtied({&object, 1, 14, 8}, false, plan);  // a store may straddle both
+    one.dirtied({&object, 1, 10, 4}, false, 1, plan);
+    one.dirtied({&object, 1, 14, 8}, false, 1, plan);  // a store may straddle both
     CHECK(plan.size() == 0);
-    one.dirtied({&object, 1, 9, 1}, false, plan);
+    one.dirtied({&object, 1, 9, 1}, false, 1, plan);
     CHECK(plan.size() == 2);
 }
 
