@@ -140,6 +140,7 @@ public:
 
 private:
     friend class ObjectUse;
+    friend class BlocksTable;
     Block only_;
     Block* words_ = nullptr;
     std::size_t block_bytes_ = kPage;
@@ -147,6 +148,7 @@ private:
     std::atomic<std::uint32_t> serial_{0};  // odd: open
     std::atomic<std::uint32_t> users_{0};   // ObjectUses, also some that come too late
     std::atomic<bool> touched_{false};
+    std::atomic<bool> in_table_{false};  // changed under the table's lock
 };
 
 // Scope in which an object's members and blocks stay what they are: freed meanwhile, it is not recycled. Nobody waits

@@ -188,11 +188,6 @@ Blocks* BlocksTable::beginning_at(std::uintptr_t address) const noexcept {
     return object != nullptr && object->base == address && object->is_open() ? object : nullptr;
 }
 
-bool BlocksTable::has(const Blocks& object) const noexcept {
-    const Area* const area = area_of(object.base);
-    return area != nullptr && area->at(page_in_area(object.base)) == &object;
-}
-
 // Where an object may begin next, of an address below kReach where none was found.
 std::uintptr_t BlocksTable::next_boundary(std::uintptr_t address) const noexcept {
     constexpr auto kGroupBytes = kAreaBytes * std::tuple_size_v<Areas>;
@@ -212,7 +207,7 @@ bool BlocksTable::make_room(std::uintptr_t begin, std::uintptr_t end) {
         if (area == nullptr) return false;
         const auto page = page_in_area(at);
         for (;;) {
-            const Blocks* there = area->last(page);
+            Blocks* there = area->last(page);
             if (there == nullptr || at >= there->base + there->size) {
                 const auto next = area->next(page);
                 if (next == kNone || area_begin(at) + next * kPage >= end) break;
@@ -230,6 +225,7 @@ bool BlocksTable::insert(Blocks* object) {
     const auto begin = object->base, end = object->base + object->size;
     if (!make_room(begin, end)) return false;
     for (auto at = begin; at < end; at = area_begin(at) + kAreaBytes) area_of(at)->enter(page_in_area(at), object);
+    object->in_table_.store(true, std::memory_order_release);
     count_.store(count_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     return true;
 }
@@ -240,8 +236,9 @@ void BlocksTable::erase(Blocks* object) {
 }
 
 // False: it was not there.
-bool BlocksTable::leave(const Blocks& object) noexcept {
+bool BlocksTable::leave(Blocks& object) noexcept {
     if (!has(object)) return false;
+    object.in_table_.store(false, std::memory_order_release);
     const auto end = object.base + object.size;
     for (auto at = object.base; at < end; at = area_begin(at) + kAreaBytes) area_of(at)->leave(page_in_area(at));
     count_.store(count_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);

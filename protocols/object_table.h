@@ -34,7 +34,8 @@ public:
     // False when a page of it belongs to another open object, or memory runs out; no open object is touched then.
     bool insert(Blocks* object);
     void erase(Blocks* object);  // what is not there stays so
-    [[gnu::hot]] bool has(const Blocks& object) const noexcept;
+    // Whether it has its place, be it open or closed.
+    static bool has(const Blocks& object) noexcept { return object.in_table_.load(std::memory_order_acquire); }
 
     // Calls `visit` for every object that overlaps [begin, begin + bytes), in address order. No lock is held. The range
     // may reach beyond all memory, as sizes that a program computed wrongly do.
@@ -66,7 +67,7 @@ private:
     [[gnu::hot]] Area* area_of(std::uintptr_t address) const noexcept;
     Area* make_area(std::uintptr_t address);
     bool make_room(std::uintptr_t begin, std::uintptr_t end);
-    bool leave(const Blocks& object) noexcept;
+    bool leave(Blocks& object) noexcept;
     std::uintptr_t next_boundary(std::uintptr_t address) const noexcept;
 
     std::array<std::atomic<Areas*>, 1u << 10> areas_{};

@@ -78,6 +78,8 @@ template <class C>
         Inside inside;
         driver.cuMemFree_v2(*pointer);
     }
+    // Not after the call, which leaves little of the driver in the caches.
+    const auto context = current_context();
     CUresult result = call(pointer, padded);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && padded != bytes) {
         result = call(pointer, padded);  // memory may have been freed meanwhile
@@ -86,7 +88,7 @@ template <class C>
         }
     }
     if (result == CUDA_SUCCESS) {
-        tracking([&] { coherence().track(address(*pointer), bytes); });
+        tracking([&] { coherence().track(address(*pointer), bytes, Coherence::Peers::OfContext, context); });
         if (call_stacks::on()) wasted::allocated(*pointer, bytes);
     }
     return result;

@@ -25,7 +25,7 @@
 
 namespace hpe::doors::mpi_imports {
 
-constinit std::atomic<std::uint64_t> looked_at{0};
+HPE_READ_OFTEN constinit std::atomic<std::uint64_t> looked_at{0};
 
 namespace {
 

@@ -8,6 +8,7 @@
 #include <new>
 #include <vector>
 
+#include "shim/base/flag.h"
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
 #include "shim/base/never_destroyed.h"
@@ -51,7 +52,7 @@ const CUstream kGone = reinterpret_cast<CUstream>(~std::uintptr_t{0});
 const CUstream kOwn = reinterpret_cast<CUstream>(~std::uintptr_t{1});
 bool can_be_asked(CUstream stream) noexcept { return stream != kGone && stream != kOwn; }
 
-constinit std::atomic<Record*> records{nullptr};
+HPE_READ_OFTEN constinit std::atomic<Record*> records{nullptr};
 constinit Mutex records_mutex;                        // adding and reusing records; captures
 constinit std::atomic<std::uint64_t> cache_epoch{1};  // changes when a record comes to stand for another stream
 

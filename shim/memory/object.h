@@ -53,34 +53,41 @@ struct Allocation {
     explicit operator bool() const noexcept { return object != nullptr; }
 };
 
-class Object : public Blocks {
+// In lines of the cache: the blocks, what an allocation and a free of memory that the CPU never touches use, the rest.
+// The driver's calls leave little in the caches.
+class alignas(64) Object : public Blocks {
 public:
     // What the program asked for, where `size` is whole pages; 0 of a region.
     std::size_t requested_size = 0;
     // What of `size` is there on the device: all, but of a variable's last page.
     std::size_t device_size = 0;
-    // Of a region. Kept when the object is recycled: a thread may still look into it.
-    Allocations* allocations = nullptr;
-    std::byte* view = nullptr;  // the always writable mapping of the shadow; owned by the arena
-    void* context = nullptr;    // the CUcontext that owns the device memory
+    void* context = nullptr;  // the CUcontext that owns the device memory
     // InFlight::work() at the allocation, if the device was idle; 0 otherwise. Until the counter moves, the device copy
     // holds no data.
     std::uint64_t birth = 0;
+    SmallCopies small_copies;  // of messages
     std::uint32_t report_id = 0;
-    // Which other devices may access the memory is a matter of its context's peer access, and not of its own.
-    bool accessed_as_context = false;
     // How many messages are under way whose bytes an MPI reads or writes here by itself (copies/lent.h).
     std::atomic<std::uint32_t> lent{0};
-    SmallCopies small_copies;  // of messages
+    // Which other devices may access the memory is a matter of its context's peer access, and not of its own.
+    bool accessed_as_context = false;
     // The shadow is mapped at `base` now. Not touched(), after which blocks may be locked, whether mapped or not; nor
     // Block's mapped, which says that pages were made.
     Flag shadowed{false};
-    std::atomic<std::uint32_t> host_valid_blocks{0};  // an upper bound; 0: a launch can skip the object
-    Flag in_host_valid_list{false};                   // the list of objects with host-valid blocks
+
+private:
+    Flag region_{false};
+
+public:
+    Flag in_host_valid_list{false};  // the list of objects with host-valid blocks
+    // Of a region. Kept when the object is recycled: a thread may still look into it.
+    alignas(64) Allocations* allocations = nullptr;
+    std::byte* view = nullptr;  // the always writable mapping of the shadow; owned by the arena
     Object* next_host_valid = nullptr;
-    Object* next_of_all = nullptr;        // the list of all that were ever made
-    Object* next_idle = nullptr;          // the list of those that are none now
-    Traffic* traffic = &nobodys_traffic;  // the report's; of a region, what no allocation's is
+    std::atomic<std::uint32_t> host_valid_blocks{0};  // an upper bound; 0: a launch can skip the object
+    Object* next_of_all = nullptr;                    // the list of all that were ever made
+    Object* next_idle = nullptr;                      // the list of those that are none now
+    Traffic* traffic = &nobodys_traffic;              // the report's; of a region, what no allocation's is
     // Of a region whose allocations are counted for themselves, by the unit where each begins. Never given back.
     std::atomic<Traffic*>* of_allocations = nullptr;
 
@@ -225,8 +232,8 @@ private:
         }
         return true;
     }
-    Flag region_{false};
 };
+static_assert(sizeof(Object) == 192);
 
 // Gives out objects and keeps their memory for ever.
 class ObjectPool {
