@@ -29,8 +29,6 @@ enum Row : std::size_t {
 #define MPI_DOOR(name, kind, treatment) row_##name,
 #define MPI_OWN_DOOR(name, door) row_##name,
 #include "shim/doors/mpi_catalog.inc"
-#undef MPI_DOOR
-#undef MPI_OWN_DOOR
     kRows
 };
 // The library's own functions.

@@ -15,16 +15,16 @@ int ready_range(int first, int last, MPI_Request request);
 int arrived(MPI_Request request, int partition, int* flag);
 
 // Whether MPI only reads the list depends on its mpi.h.
-template <class Function>
+template <std::size_t row, class Function>
 struct ReadyList;
-template <class List>
-struct ReadyList<int(int, List, MPI_Request)> {
+template <std::size_t row, class List>
+struct ReadyList<row, int(int, List, MPI_Request)> {
     static int door(int count, List list, MPI_Request request) {
         auto* const partitions = Partitions::find(request);
         for (int i = 0; partitions != nullptr && i < count; ++i) {
             if (!partitions->load(list[i])) return cannot();
         }
-        return own<int(int, List, MPI_Request)>(row_MPI_Pready_list)(count, list, request);
+        return own<int(int, List, MPI_Request)>(row)(count, list, request);
     }
 };
 #endif

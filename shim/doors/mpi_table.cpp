@@ -31,8 +31,6 @@ constexpr auto by_name = [] {
 #define MPI_DOOR(name, kind, treatment) #name,
 #define MPI_OWN_DOOR(name, door) #name,
 #include "shim/doors/mpi_catalog.inc"
-#undef MPI_DOOR
-#undef MPI_OWN_DOOR
     };
     std::array<std::uint16_t, kRows> order{};
     for (std::size_t i = 0; i < kRows; ++i) order[i] = static_cast<std::uint16_t>(i);
@@ -52,8 +50,6 @@ mpi::Library library() noexcept {
      &own_functions[row_##name]},
 #define MPI_OWN_DOOR(name, door) {#name, address<decltype(::name)>(door), &own_functions[row_##name]},
 #include "shim/doors/mpi_catalog.inc"
-#undef MPI_DOOR
-#undef MPI_OWN_DOOR
     };
     return {doors, by_name, symbols()};
 }
