@@ -13,11 +13,22 @@ namespace hpe::doors::HPE_MPI_ABI {
 
 namespace {
 
+// What becomes of a request that has completed: MPI ends it, or was only asked.
+enum class Then { Ends, Stays };
+
+bool all_ignored(const MPI_Status* statuses) noexcept { return statuses == MPI_STATUSES_IGNORE; }
+
+bool in_statuses(int error) noexcept {
+    int result = error;
+    functions.MPI_Error_class(error, &result);
+    return result == MPI_ERR_IN_STATUS;
+}
+
 // What is known of the requests of a call, taken out of the table until it is clear which have completed. What is left
 // goes back.
 class Taken {
 public:
-    Taken(int count, const MPI_Request* requests, bool need_statuses, bool statuses_ignored) noexcept {
+    Taken(Then then, int count, const MPI_Request* requests, bool own_statuses = false) noexcept : then_(then) {
         if (count <= 0 || requests == nullptr) return;
         const auto wanted = static_cast<std::size_t>(count);
         for (std::size_t i = 0; i < wanted; ++i) {
@@ -25,8 +36,8 @@ public:
             if (one == nullptr) continue;
             if (all_ == nullptr) {
                 all_.reset(new (std::nothrow) PendingPointer[wanted]);
-                if (need_statuses && statuses_ignored) statuses_.reset(new (std::nothrow) MPI_Status[wanted]());
-                if (all_ == nullptr || (need_statuses && statuses_ignored && statuses_ == nullptr)) {
+                if (own_statuses) statuses_.reset(new (std::nothrow) MPI_Status[wanted]());
+                if (all_ == nullptr || (own_statuses && statuses_ == nullptr)) {
                     failed_ = true;
                     pending::give_back(std::move(one));
                     return;
@@ -50,122 +61,100 @@ public:
     int result(int of_mpi) const noexcept { return of_mpi == MPI_SUCCESS && !stored_ ? cannot() : of_mpi; }
     // In place of those that the program does not want.
     MPI_Status* statuses(MPI_Status* programs) const noexcept { return statuses_ ? statuses_.get() : programs; }
-    void complete(int index, const MPI_Status& status) noexcept {
-        if (auto& one = all_[static_cast<std::size_t>(index)]; one != nullptr)
-            stored_ = pending::complete(std::move(one), status) && stored_;
+    // Whether a call with this result says in the statuses what became of each request.
+    bool told(int result) const noexcept {
+        return result == MPI_SUCCESS || (then_ == Then::Ends && in_statuses(result));
     }
-    // The program keeps the request.
-    void settle(int index, const MPI_Status& status) noexcept {
-        if (auto& one = all_[static_cast<std::size_t>(index)]; one != nullptr)
-            stored_ = pending::settle(*one, status) && stored_;
-    }
-    void fail(int index) noexcept {
-        if (auto& one = all_[static_cast<std::size_t>(index)]; one != nullptr) pending::fail(std::move(one));
-    }
-    // As the statuses say where a call returned that some requests ended with errors.
-    void by_error(int index, const MPI_Status& status) noexcept {
-        if (status.MPI_ERROR == MPI_SUCCESS)
+    // By what such a call said.
+    void settle(int index, int result, const MPI_Status& status) noexcept {
+        if (result == MPI_SUCCESS || status.MPI_ERROR == MPI_SUCCESS)
             complete(index, status);
         else if (status.MPI_ERROR != MPI_ERR_PENDING)
             fail(index);
     }
+    void complete(int index, const MPI_Status& status) noexcept {
+        auto& one = all_[static_cast<std::size_t>(index)];
+        if (one == nullptr) return;
+        const bool stored =
+            then_ == Then::Ends ? pending::complete(std::move(one), status) : pending::settle(*one, status);
+        stored_ = stored && stored_;
+    }
+    void fail(int index) noexcept {
+        auto& one = all_[static_cast<std::size_t>(index)];
+        if (one != nullptr && then_ == Then::Ends) pending::fail(std::move(one));
+    }
 
 private:
+    const Then then_;
     std::unique_ptr<PendingPointer[]> all_;
     std::unique_ptr<MPI_Status[]> statuses_;
     std::size_t count_ = 0;
     bool failed_ = false, stored_ = true;
 };
 
-bool all_ignored(const MPI_Status* statuses) noexcept { return statuses == MPI_STATUSES_IGNORE; }
-
-int error_class(int error) noexcept {
-    int result = error;
-    functions.MPI_Error_class(error, &result);
-    return result;
-}
-
-// One request that may complete in the call. `done` is true where it has.
-template <class Call>
-int for_one(MPI_Request* request, MPI_Status* status, Call&& call) {
+// The doors by what they name. `flag`: where a call that does not wait says whether something has completed.
+template <class Real, class... Flag>
+int for_one(Real* real, MPI_Request* request, MPI_Status* status, Flag... flag) {
+    if (!pending::any()) return real(request, flag..., status);
     PendingPointer one = request != nullptr && *request != handles.no_request ? pending::take(*request) : nullptr;
-    int result = MPI_SUCCESS;
+    MPI_Status mine{};
+    if (one != nullptr && ignored(status)) status = &mine;
+    int result = real(request, flag..., status);
     if (one == nullptr) {
-        bool done = false;
-        result = call(status, done);
+        // None of ours.
+    } else if (result == MPI_SUCCESS && (... && (*flag != 0))) {
+        if (!pending::complete(std::move(one), *status)) result = cannot();
+    } else if (result != MPI_SUCCESS && *request != one->request) {
+        pending::fail(std::move(one));  // MPI has ended it
     } else {
-        MPI_Status mine{};
-        if (ignored(status)) status = &mine;
-        bool done = false;
-        result = call(status, done);
-        if (result == MPI_SUCCESS && done) {
-            if (!pending::complete(std::move(one), *status)) result = cannot();
-        } else if (result != MPI_SUCCESS && *request != one->request) {
-            pending::fail(std::move(one));  // MPI has ended it
-        } else {
-            pending::give_back(std::move(one));
-        }
+        pending::give_back(std::move(one));
     }
     pending::completed();
     return result;
 }
 
-// The arrays of waitall and testall.
-template <class Call>
-int for_all(int count, MPI_Request* requests, MPI_Status* statuses, Call&& call) {
-    Taken taken(count, requests, true, all_ignored(statuses));
+template <class Real, class Request, class... Flag>
+int for_all(Then then, Real* real, int count, Request* requests, MPI_Status* statuses, Flag... flag) {
+    if (!pending::any()) return real(count, requests, flag..., statuses);
+    Taken taken(then, count, requests, all_ignored(statuses));
     if (taken.failed()) return cannot();
-    bool done = false;
-    if (!taken.any()) {
-        const int result = call(statuses, done);
-        pending::completed();
-        return result;
-    }
     statuses = taken.statuses(statuses);
-    const int result = call(statuses, done);
-    if (result == MPI_SUCCESS ? done : error_class(result) == MPI_ERR_IN_STATUS) {
-        for (int i = 0; i < count; ++i) {
-            if (result == MPI_SUCCESS)
-                taken.complete(i, statuses[i]);
-            else
-                taken.by_error(i, statuses[i]);
-        }
+    const int result = real(count, requests, flag..., statuses);
+    if (taken.any() && taken.told(result) && (result != MPI_SUCCESS || (... && (*flag != 0)))) {
+        for (int i = 0; i < count; ++i) taken.settle(i, result, statuses[i]);
     }
     pending::completed();
     return taken.result(result);
 }
 
-// Of waitany and testany.
-template <class Call>
-int for_any(int count, MPI_Request* requests, int* index, MPI_Status* status, Call&& call) {
-    Taken taken(count, requests, false, false);
+template <class Real, class Request, class... Flag>
+int for_any(Then then, Real* real, int count, Request* requests, int* index, MPI_Status* status, Flag... flag) {
+    if (!pending::any()) return real(count, requests, index, flag..., status);
+    Taken taken(then, count, requests);
     if (taken.failed()) return cannot();
     MPI_Status mine{};
     if (taken.any() && ignored(status)) status = &mine;
-    bool done = false;
-    const int result = call(status, done);
+    const int result = real(count, requests, index, flag..., status);
     if (taken.any() && *index >= 0 && *index < count) {
-        if (result == MPI_SUCCESS && done) taken.complete(*index, *status);
-        if (result != MPI_SUCCESS) taken.fail(*index);
+        if (result != MPI_SUCCESS)
+            taken.fail(*index);
+        else if ((... && (*flag != 0)))
+            taken.complete(*index, *status);
     }
     pending::completed();
     return taken.result(result);
 }
 
-// Of waitsome and testsome: the statuses stand in the order of the indices.
-template <class Call>
-int for_some(int count, MPI_Request* requests, int* completed, int* indices, MPI_Status* statuses, Call&& call) {
-    Taken taken(count, requests, true, all_ignored(statuses));
+// The statuses stand in the order of the indices.
+template <class Real, class Request>
+int for_some(Then then, Real* real, int count, Request* requests, int* completed, int* indices, MPI_Status* statuses) {
+    if (!pending::any()) return real(count, requests, completed, indices, statuses);
+    Taken taken(then, count, requests, all_ignored(statuses));
     if (taken.failed()) return cannot();
-    if (taken.any()) statuses = taken.statuses(statuses);
-    const int result = call(statuses);
-    if (taken.any() && *completed > 0 && (result == MPI_SUCCESS || error_class(result) == MPI_ERR_IN_STATUS)) {
-        for (int i = 0; i < *completed; ++i) {
-            if (result == MPI_SUCCESS)
-                taken.complete(indices[i], statuses[i]);
-            else
-                taken.by_error(indices[i], statuses[i]);
-        }
+    statuses = taken.statuses(statuses);
+    const int result = real(count, requests, completed, indices, statuses);
+    if (taken.any() && *completed > 0 && taken.told(result)) {
+        for (int i = 0; i < *completed; ++i) taken.settle(indices[i], result, statuses[i]);
     }
     pending::completed();
     return taken.result(result);
@@ -206,74 +195,33 @@ int start_all(int count, MPI_Request* requests) {
 }
 
 int wait(MPI_Request* request, MPI_Status* status) {
-    const auto real = own<decltype(MPI_Wait)>(row_MPI_Wait);
-    if (!pending::any()) return real(request, status);
-    return for_one(request, status, [&](MPI_Status* to, bool& done) {
-        done = true;
-        return real(request, to);
-    });
+    return for_one(own<decltype(MPI_Wait)>(row_MPI_Wait), request, status);
 }
-
 int test(MPI_Request* request, int* flag, MPI_Status* status) {
-    const auto real = own<decltype(MPI_Test)>(row_MPI_Test);
-    if (!pending::any()) return real(request, flag, status);
-    return for_one(request, status, [&](MPI_Status* to, bool& done) {
-        const int result = real(request, flag, to);
-        done = result == MPI_SUCCESS && *flag != 0;
-        return result;
-    });
+    return for_one(own<decltype(MPI_Test)>(row_MPI_Test), request, status, flag);
 }
 
 int wait_all(int count, MPI_Request* requests, MPI_Status* statuses) {
-    const auto real = own<decltype(MPI_Waitall)>(row_MPI_Waitall);
-    if (!pending::any()) return real(count, requests, statuses);
-    return for_all(count, requests, statuses, [&](MPI_Status* to, bool& done) {
-        done = true;
-        return real(count, requests, to);
-    });
+    return for_all(Then::Ends, own<decltype(MPI_Waitall)>(row_MPI_Waitall), count, requests, statuses);
 }
-
 int test_all(int count, MPI_Request* requests, int* flag, MPI_Status* statuses) {
-    const auto real = own<decltype(MPI_Testall)>(row_MPI_Testall);
-    if (!pending::any()) return real(count, requests, flag, statuses);
-    return for_all(count, requests, statuses, [&](MPI_Status* to, bool& done) {
-        const int result = real(count, requests, flag, to);
-        done = result == MPI_SUCCESS && *flag != 0;
-        return result;
-    });
+    return for_all(Then::Ends, own<decltype(MPI_Testall)>(row_MPI_Testall), count, requests, statuses, flag);
 }
 
 int wait_any(int count, MPI_Request* requests, int* index, MPI_Status* status) {
-    const auto real = own<decltype(MPI_Waitany)>(row_MPI_Waitany);
-    if (!pending::any()) return real(count, requests, index, status);
-    return for_any(count, requests, index, status, [&](MPI_Status* to, bool& done) {
-        done = true;
-        return real(count, requests, index, to);
-    });
+    return for_any(Then::Ends, own<decltype(MPI_Waitany)>(row_MPI_Waitany), count, requests, index, status);
 }
-
 int test_any(int count, MPI_Request* requests, int* index, int* flag, MPI_Status* status) {
-    const auto real = own<decltype(MPI_Testany)>(row_MPI_Testany);
-    if (!pending::any()) return real(count, requests, index, flag, status);
-    return for_any(count, requests, index, status, [&](MPI_Status* to, bool& done) {
-        const int result = real(count, requests, index, flag, to);
-        done = result == MPI_SUCCESS && *flag != 0;
-        return result;
-    });
+    return for_any(Then::Ends, own<decltype(MPI_Testany)>(row_MPI_Testany), count, requests, index, status, flag);
 }
 
 int wait_some(int count, MPI_Request* requests, int* completed, int* indices, MPI_Status* statuses) {
-    const auto real = own<decltype(MPI_Waitsome)>(row_MPI_Waitsome);
-    if (!pending::any()) return real(count, requests, completed, indices, statuses);
-    return for_some(count, requests, completed, indices, statuses,
-                    [&](MPI_Status* to) { return real(count, requests, completed, indices, to); });
+    return for_some(Then::Ends, own<decltype(MPI_Waitsome)>(row_MPI_Waitsome), count, requests, completed, indices,
+                    statuses);
 }
-
 int test_some(int count, MPI_Request* requests, int* completed, int* indices, MPI_Status* statuses) {
-    const auto real = own<decltype(MPI_Testsome)>(row_MPI_Testsome);
-    if (!pending::any()) return real(count, requests, completed, indices, statuses);
-    return for_some(count, requests, completed, indices, statuses,
-                    [&](MPI_Status* to) { return real(count, requests, completed, indices, to); });
+    return for_some(Then::Ends, own<decltype(MPI_Testsome)>(row_MPI_Testsome), count, requests, completed, indices,
+                    statuses);
 }
 
 // The request stays, but the program may read what came.
@@ -292,40 +240,16 @@ int get_status(MPI_Request request, int* flag, MPI_Status* status) {
 
 // The same of several.
 int get_status_all(int count, const MPI_Request* requests, int* flag, MPI_Status* statuses) {
-    const auto real = own<decltype(MPI_Request_get_status_all)>(row_MPI_Request_get_status_all);
-    if (!pending::any()) return real(count, requests, flag, statuses);
-    Taken taken(count, requests, true, all_ignored(statuses));
-    if (taken.failed()) return cannot();
-    if (taken.any()) statuses = taken.statuses(statuses);
-    const int result = real(count, requests, flag, statuses);
-    for (int i = 0; taken.any() && result == MPI_SUCCESS && *flag != 0 && i < count; ++i) taken.settle(i, statuses[i]);
-    pending::completed();
-    return taken.result(result);
+    return for_all(Then::Stays, own<decltype(MPI_Request_get_status_all)>(row_MPI_Request_get_status_all), count,
+                   requests, statuses, flag);
 }
-
 int get_status_any(int count, const MPI_Request* requests, int* index, int* flag, MPI_Status* status) {
-    const auto real = own<decltype(MPI_Request_get_status_any)>(row_MPI_Request_get_status_any);
-    if (!pending::any()) return real(count, requests, index, flag, status);
-    Taken taken(count, requests, false, false);
-    if (taken.failed()) return cannot();
-    MPI_Status mine{};
-    if (taken.any() && ignored(status)) status = &mine;
-    const int result = real(count, requests, index, flag, status);
-    if (taken.any() && result == MPI_SUCCESS && *flag != 0 && *index >= 0) taken.settle(*index, *status);
-    pending::completed();
-    return taken.result(result);
+    return for_any(Then::Stays, own<decltype(MPI_Request_get_status_any)>(row_MPI_Request_get_status_any), count,
+                   requests, index, status, flag);
 }
-
 int get_status_some(int count, const MPI_Request* requests, int* completed, int* indices, MPI_Status* statuses) {
-    const auto real = own<decltype(MPI_Request_get_status_some)>(row_MPI_Request_get_status_some);
-    if (!pending::any()) return real(count, requests, completed, indices, statuses);
-    Taken taken(count, requests, true, all_ignored(statuses));
-    if (taken.failed()) return cannot();
-    if (taken.any()) statuses = taken.statuses(statuses);
-    const int result = real(count, requests, completed, indices, statuses);
-    for (int i = 0; taken.any() && result == MPI_SUCCESS && i < *completed; ++i) taken.settle(indices[i], statuses[i]);
-    pending::completed();
-    return taken.result(result);
+    return for_some(Then::Stays, own<decltype(MPI_Request_get_status_some)>(row_MPI_Request_get_status_some), count,
+                    requests, completed, indices, statuses);
 }
 
 int free_request(MPI_Request* request) {
