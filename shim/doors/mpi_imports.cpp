@@ -33,7 +33,7 @@ namespace {
 struct Mpi {
     const char* name;
     bool (*is)(std::string_view soname);
-    std::optional<mpi::Library> (*built)();
+    mpi::Library (*built)() noexcept = nullptr;  // nullptr: libhpe was built without it
     std::optional<mpi::Library> doors{};
     bool usable = false;                // it has all that the doors need
     std::uintptr_t begin = 0, end = 0;  // of the library; 0: there is none
@@ -50,32 +50,23 @@ bool is_mpich(std::string_view soname) { return soname.starts_with("libmpi") && 
 // Of whatever MPI.
 bool is_standard(std::string_view soname) { return soname == "libmpi_abi.so.1"; }
 
-std::optional<mpi::Library> openmpi_doors() {
+constinit Mpi all[] = {
+    {"Open MPI", is_openmpi,
 #ifdef HPE_MPI_OPENMPI
-    return openmpi::library();
-#else
-    return std::nullopt;
+     openmpi::library
 #endif
-}
-std::optional<mpi::Library> mpich_doors() {
+    },
+    {"MPICH", is_mpich,
 #ifdef HPE_MPI_MPICH
-    return mpich::library();
-#else
-    return std::nullopt;
+     mpich::library
 #endif
-}
-
-std::optional<mpi::Library> standard_doors() {
+    },
+    {"standard MPI (libmpi_abi.so.1)", is_standard,
 #ifdef HPE_MPI_STANDARD
-    return standard::library();
-#else
-    return std::nullopt;
+     standard::library
 #endif
-}
-
-constinit Mpi all[] = {{"Open MPI", is_openmpi, openmpi_doors},
-                       {"MPICH", is_mpich, mpich_doors},
-                       {"standard MPI (libmpi_abi.so.1)", is_standard, standard_doors}};
+    },
+};
 
 // Before libc and sanitizers are ready nobody may look.
 constinit std::atomic<bool> ready{false};
@@ -133,18 +124,12 @@ void* first_definition(const Mpi& mpi, Find&& find) noexcept {
 
 const mpi::Door* door_of(const mpi::Library& library, const char* name) noexcept {
     if (name[0] == 'P') ++name;
-    std::size_t begin = 0, end = library.by_name.size();
-    while (begin < end) {
-        const auto middle = begin + (end - begin) / 2;
-        const auto& door = library.doors[library.by_name[middle]];
-        const int order = std::strcmp(door.name, name);
-        if (order == 0) return *door.real != nullptr ? &door : nullptr;
-        if (order < 0)
-            begin = middle + 1;
-        else
-            end = middle;
-    }
-    return nullptr;
+    const auto at = std::lower_bound(
+        library.by_name.begin(), library.by_name.end(), name,
+        [&](auto place, const char* wanted) { return std::strcmp(library.doors[place].name, wanted) < 0; });
+    if (at == library.by_name.end()) return nullptr;
+    const auto& door = library.doors[*at];
+    return std::strcmp(door.name, name) == 0 && *door.real != nullptr ? &door : nullptr;
 }
 
 // The MPI library has come: what is behind its doors.
@@ -156,8 +141,8 @@ void adopt(Mpi& mpi, const dl_phdr_info& info, const LoadedLibrary& library) noe
         if (map->l_addr == info.dlpi_addr && map->l_ld == dynamic_of(info)) mpi.map = map;
     }
     mpi.usable = false;
+    if (mpi.built == nullptr) return;
     if (!mpi.doors) mpi.doors = mpi.built();
-    if (!mpi.doors) return;
     for (const auto& symbol : mpi.doors->symbols) {
         *symbol.place = symbol.function
                             ? library.function(symbol.name)
@@ -335,7 +320,7 @@ void objects_exist() noexcept {
     look();
     static constinit std::atomic<bool> said{false};
     for (const auto& mpi : all) {
-        if (mpi.begin == 0 || mpi.doors || said.exchange(true)) continue;
+        if (mpi.begin == 0 || mpi.built != nullptr || said.exchange(true)) continue;
         log::warn("libhpe was built without {}: its calls with device memory are passed on as they are", mpi.name);
     }
     if (unknown_mpi.load(std::memory_order_relaxed) && !said.exchange(true)) {

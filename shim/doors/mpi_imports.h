@@ -20,21 +20,16 @@
 
 namespace hpe::doors {
 
-#ifdef HPE_MPI_OPENMPI
+// Those that libhpe was built with are defined.
 namespace openmpi {
 mpi::Library library() noexcept;
 }
-#endif
-#ifdef HPE_MPI_MPICH
 namespace mpich {
 mpi::Library library() noexcept;
 }
-#endif
-#ifdef HPE_MPI_STANDARD
 namespace standard {
 mpi::Library library() noexcept;
 }
-#endif
 
 namespace mpi_imports {
 
