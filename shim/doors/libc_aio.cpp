@@ -25,7 +25,7 @@
 #include "shim/coherence/lease.h"
 #include "shim/doors/libc_door.h"
 
-using hpe::doors::Next;
+using hpe::Next;
 namespace kernel = hpe::kernel;
 namespace lease = hpe::lease;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What every libc door is made of: the function behind it, and what becomes of a thread that is cancelled there, or
-// leaves it by a jump out of a signal handler.
+// What every libc door is made of: the function behind it (Next), and what becomes of a thread that is cancelled
+// there, or leaves it by a jump out of a signal handler.
 //
 // Cancellation unwinds through the door with the program's libgcc_s, which must meet no C++ cleanup of libhpe's own,
 // statically linked C++ runtime: it would end the process. So these files are compiled without exceptions, and what a
@@ -12,8 +12,6 @@
 
 #include <pthread.h>
 
-#include <atomic>
-
 #include "shim/base/next_function.h"
 #include "shim/doors/exported.h"
 
@@ -23,41 +21,6 @@ void _pthread_cleanup_pop(_pthread_cleanup_buffer* entry, int execute) noexcept;
 }
 
 namespace hpe::doors {
-
-// The function of this name in what stands behind libhpe: another tool's, or libc's.
-template <class Function>
-class Next {
-public:
-    explicit constexpr Next(const char* name) noexcept : name_(name) {}
-    template <class... A>
-    auto operator()(A... arguments) {
-        auto* const real = found_.load(std::memory_order_relaxed);
-        if (real == nullptr) [[unlikely]] {
-            return first(arguments...);
-        }
-        return real(arguments...);
-    }
-    // An older libc may lack it.
-    bool exists() { return find() != nullptr; }
-
-private:
-    // Apart, so that a door keeps no arguments for it.
-    template <class... A>
-    [[gnu::noinline, gnu::cold]] auto first(A... arguments) {
-        return find()(arguments...);
-    }
-    Function* find() {
-        auto* real = found_.load(std::memory_order_relaxed);
-        if (real == nullptr) [[unlikely]] {
-            real = reinterpret_cast<Function*>(next_function(name_));
-            found_.store(real, std::memory_order_relaxed);
-        }
-        return real;
-    }
-
-    const char* const name_;
-    std::atomic<Function*> found_{nullptr};
-};
 
 // Calls `call`, a cancellation point perhaps; should the thread leave it in another way, what is held is destroyed.
 template <class Held, class Call>

@@ -32,7 +32,7 @@
 using hpe::doors::into;
 using hpe::doors::into_vector;
 using hpe::doors::kMostBytes;
-using hpe::doors::Next;
+using hpe::Next;
 using hpe::doors::out_of;
 using hpe::doors::out_of_vector;
 namespace kernel = hpe::kernel;

@@ -10,7 +10,7 @@
 #include "shim/doors/libc_door.h"
 #include "shim/observe/unread.h"
 
-using hpe::doors::Next;
+using hpe::Next;
 
 namespace {
 

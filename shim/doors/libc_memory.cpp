@@ -20,7 +20,7 @@
 
 namespace bulk = hpe::bulk;
 namespace lease = hpe::lease;
-using hpe::doors::Next;
+using hpe::Next;
 
 namespace {
 

@@ -33,7 +33,7 @@
 
 using hpe::doors::concerns;
 using hpe::doors::into_vector;
-using hpe::doors::Next;
+using hpe::Next;
 using hpe::doors::out_of_vector;
 namespace kernel = hpe::kernel;
 namespace lease = hpe::lease;

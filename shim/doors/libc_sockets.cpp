@@ -22,7 +22,7 @@
 using hpe::guarded_copy;
 using hpe::doors::holding;
 using hpe::doors::into;
-using hpe::doors::Next;
+using hpe::Next;
 using hpe::doors::out_of;
 using hpe::doors::VectorToRead;
 using hpe::doors::VectorToWrite;

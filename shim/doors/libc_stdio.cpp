@@ -26,7 +26,7 @@
 #include "shim/doors/libc_door.h"
 
 using hpe::doors::holding;
-using hpe::doors::Next;
+using hpe::Next;
 namespace kernel = hpe::kernel;
 namespace lease = hpe::lease;
 

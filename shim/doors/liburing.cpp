@@ -21,7 +21,7 @@
 #include "shim/doors/libc_door.h"
 #include "shim/doors/libc_vectors.h"
 
-using hpe::doors::Next;
+using hpe::Next;
 namespace lease = hpe::lease;
 
 namespace {

@@ -77,15 +77,7 @@ constinit unsigned long long seen_adds = 0, seen_subs = 0;
 constinit std::size_t seen = 0;
 constinit bool unfilled = false;
 
-decltype(&::dl_iterate_phdr) iterate() noexcept {
-    static constinit std::atomic<void*> found{nullptr};
-    void* function = found.load(std::memory_order_relaxed);
-    if (function == nullptr) {
-        function = next_function("dl_iterate_phdr");
-        found.store(function, std::memory_order_relaxed);
-    }
-    return reinterpret_cast<decltype(&::dl_iterate_phdr)>(function);
-}
+constinit Next<decltype(::dl_iterate_phdr)> iterate{"dl_iterate_phdr"};
 
 const ElfW(Dyn) * dynamic_of(const dl_phdr_info& info) noexcept {
     for (int i = 0; i < info.dlpi_phnum; ++i) {
@@ -214,7 +206,7 @@ private:
 // Calls `body` under the loader's lock, which is recursive: meanwhile the list of libraries stays as it is.
 template <class Body>
 void locked(Body&& body) noexcept {
-    iterate()(
+    iterate(
         [](dl_phdr_info* first, std::size_t, void* data) {
             (*static_cast<std::remove_reference_t<Body>*>(data))(*first);
             return 1;
@@ -229,7 +221,7 @@ void for_libraries(std::size_t first, Visit&& visit) noexcept {
         const std::size_t first;
         std::size_t index;
     } pass{visit, first, 0};
-    iterate()(
+    iterate(
         [](dl_phdr_info* info, std::size_t, void* data) {
             auto& in = *static_cast<Pass*>(data);
             const auto* const dynamic = in.index >= in.first ? dynamic_of(*info) : nullptr;
@@ -312,7 +304,7 @@ __attribute__((constructor)) void start() {
 
 void look() noexcept {
     // In a namespace of its own (dlmopen, LD_AUDIT) it finds nothing behind it.
-    if (ready.load(std::memory_order_acquire) && iterate() != nullptr)
+    if (ready.load(std::memory_order_acquire) && iterate.exists())
         locked([](const dl_phdr_info& first) { look_at(first); });
 }
 

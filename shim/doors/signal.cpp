@@ -23,7 +23,7 @@
 #include "shim/doors/libc_door.h"
 #include "shim/process/signals.h"
 
-using hpe::doors::Next;
+using hpe::Next;
 using hpe::signals::program_sigaction;
 using hpe::signals::program_sigmask;
 

@@ -30,8 +30,6 @@ namespace {
 // Blocked in the kernel for a program that blocks SIGSEGV. Linux never sends it (signal(7)).
 constexpr int kStandIn = SIGSTKFLT;
 
-using Sigaction = int(int, const struct sigaction*, struct sigaction*);
-
 // glibc sets it in every action (SA_RESTORER of asm/signal.h), and programs read it back.
 constexpr int kRestorer = 0x04000000;
 
@@ -43,16 +41,8 @@ constinit SpinLock guard;
 constinit Handler* ours_of_raised HPE_GUARDED_BY(guard) = nullptr;
 constinit std::array<struct sigaction, 32> program_actions HPE_GUARDED_BY(guard) = {};
 constinit std::atomic<pid_t> owner{0};  // the process whose disposition that is
-int real_sigaction(int signal, const struct sigaction* action, struct sigaction* old) noexcept {
-    static constinit std::atomic<Sigaction*> found{nullptr};
-    auto* real = found.load(std::memory_order_relaxed);
-    if (real == nullptr) {
-        // Without dlsym: another thread may hold the loader's lock and wait for this one.
-        real = reinterpret_cast<Sigaction*>(next_function("sigaction"));
-        found.store(real, std::memory_order_relaxed);
-    }
-    return real(signal, action, old);
-}
+// Without dlsym: another thread may hold the loader's lock and wait for this one.
+constinit Next<int(int, const struct sigaction*, struct sigaction*)> real_sigaction{"sigaction"};
 
 // The cancellation of a thread (nptl(7)), too, which sigfillset leaves out: it would unwind our handler where no C++
 // function may be left.
