@@ -25,9 +25,8 @@
 #include "shim/coherence/lease.h"
 #include "shim/doors/libc_door.h"
 
-using hpe::Next;
-namespace kernel = hpe::kernel;
-namespace lease = hpe::lease;
+using namespace hpe;
+using namespace hpe::doors;
 
 namespace {
 
@@ -85,7 +84,7 @@ bool transferred(aiocb* request, int operation) noexcept {
     if (request->aio_reqprio < 0 || request->aio_reqprio > AIO_PRIO_DELTA_MAX) return false;
     void* const memory = pointer(request->aio_buf);
     if (!lease::concerns(memory, request->aio_nbytes) || !never_waits(request->aio_fildes)) return false;
-    const hpe::ErrnoKept kept;
+    const ErrnoKept kept;
     const auto result = operation == LIO_READ
                             ? pread64(request->aio_fildes, memory, request->aio_nbytes, request->aio_offset)
                             : pwrite64(request->aio_fildes, memory, request->aio_nbytes, request->aio_offset);
@@ -127,7 +126,7 @@ HPE_DOOR int lio_listio(int mode, aiocb* const* list, int count, sigevent* event
             others[left++] = list[i];
         }
     }
-    const int result = hpe::doors::holding(room, [&] { return next_lio_listio(mode, others, left, event); });
+    const int result = holding(room, [&] { return next_lio_listio(mode, others, left, event); });
     if (result != 0 || mode != LIO_WAIT || !failed) return result;
     errno = EIO;
     return -1;

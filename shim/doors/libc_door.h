@@ -15,6 +15,9 @@
 #include "shim/base/next_function.h"
 #include "shim/doors/exported.h"
 
+// Whom the report names as the place of an access.
+#define CALLER __builtin_return_address(0)
+
 extern "C" {
 void _pthread_cleanup_push(_pthread_cleanup_buffer* entry, void (*routine)(void*), void* argument) noexcept;
 void _pthread_cleanup_pop(_pthread_cleanup_buffer* entry, int execute) noexcept;

@@ -29,17 +29,8 @@
 #include "shim/doors/libc_transfers.h"
 #include "shim/doors/libc_vectors.h"
 
-using hpe::doors::into;
-using hpe::doors::into_vector;
-using hpe::doors::kMostBytes;
-using hpe::Next;
-using hpe::doors::out_of;
-using hpe::doors::out_of_vector;
-namespace kernel = hpe::kernel;
-namespace lease = hpe::lease;
-namespace pieces = hpe::doors::pieces;
-
-#define CALLER __builtin_return_address(0)
+using namespace hpe;
+using namespace hpe::doors;
 
 namespace {
 
@@ -54,7 +45,7 @@ constinit Next<ssize_t(int, void*, std::size_t, std::size_t)> next_read_chk{"__r
 constinit Next<ssize_t(int, void*, std::size_t, off64_t, std::size_t)> next_pread_chk{"__pread64_chk"};
 
 std::size_t size(int count) noexcept { return static_cast<std::size_t>(count); }
-bool concerns(const iovec* parts, int count) noexcept { return hpe::doors::concerns(parts, size(count)); }
+bool concerns(const iovec* parts, int count) noexcept { return doors::concerns(parts, size(count)); }
 
 ssize_t read_at_offset(int file, void* at, std::size_t bytes, off64_t offset, const void* caller) {
     bytes = std::min(bytes, kMostBytes);

@@ -18,9 +18,8 @@
 #include "shim/doors/cuda_copy.h"
 #include "shim/doors/libc_door.h"
 
-namespace bulk = hpe::bulk;
-namespace lease = hpe::lease;
-using hpe::Next;
+using namespace hpe;
+using namespace hpe::doors;
 
 namespace {
 
@@ -34,11 +33,11 @@ constinit std::atomic<Set*> next_set{first_set};
 Move* mover() noexcept { return next_move.load(std::memory_order_relaxed); }
 Set* setter() noexcept { return next_set.load(std::memory_order_relaxed); }
 void* first_move(void* to, const void* from, std::size_t bytes) {
-    next_move.store(reinterpret_cast<Move*>(hpe::next_function("memmove")), std::memory_order_relaxed);
+    next_move.store(reinterpret_cast<Move*>(next_function("memmove")), std::memory_order_relaxed);
     return mover()(to, from, bytes);
 }
 void* first_set(void* to, int value, std::size_t bytes) {
-    next_set.store(reinterpret_cast<Set*>(hpe::next_function("memset")), std::memory_order_relaxed);
+    next_set.store(reinterpret_cast<Set*>(next_function("memset")), std::memory_order_relaxed);
     return setter()(to, value, bytes);
 }
 constinit Next<void*(void*, const void*, std::size_t, std::size_t)> next_copy_chk{"__memcpy_chk"},
@@ -49,10 +48,10 @@ constinit Next<void*(void*, int, std::size_t, std::size_t)> next_set_chk{"__mems
 template <class Function>
 struct DriverCall {
     Function* real;
-    hpe::Flavour flavour = hpe::Flavour::Legacy;
+    Flavour flavour = Flavour::Legacy;
     template <class... A>
     CUresult operator()(A... arguments) const {
-        const hpe::Inside inside;
+        const Inside inside;
         return real(arguments...);
     }
 };
@@ -62,29 +61,26 @@ DriverCall(Function*) -> DriverCall<Function>;
 // The device has its work; the program finds it done, in every stream.
 bool done(CUresult enqueued) noexcept {
     if (enqueued != CUDA_SUCCESS) return false;
-    const auto mark = hpe::in_flight.mark(nullptr, hpe::Flavour::Legacy);
-    const hpe::Inside inside;
-    if (hpe::driver.cuStreamSynchronize(CU_STREAM_LEGACY) != CUDA_SUCCESS) return false;
-    hpe::in_flight.finished(mark);
+    const auto mark = in_flight.mark(nullptr, Flavour::Legacy);
+    const Inside inside;
+    if (driver.cuStreamSynchronize(CU_STREAM_LEGACY) != CUDA_SUCCESS) return false;
+    in_flight.finished(mark);
     return true;
 }
 
-bool on_device(const char* at) noexcept {
-    return hpe::doors::is_object(at) || hpe::uncached::stretch(hpe::doors::address(at), 1).uncached;
-}
+bool on_device(const char* at) noexcept { return is_object(at) || uncached::stretch(address(at), 1).uncached; }
 
 bool copy_on_device(char* to, const char* from, const bulk::Stretch& stretch) noexcept {
     if (!on_device(from)) bulk::touch_to_read(from, stretch.bytes);
     if (!on_device(to)) bulk::touch_to_write(to, stretch.bytes);
     const bulk::InOrder in_order(stretch.context);
-    return in_order && done(hpe::doors::copy_unified(DriverCall{hpe::driver.cuMemcpy}, hpe::doors::address(to),
-                                                     hpe::doors::address(from), stretch.bytes));
+    return in_order && done(copy_unified(DriverCall{driver.cuMemcpy}, address(to), address(from), stretch.bytes));
 }
 
 bool set_on_device(char* to, int value, const bulk::Stretch& stretch) noexcept {
     const bulk::InOrder in_order(stretch.context);
-    return in_order && done(hpe::doors::memset_linear(DriverCall{hpe::driver.cuMemsetD8_v2}, hpe::doors::address(to),
-                                                      static_cast<unsigned char>(value), stretch.bytes));
+    return in_order && done(memset_linear(DriverCall{driver.cuMemsetD8_v2}, address(to),
+                                          static_cast<unsigned char>(value), stretch.bytes));
 }
 
 bool overlap(const char* a, const char* b, std::size_t bytes) noexcept {
@@ -96,7 +92,7 @@ bool overlap(const char* a, const char* b, std::size_t bytes) noexcept {
         return mover()(to, from, bytes);
     }
     for (std::size_t at = 0; at < bytes;) {
-        const auto stretch = bulk::next(hpe::doors::address(to + at), hpe::doors::address(from + at), bytes - at);
+        const auto stretch = bulk::next(address(to + at), address(from + at), bytes - at);
         if (stretch.context == nullptr || !copy_on_device(to + at, from + at, stretch)) {
             mover()(to + at, from + at, stretch.bytes);
         }
@@ -108,7 +104,7 @@ bool overlap(const char* a, const char* b, std::size_t bytes) noexcept {
 [[gnu::noinline]] void* set_large(char* to, int value, std::size_t bytes) noexcept {
     if (!lease::concerns(to, bytes)) return setter()(to, value, bytes);
     for (std::size_t at = 0; at < bytes;) {
-        const auto stretch = bulk::next(hpe::doors::address(to + at), 0, bytes - at);
+        const auto stretch = bulk::next(address(to + at), 0, bytes - at);
         if (stretch.context == nullptr || !set_on_device(to + at, value, stretch)) {
             setter()(to + at, value, stretch.bytes);
         }

@@ -31,14 +31,8 @@
 #include "shim/ipc/remote_read.h"
 #include "shim/ipc/split_read.h"
 
-using hpe::doors::concerns;
-using hpe::doors::into_vector;
-using hpe::Next;
-using hpe::doors::out_of_vector;
-namespace kernel = hpe::kernel;
-namespace lease = hpe::lease;
-
-#define CALLER __builtin_return_address(0)
+using namespace hpe;
+using namespace hpe::doors;
 
 namespace {
 
@@ -50,12 +44,12 @@ constinit Next<ssize_t(pid_t, const iovec*, unsigned long, const iovec*, unsigne
 // A read of another process's memory, as far as it is libhpe's to make.
 std::optional<ssize_t> read_process(pid_t process, const iovec* own, unsigned long count, const iovec* other,
                                     unsigned long other_count, unsigned long flags) noexcept {
-    const bool from_device = hpe::ipc::may_read_device(), split = hpe::ipc::may_split_reads();
+    const bool from_device = ipc::may_read_device(), split = ipc::may_split_reads();
     if (flags != 0 || (!from_device && !split)) return std::nullopt;
-    const hpe::doors::CopiedVector to(own, count), from(other, other_count);
+    const CopiedVector to(own, count), from(other, other_count);
     if (!to.ok() || !from.ok()) return std::nullopt;
-    auto got = from_device ? hpe::ipc::remote_read(process, to.parts(), from.parts()) : std::nullopt;
-    if (!got && split) got = hpe::ipc::split_read(process, to.parts(), from.parts());
+    auto got = from_device ? ipc::remote_read(process, to.parts(), from.parts()) : std::nullopt;
+    if (!got && split) got = ipc::split_read(process, to.parts(), from.parts());
     return got;
 }
 
@@ -100,10 +94,10 @@ long door_syscall(long number, long a, long b, long c, long d, long e, long f) n
                                                              static_cast<unsigned long>(f));
         if (got) return *got;
     }
-    if (!hpe::doors::any_objects()) return next_syscall(number, a, b, c, d, e, f);
+    if (!any_objects()) return next_syscall(number, a, b, c, d, e, f);
     // The locks of libhpe wait by SYS_futex, and may not be waited for here.
     if (number != SYS_futex) {
-        for (const long argument : {a, b, c, d, e, f}) hpe::unread::look(reinterpret_cast<const void*>(argument), 1);
+        for (const long argument : {a, b, c, d, e, f}) unread::look(reinterpret_cast<const void*>(argument), 1);
     }
     const long result = next_syscall(number, a, b, c, d, e, f);
     if (result == -1 && errno == EFAULT) lease::explain_refusal(number, std::array{a, b, c, d, e, f});

@@ -19,16 +19,8 @@
 #include "shim/doors/libc_transfers.h"
 #include "shim/doors/libc_vectors.h"
 
-using hpe::guarded_copy;
-using hpe::doors::holding;
-using hpe::doors::into;
-using hpe::Next;
-using hpe::doors::out_of;
-using hpe::doors::VectorToRead;
-using hpe::doors::VectorToWrite;
-namespace lease = hpe::lease;
-
-#define CALLER __builtin_return_address(0)
+using namespace hpe;
+using namespace hpe::doors;
 
 namespace {
 
@@ -46,26 +38,24 @@ constinit Next<ssize_t(int, void*, std::size_t, std::size_t, int, sockaddr*, soc
 
 // The kernel looks at no more of one range, whatever its length.
 bool may_concern(const void* at, std::size_t bytes) noexcept {
-    return lease::may_concern(at, std::min(bytes, hpe::doors::kMostBytes));
+    return lease::may_concern(at, std::min(bytes, kMostBytes));
 }
-bool concerns(const void* at, std::size_t bytes) noexcept {
-    return lease::concerns(at, std::min(bytes, hpe::doors::kMostBytes));
-}
+bool concerns(const void* at, std::size_t bytes) noexcept { return lease::concerns(at, std::min(bytes, kMostBytes)); }
 // Control messages are small.
 std::size_t control_bytes(const msghdr& message) noexcept {
     return message.msg_control == nullptr ? 0 : std::min(message.msg_controllen, lease::Bounce::kRecycled);
 }
 bool concerns_read(const msghdr& message) noexcept {
-    return message.msg_iovlen <= IOV_MAX && (hpe::doors::concerns(message.msg_iov, message.msg_iovlen) ||
+    return message.msg_iovlen <= IOV_MAX && (doors::concerns(message.msg_iov, message.msg_iovlen) ||
                                              lease::concerns(message.msg_control, control_bytes(message)));
 }
 bool concerns(const msghdr* message) noexcept {
     msghdr copy;
-    return hpe::doors::any_objects() && guarded_copy(&copy, message) && concerns_read(copy);
+    return any_objects() && guarded_copy(&copy, message) && concerns_read(copy);
 }
 // Up to the first that cannot be read: the kernel goes no further, whatever the count.
 bool any_concerns(const mmsghdr* messages, unsigned count) noexcept {
-    if (!hpe::doors::any_objects()) return false;
+    if (!any_objects()) return false;
     msghdr copy;
     for (unsigned i = 0; i < count && guarded_copy(&copy, &messages[i].msg_hdr); ++i) {
         if (concerns_read(copy)) return true;
@@ -232,7 +222,7 @@ auto received_as_message(int socket, int flags, sockaddr* from = nullptr, sockle
 
 ssize_t receive_truncated(int socket, void* at, std::size_t bytes, int flags, sockaddr* from, socklen_t* length,
                           const void* caller) {
-    iovec part{at, std::min(bytes, hpe::doors::kMostBytes)};
+    iovec part{at, std::min(bytes, kMostBytes)};
     msghdr message{};
     message.msg_name = from;
     message.msg_namelen = from != nullptr && length != nullptr ? *length : 0;

@@ -25,12 +25,8 @@
 #include "shim/coherence/lease.h"
 #include "shim/doors/libc_door.h"
 
-using hpe::doors::holding;
-using hpe::Next;
-namespace kernel = hpe::kernel;
-namespace lease = hpe::lease;
-
-#define CALLER __builtin_return_address(0)
+using namespace hpe;
+using namespace hpe::doors;
 
 namespace {
 
@@ -82,7 +78,7 @@ bool copies(int file, dev_t device) noexcept {
 // Whether the kernel copies what is read of this stream, as it does out of the page cache. It pins the memory for
 // O_DIRECT, and in some file systems of user programs.
 bool is_copied(FILE* stream) noexcept {
-    const hpe::ErrnoKept kept;
+    const ErrnoKept kept;
     const int file = fileno_unlocked(stream);
     struct stat status {};
     return file >= 0 && kernel::raw(SYS_fstat, file, kernel::word(&status)) == 0 && S_ISREG(status.st_mode) &&

@@ -21,8 +21,8 @@
 #include "shim/doors/libc_door.h"
 #include "shim/doors/libc_vectors.h"
 
-using hpe::Next;
-namespace lease = hpe::lease;
+using namespace hpe;
+using namespace hpe::doors;
 
 namespace {
 
@@ -52,7 +52,7 @@ bool refuses(const void* at, std::size_t bytes) noexcept {
     return true;
 }
 bool refuses(const iovec* parts, std::size_t count) noexcept {
-    if (!hpe::doors::concerns(parts, count)) return false;
+    if (!concerns(parts, count)) return false;
     for (std::size_t i = 0; i < count; ++i) {
         if (refuses(parts[i].iov_base, parts[i].iov_len)) break;
     }
@@ -95,7 +95,7 @@ void look(io_uring_sqe& request) noexcept {
 
 // What the kernel has not been told of yet.
 void look(void* ring) noexcept {
-    if (!hpe::doors::any_objects()) return;
+    if (!any_objects()) return;
     const auto& given = *static_cast<Ring*>(ring);
     const auto& requests = given.requests;
     const unsigned step = (given.flags & IORING_SETUP_SQE128) != 0 ? 2 : 1;
