@@ -55,7 +55,7 @@ def main(include, catalog, out_cpp, out_map):
             treated.append(e.export)
             comma = ", " if e.params else ""
             # A call whose end says that device work has ended, and how many bytes the call names.
-            waits = "true" if treatment in WAITS else "false"
+            waits = "true" if treatment in WAITS and not e.base.endswith("Async") else "false"
             size = next((n for _, n in e.params if n in ("ByteCount", "bytesize")), "0")
             again = (f"launched(call, {size}, [=](const auto& timed) {{ return {treatment}(timed{comma}{e.arguments}); }})"
                      if treatment in LAUNCHES else

@@ -8,6 +8,8 @@
 // Not for asynchronous ones so small that the driver keeps their bytes and returns at once: what the copy's stream
 // waits for may come after the call.
 //
+// A treatment of both forms of a call is given the stream, or nothing: then the call returns when the copy is made.
+//
 // Sizes and pitches in bytes. Threads, ownership and errors: door.h.
 #pragma once
 
@@ -47,6 +49,16 @@ inline CUresult after_wait(CUresult result) {
     coherence().end_loans();
     if (coherence().acts_on_acquire()) coherence().acquire();
     return coherence().sticky_error();
+}
+
+// Of a call with a stream, or without.
+template <class... Stream>
+constexpr bool kWaits = sizeof...(Stream) == 0;
+template <class... Stream>
+constexpr auto kReturns = kWaits<Stream...> ? pageable::Return::Done : pageable::Return::Ordered;
+template <class... Stream>
+CUresult returned(CUresult result) {
+    return kWaits<Stream...> ? after_wait(result) : result;
 }
 
 // A captured copy is made later, when all is open (launch_graph).
@@ -128,73 +140,46 @@ CUresult copy_by_address(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CU
                             pointer(to_object ? from : to), {bytes}, stream, flavour, returns, real);
     });
 }
-template <class C>
-CUresult copy_unified(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
-    return after_wait(copy_by_address(to, from, bytes, nullptr, call.flavour, pageable::Return::Done,
-                                      [&] { return call(to, from, bytes); }));
-}
-template <class C>
-CUresult copy_unified_async(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-    return copy_by_address(to, from, bytes, stream, call.flavour, pageable::Return::Ordered,
-                           [&] { return call(to, from, bytes, stream); });
+template <class C, class... Stream>
+CUresult copy_unified(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Stream... stream) {
+    return returned<Stream...>(copy_by_address(to, from, bytes, stream_of(stream...), call.flavour, kReturns<Stream...>,
+                                               [&] { return call(to, from, bytes, stream...); }));
 }
 
-template <class C>
-CUresult copy_to_device(const C& call, CUdeviceptr to, const void* from, std::size_t bytes) {
-    return after_wait(copy(to, address(from), bytes, nullptr, call.flavour, [&] {
-        if (is_object(from) && is_known(to)) return unified(call.flavour, to, address(from), bytes);
-        return copy_of_host(Direction::ToDevice, to, from, {bytes}, nullptr, call.flavour, pageable::Return::Done,
-                            [&] { return call(to, from, bytes); });
+template <class C, class... Stream>
+CUresult copy_to_device(const C& call, CUdeviceptr to, const void* from, std::size_t bytes, Stream... stream) {
+    const auto in = stream_of(stream...);
+    return returned<Stream...>(copy(to, address(from), bytes, in, call.flavour, [&] {
+        if (is_object(from) && is_known(to)) return unified(call.flavour, to, address(from), bytes, stream...);
+        return copy_of_host(Direction::ToDevice, to, from, {bytes}, in, call.flavour, kReturns<Stream...>,
+                            [&] { return call(to, from, bytes, stream...); });
     }));
-}
-template <class C>
-CUresult copy_to_device_async(const C& call, CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
-    return copy(to, address(from), bytes, stream, call.flavour, [&] {
-        if (is_object(from) && is_known(to)) return unified(call.flavour, to, address(from), bytes, stream);
-        return copy_of_host(Direction::ToDevice, to, from, {bytes}, stream, call.flavour, pageable::Return::Ordered,
-                            [&] { return call(to, from, bytes, stream); });
-    });
 }
 
-template <class C>
-CUresult copy_to_host(const C& call, void* to, CUdeviceptr from, std::size_t bytes) {
-    return after_wait(copy(address(to), from, bytes, nullptr, call.flavour, [&] {
-        if (is_object(to) && is_known(from)) return unified(call.flavour, address(to), from, bytes);
-        return copy_of_host(Direction::ToHost, from, to, {bytes}, nullptr, call.flavour, pageable::Return::Done,
-                            [&] { return call(to, from, bytes); });
-    }));
-}
-template <class C>
-CUresult copy_to_host_async(const C& call, void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-    return copy(address(to), from, bytes, stream, call.flavour, [&] {
+template <class C, class... Stream>
+CUresult copy_to_host(const C& call, void* to, CUdeviceptr from, std::size_t bytes, Stream... stream) {
+    const auto in = stream_of(stream...);
+    return returned<Stream...>(copy(address(to), from, bytes, in, call.flavour, [&] {
         if (is_object(to) && is_known(from)) {
-            return until_returned(unified(call.flavour, address(to), from, bytes, stream), bytes, stream, call.flavour);
+            const CUresult begun = unified(call.flavour, address(to), from, bytes, stream...);
+            return kWaits<Stream...> ? begun : until_returned(begun, bytes, in, call.flavour);
         }
-        return copy_of_host(Direction::ToHost, from, to, {bytes}, stream, call.flavour, pageable::Return::Ordered,
-                            [&] { return call(to, from, bytes, stream); });
-    });
+        return copy_of_host(Direction::ToHost, from, to, {bytes}, in, call.flavour, kReturns<Stream...>,
+                            [&] { return call(to, from, bytes, stream...); });
+    }));
 }
 
-template <class C>
-CUresult copy_on_device(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
-    return copy_on_devices(to, from, bytes, nullptr, call.flavour, [&] { return call(to, from, bytes); });
-}
-template <class C>
-CUresult copy_on_device_async(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-    return copy_on_devices(to, from, bytes, stream, call.flavour, [&] { return call(to, from, bytes, stream); });
+template <class C, class... Stream>
+CUresult copy_on_device(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Stream... stream) {
+    return copy_on_devices(to, from, bytes, stream_of(stream...), call.flavour,
+                           [&] { return call(to, from, bytes, stream...); });
 }
 
-template <class C>
+template <class C, class... Stream>
 CUresult copy_peer(const C& call, CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
-                   std::size_t bytes) {
-    return copy_on_devices(to, from, bytes, nullptr, call.flavour,
-                           [&] { return call(to, to_context, from, from_context, bytes); });
-}
-template <class C>
-CUresult copy_peer_async(const C& call, CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
-                         std::size_t bytes, CUstream stream) {
-    return copy_on_devices(to, from, bytes, stream, call.flavour,
-                           [&] { return call(to, to_context, from, from_context, bytes, stream); });
+                   std::size_t bytes, Stream... stream) {
+    return copy_on_devices(to, from, bytes, stream_of(stream...), call.flavour,
+                           [&] { return call(to, to_context, from, from_context, bytes, stream...); });
 }
 
 template <class C, class... A>
@@ -248,36 +233,23 @@ inline CUresult one_row(Flavour flavour, const CUDA_MEMCPY2D& row, CUstream stre
     return (flavour == Flavour::PerThread ? driver.cuMemcpy2DAsync_v2_ptsz : driver.cuMemcpy2DAsync_v2)(&row, stream);
 }
 
-template <class C>
-CUresult copy_host_to_array(const C& call, CUarray to, std::size_t offset, const void* from, std::size_t bytes) {
-    return after_wait(copy(0, address(from), bytes, nullptr, call.flavour, [&] {
-        return is_object(from) ? one_row(call.flavour, row_to_array(to, offset, from, bytes))
-                               : call(to, offset, from, bytes);
+template <class C, class... Stream>
+CUresult copy_host_to_array(const C& call, CUarray to, std::size_t offset, const void* from, std::size_t bytes,
+                            Stream... stream) {
+    return returned<Stream...>(copy(0, address(from), bytes, stream_of(stream...), call.flavour, [&] {
+        return is_object(from) ? one_row(call.flavour, row_to_array(to, offset, from, bytes), stream...)
+                               : call(to, offset, from, bytes, stream...);
     }));
 }
-template <class C>
-CUresult copy_host_to_array_async(const C& call, CUarray to, std::size_t offset, const void* from, std::size_t bytes,
-                                  CUstream stream) {
-    return copy(0, address(from), bytes, stream, call.flavour, [&] {
-        return is_object(from) ? one_row(call.flavour, row_to_array(to, offset, from, bytes), stream)
-                               : call(to, offset, from, bytes, stream);
-    });
-}
-template <class C>
-CUresult copy_array_to_host(const C& call, void* to, CUarray from, std::size_t offset, std::size_t bytes) {
-    return after_wait(copy(address(to), 0, bytes, nullptr, call.flavour, [&] {
-        return is_object(to) ? one_row(call.flavour, row_of_array(to, from, offset, bytes))
-                             : call(to, from, offset, bytes);
+template <class C, class... Stream>
+CUresult copy_array_to_host(const C& call, void* to, CUarray from, std::size_t offset, std::size_t bytes,
+                            Stream... stream) {
+    const auto in = stream_of(stream...);
+    return returned<Stream...>(copy(address(to), 0, bytes, in, call.flavour, [&] {
+        if (!is_object(to)) return call(to, from, offset, bytes, stream...);
+        const CUresult begun = one_row(call.flavour, row_of_array(to, from, offset, bytes), stream...);
+        return kWaits<Stream...> ? begun : until_returned(begun, bytes, in, call.flavour);
     }));
-}
-template <class C>
-CUresult copy_array_to_host_async(const C& call, void* to, CUarray from, std::size_t offset, std::size_t bytes,
-                                  CUstream stream) {
-    return copy(address(to), 0, bytes, stream, call.flavour, [&] {
-        if (!is_object(to)) return call(to, from, offset, bytes, stream);
-        const CUresult begun = one_row(call.flavour, row_of_array(to, from, offset, bytes), stream);
-        return until_returned(begun, bytes, stream, call.flavour);
-    });
 }
 
 // --- memset --------------------------------------------------------------------------------------------------------
@@ -289,30 +261,17 @@ CUresult set(DeviceRange to, CUstream stream, Flavour flavour, Real&& real) {
         stream, flavour, [&] { return before_memset(to, stream, flavour); }, real, &touched);
 }
 
-template <class C, class Value>
-CUresult memset_linear(const C& call, CUdeviceptr to, Value value, std::size_t count) {
-    return set({address(to), count * sizeof value}, nullptr, call.flavour, [&] { return call(to, value, count); });
+template <class C, class Value, class... Stream>
+CUresult memset_linear(const C& call, CUdeviceptr to, Value value, std::size_t count, Stream... stream) {
+    return set({address(to), count * sizeof value}, stream_of(stream...), call.flavour,
+               [&] { return call(to, value, count, stream...); });
 }
-template <class C, class Value>
-CUresult memset_linear_async(const C& call, CUdeviceptr to, Value value, std::size_t count, CUstream stream) {
-    return set({address(to), count * sizeof value}, stream, call.flavour,
-               [&] { return call(to, value, count, stream); });
-}
-
-inline DeviceRange rows(CUdeviceptr to, std::size_t pitch, std::size_t row_bytes, std::size_t height) {
-    return {address(to), height == 0 ? 0 : (height - 1) * pitch + row_bytes};
-}
-template <class C, class Value>
-CUresult memset_2d(const C& call, CUdeviceptr to, std::size_t pitch, Value value, std::size_t width,
-                   std::size_t height) {
-    return set(rows(to, pitch, width * sizeof value, height), nullptr, call.flavour,
-               [&] { return call(to, pitch, value, width, height); });
-}
-template <class C, class Value>
-CUresult memset_2d_async(const C& call, CUdeviceptr to, std::size_t pitch, Value value, std::size_t width,
-                         std::size_t height, CUstream stream) {
-    return set(rows(to, pitch, width * sizeof value, height), stream, call.flavour,
-               [&] { return call(to, pitch, value, width, height, stream); });
+template <class C, class Value, class... Stream>
+CUresult memset_2d(const C& call, CUdeviceptr to, std::size_t pitch, Value value, std::size_t width, std::size_t height,
+                   Stream... stream) {
+    const auto bytes = height == 0 ? 0 : (height - 1) * pitch + width * sizeof value;
+    return set({address(to), bytes}, stream_of(stream...), call.flavour,
+               [&] { return call(to, pitch, value, width, height, stream...); });
 }
 
 }  // namespace hpe::doors

@@ -139,10 +139,10 @@ inline std::optional<BetweenHostAndDevice> between_host_and_device(const CUDA_ME
 // The contexts are named by the program, and need not be the current one.
 inline std::optional<BetweenHostAndDevice> between_host_and_device(const CUDA_MEMCPY3D_PEER&) { return {}; }
 
-template <class C, class Descriptor>
-CUresult settle_and_copy_rows(const C& call, const Descriptor* given, CUstream stream, pageable::Return returns,
-                              auto&&... rest) {
-    if (given == nullptr) return call(given, rest...);
+template <class C, class Descriptor, class... Stream>
+CUresult copy_rows(const C& call, const Descriptor* given, Stream... stream) {
+    if (given == nullptr) return returned<Stream...>(call(given, stream...));
+    const auto in = stream_of(stream...);
     auto descriptor = *given;
     const auto sides = sides_of(descriptor);
     const auto touched = sides.touched();
@@ -151,33 +151,22 @@ CUresult settle_and_copy_rows(const C& call, const Descriptor* given, CUstream s
     unread::Overwriting overwriting(written.begin, written.bytes, read.begin, read.bytes,
                                     written.bytes == bytes_of(descriptor));
     const CUresult result = device_work(
-        stream, call.flavour, [&] { return before_copy(sides.to.device, sides.from.device, stream, call.flavour); },
+        in, call.flavour, [&] { return before_copy(sides.to.device, sides.from.device, in, call.flavour); },
         [&] {
             const auto theirs = [&] {
-                const CUresult begun = call(&descriptor, rest...);
+                const CUresult begun = call(&descriptor, stream...);
                 const bool to_host = given->dstMemoryType != descriptor.dstMemoryType,
                            from_host = given->srcMemoryType != descriptor.srcMemoryType;
-                if (returns == pageable::Return::Done) {
-                    return to_host || from_host ? until_made(begun, stream, call.flavour) : begun;
-                }
-                return to_host ? until_returned(begun, bytes_of(descriptor), stream, call.flavour) : begun;
+                if (kWaits<Stream...>) return to_host || from_host ? until_made(begun, in, call.flavour) : begun;
+                return to_host ? until_returned(begun, bytes_of(descriptor), in, call.flavour) : begun;
             };
             const auto rows = between_host_and_device(descriptor);
             if (!rows) return theirs();
-            return copy_of_host(rows->direction, rows->device, rows->host, rows->extent, stream, call.flavour, returns,
-                                theirs);
+            return copy_of_host(rows->direction, rows->device, rows->host, rows->extent, in, call.flavour,
+                                kReturns<Stream...>, theirs);
         },
         &touched);
-    return ended(overwriting, result);
-}
-
-template <class C, class Descriptor>
-CUresult copy_rows(const C& call, const Descriptor* descriptor) {
-    return after_wait(settle_and_copy_rows(call, descriptor, nullptr, pageable::Return::Done));
-}
-template <class C, class Descriptor>
-CUresult copy_rows_async(const C& call, const Descriptor* descriptor, CUstream stream) {
-    return settle_and_copy_rows(call, descriptor, stream, pageable::Return::Ordered, stream);
+    return returned<Stream...>(ended(overwriting, result));
 }
 
 }  // namespace hpe::doors
