@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <tuple>
 #include <vector>
 
 #include "shim/coherence/callbacks.h"
@@ -190,33 +191,28 @@ CUresult stream_callback(const C& call, CUstream stream, CUstreamCallback functi
 
 // --- graph nodes ---------------------------------------------------------------------------------------------------
 
-inline CUDA_HOST_NODE_PARAMS_v1 wrapped(const CUDA_HOST_NODE_PARAMS_v1& given) {
+inline void wrap_host_function(CUhostFn& function, void*& data) {
+    if (function == nullptr) return;
     coherence().expect_callbacks();
-    auto parameters = given;
-    parameters.userData = callbacks::wrap(given.fn, given.userData, true);
-    parameters.fn = callbacks::run_host_function;
-    return parameters;
+    data = callbacks::wrap(function, data, true);
+    function = callbacks::run_host_function;
 }
 
-template <class C>
-CUresult graph_add_host_node(const C& call, CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
-                             std::size_t count, const CUDA_HOST_NODE_PARAMS_v1* given) {
-    if (given == nullptr || given->fn == nullptr) return call(node, graph, before, count, given);
-    const auto parameters = wrapped(*given);
-    return call(node, graph, before, count, &parameters);
+// The functions that make or change a node are given copies of the program's parameters, with what is to be changed in
+// them.
+template <class Parameters, class... A>
+auto& parameters_among(A&... arguments) {
+    return std::get<Parameters*&>(std::tie(arguments...));
 }
-template <class C>
-CUresult graph_set_host_node(const C& call, CUgraphNode node, const CUDA_HOST_NODE_PARAMS_v1* given) {
-    if (given == nullptr || given->fn == nullptr) return call(node, given);
-    const auto parameters = wrapped(*given);
-    return call(node, &parameters);
-}
-template <class C>
-CUresult graph_exec_set_host_node(const C& call, CUgraphExec exec, CUgraphNode node,
-                                  const CUDA_HOST_NODE_PARAMS_v1* given) {
-    if (given == nullptr || given->fn == nullptr) return call(exec, node, given);
-    const auto parameters = wrapped(*given);
-    return call(exec, node, &parameters);
+
+template <class C, class... A>
+CUresult graph_host_node(const C& call, A... arguments) {
+    auto& given = parameters_among<const CUDA_HOST_NODE_PARAMS_v1>(arguments...);
+    if (given == nullptr) return call(arguments...);
+    auto parameters = *given;
+    wrap_host_function(parameters.fn, parameters.userData);
+    given = &parameters;
+    return call(arguments...);
 }
 // The program reads back the function that it set, not our wrapper.
 template <class C>
@@ -227,28 +223,14 @@ CUresult graph_get_host_node(const C& call, CUgraphNode node, CUDA_HOST_NODE_PAR
 }
 
 // Host pointers of copy nodes that are objects become device pointers: the device copy is newest when a graph runs.
-template <class C>
-CUresult graph_add_memcpy_node(const C& call, CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
-                               std::size_t count, const CUDA_MEMCPY3D_v2* given, CUcontext context) {
-    if (given == nullptr) return call(node, graph, before, count, given, context);
+template <class C, class... A>
+CUresult graph_memcpy_node(const C& call, A... arguments) {
+    auto& given = parameters_among<const CUDA_MEMCPY3D_v2>(arguments...);
+    if (given == nullptr) return call(arguments...);
     auto descriptor = *given;
     sides_of(descriptor);
-    return call(node, graph, before, count, &descriptor, context);
-}
-template <class C>
-CUresult graph_set_memcpy_node(const C& call, CUgraphNode node, const CUDA_MEMCPY3D_v2* given) {
-    if (given == nullptr) return call(node, given);
-    auto descriptor = *given;
-    sides_of(descriptor);
-    return call(node, &descriptor);
-}
-template <class C>
-CUresult graph_exec_set_memcpy_node(const C& call, CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D_v2* given,
-                                    CUcontext context) {
-    if (given == nullptr) return call(exec, node, given, context);
-    auto descriptor = *given;
-    sides_of(descriptor);
-    return call(exec, node, &descriptor, context);
+    given = &descriptor;
+    return call(arguments...);
 }
 
 inline void graph_allocates(CUdeviceptr pointer, std::size_t bytes) {
@@ -267,65 +249,27 @@ CUresult graph_add_alloc_node(const C& call, CUgraphNode* node, CUgraph graph, c
 }
 
 // The generic forms carry parameters of any kind of node.
-class NodeParameters {
-public:
-    explicit NodeParameters(CUgraphNodeParams* given) : given_(given) {
-        if (given_ == nullptr) return;
-        settled_ = *given_;
-        if (settled_.type == CU_GRAPH_NODE_TYPE_HOST && settled_.host.fn != nullptr) {
-            coherence().expect_callbacks();
-            settled_.host.userData = callbacks::wrap(settled_.host.fn, settled_.host.userData, true);
-            settled_.host.fn = callbacks::run_host_function;
-        } else if (settled_.type == CU_GRAPH_NODE_TYPE_MEMCPY) {
-            sides_of(settled_.memcpy.copyParams);
-        }
-    }
-    CUgraphNodeParams* get() { return given_ == nullptr ? nullptr : &settled_; }
-    // Out-parameters (the address of a graph's allocation, the graphs inside of a node) go back to the program.
-    void finish(CUresult result) {
-        if (result != CUDA_SUCCESS || given_ == nullptr) return;
-        if (settled_.type == CU_GRAPH_NODE_TYPE_GRAPH) given_->graph.graph = settled_.graph.graph;
-        if (settled_.type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
-            given_->conditional.phGraph_out = settled_.conditional.phGraph_out;
-        if (settled_.type != CU_GRAPH_NODE_TYPE_MEM_ALLOC) return;
-        *given_ = settled_;
-        graph_allocates(settled_.alloc.dptr, settled_.alloc.bytesize);
-    }
-
-private:
-    CUgraphNodeParams* given_;
-    CUgraphNodeParams settled_{};
-};
-
-template <class Call>
-CUresult with_node_parameters(Call&& call, std::size_t count, CUgraphNodeParams* given) {
-    NodeParameters parameters(given);
-    const CUresult result = call(count, parameters.get());
-    parameters.finish(result);
-    return result;
-}
-template <class Call>
-CUresult with_node_parameters(Call&& call, const CUgraphEdgeData* edges, std::size_t count, CUgraphNodeParams* given) {
-    NodeParameters parameters(given);
-    const CUresult result = call(edges, count, parameters.get());
-    parameters.finish(result);
-    return result;
-}
-
 template <class C, class... A>
-CUresult graph_add_node(const C& call, CUgraphNode* node, CUgraph graph, const CUgraphNode* before, A... rest) {
-    return with_node_parameters([&](auto... arguments) { return call(node, graph, before, arguments...); }, rest...);
-}
-
-template <class C>
-CUresult graph_set_node(const C& call, CUgraphNode node, CUgraphNodeParams* given) {
-    NodeParameters parameters(given);
-    return call(node, parameters.get());
-}
-template <class C>
-CUresult graph_exec_set_node(const C& call, CUgraphExec exec, CUgraphNode node, CUgraphNodeParams* given) {
-    NodeParameters parameters(given);
-    return call(exec, node, parameters.get());
+CUresult graph_node(const C& call, A... arguments) {
+    auto& parameters = parameters_among<CUgraphNodeParams>(arguments...);
+    auto* const given = parameters;
+    if (given == nullptr) return call(arguments...);
+    auto settled = *given;
+    if (settled.type == CU_GRAPH_NODE_TYPE_HOST) wrap_host_function(settled.host.fn, settled.host.userData);
+    if (settled.type == CU_GRAPH_NODE_TYPE_MEMCPY) sides_of(settled.memcpy.copyParams);
+    parameters = &settled;
+    const CUresult result = call(arguments...);
+    if (result != CUDA_SUCCESS) return result;
+    // Out-parameters (the address of a graph's allocation, the graphs inside of a node) go back to the program. No
+    // allocation comes by a call that changes a node.
+    if (settled.type == CU_GRAPH_NODE_TYPE_GRAPH) given->graph.graph = settled.graph.graph;
+    if (settled.type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        given->conditional.phGraph_out = settled.conditional.phGraph_out;
+    if (settled.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+        *given = settled;
+        graph_allocates(settled.alloc.dptr, settled.alloc.bytesize);
+    }
+    return result;
 }
 
 }  // namespace hpe::doors
