@@ -233,18 +233,11 @@ CUresult graph_memcpy_node(const C& call, A... arguments) {
     return call(arguments...);
 }
 
-inline void graph_allocates(CUdeviceptr pointer, std::size_t bytes) {
-    process::objects_exist(on_fault);
-    device_owned::add_of_graph(address(pointer), bytes);
-}
-
 template <class C>
 CUresult graph_add_alloc_node(const C& call, CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
                               std::size_t count, CUDA_MEM_ALLOC_NODE_PARAMS* parameters) {
     const CUresult result = call(node, graph, before, count, parameters);
-    if (result == CUDA_SUCCESS) {
-        graph_allocates(parameters->dptr, parameters->bytesize);
-    }
+    if (result == CUDA_SUCCESS) graph_allocates(parameters->dptr, parameters->bytesize);
     return result;
 }
 

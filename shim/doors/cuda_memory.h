@@ -37,13 +37,18 @@ template <class Track>
     mpi_imports::objects_made(coherence().objects_made());
 }
 
-// Memory that is not this process's alone.
-inline void opened(CUdeviceptr pointer, const char* reason) {
-    process::objects_exist(on_fault);
-    device_owned::add_opened(static_cast<std::uintptr_t>(pointer), reason);
+inline std::uintptr_t address(CUdeviceptr pointer) { return static_cast<std::uintptr_t>(pointer); }
+
+// An object with pages of its own. `context`: what it belongs to; nullptr: the current one.
+[[gnu::hot]] inline void track(CUdeviceptr pointer, std::size_t bytes, CUcontext context = nullptr) {
+    tracking([&] { coherence().track(address(pointer), bytes, Coherence::Peers::OfContext, context); });
+    if (call_stacks::on()) wasted::allocated(pointer, bytes);
 }
 
-inline std::uintptr_t address(CUdeviceptr pointer) { return static_cast<std::uintptr_t>(pointer); }
+inline void graph_allocates(CUdeviceptr pointer, std::size_t bytes) {
+    process::objects_exist(on_fault);
+    device_owned::add_of_graph(address(pointer), bytes);
+}
 
 // No device memory is left for the allocation with whole pages, but perhaps for the exact bytes, which the program
 // would get without libhpe. If the program's CPU accesses objects it gets the error instead: the CPU could not access
@@ -87,10 +92,7 @@ template <class C>
             return alloc_exactly(pointer, bytes, [&] { return call(pointer, bytes); });
         }
     }
-    if (result == CUDA_SUCCESS) {
-        tracking([&] { coherence().track(address(*pointer), bytes, Coherence::Peers::OfContext, context); });
-        if (call_stacks::on()) wasted::allocated(*pointer, bytes);
-    }
+    if (result == CUDA_SUCCESS) track(*pointer, bytes, context);
     return result;
 }
 
@@ -137,8 +139,7 @@ CUresult alloc_pitch(const C& call, CUdeviceptr* pointer, std::size_t* pitch, st
     if (result != CUDA_SUCCESS) return result;
     *pointer = rows;
     *pitch = row;
-    tracking([&] { coherence().track(address(rows), bytes); });
-    if (call_stacks::on()) wasted::allocated(rows, bytes);
+    track(rows, bytes);
     return result;
 }
 
@@ -287,17 +288,29 @@ CUresult export_range(const C& call, void* handle, CUdeviceptr pointer, std::siz
                : result;
 }
 
-template <class C>
-CUresult export_object(const C& call, CUipcMemHandle* handle, CUdeviceptr pointer) {
+template <class C, class Handle>
+CUresult export_object(const C& call, Handle* handle, CUdeviceptr pointer) {
     const CUresult result = call(handle, pointer);
     return result == CUDA_SUCCESS ? hand_over(pointer, "it was exported to another process") : result;
 }
 
-template <class C>
-CUresult open_ipc(const C& call, CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags) {
-    const CUresult result = call(pointer, handle, flags);
-    if (result == CUDA_SUCCESS) opened(*pointer, "another process owns it");
+// Memory that is not this process's alone.
+template <class C, class... A>
+CUresult opened(const char* owner, const C& call, CUdeviceptr* pointer, A... rest) {
+    const CUresult result = call(pointer, rest...);
+    if (result == CUDA_SUCCESS) {
+        process::objects_exist(on_fault);
+        device_owned::add_opened(address(*pointer), owner);
+    }
     return result;
+}
+template <class C, class... A>
+CUresult open_of_process(const C& call, A... arguments) {
+    return opened("another process owns it", call, arguments...);
+}
+template <class C, class... A>
+CUresult open_of_api(const C& call, A... arguments) {
+    return opened("another API owns it", call, arguments...);
 }
 
 template <class C>
@@ -308,23 +321,6 @@ CUresult close_ipc(const C& call, CUdeviceptr pointer) {
     const CUresult result = call(pointer);
     // It may have been opened more than once.
     if (result != CUDA_SUCCESS || device_owned::is_there(address(pointer))) device_owned::put_back(taken);
-    return result;
-}
-
-template <class C>
-CUresult map_external(const C& call, CUdeviceptr* pointer, CUexternalMemory memory,
-                      const CUDA_EXTERNAL_MEMORY_BUFFER_DESC* description) {
-    const CUresult result = call(pointer, memory, description);
-    if (result == CUDA_SUCCESS) opened(*pointer, "another API owns it");
-    return result;
-}
-
-template <class C>
-CUresult map_graphics(const C& call, CUdeviceptr* pointer, std::size_t* bytes, CUgraphicsResource resource) {
-    const CUresult result = call(pointer, bytes, resource);
-    if (result == CUDA_SUCCESS) {
-        opened(*pointer, "another API owns it");
-    }
     return result;
 }
 

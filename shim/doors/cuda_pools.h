@@ -78,10 +78,7 @@ CUresult alloc_async(const C& call, CUdeviceptr* pointer, std::size_t bytes, A..
     const CUstream stream = stream_of(rest...);
     if (in_flight.capturing(stream, call.flavour)) {
         const CUresult result = call(pointer, bytes, rest...);
-        if (result == CUDA_SUCCESS) {
-            process::objects_exist(on_fault);
-            device_owned::add_of_graph(address(*pointer), bytes);
-        }
+        if (result == CUDA_SUCCESS) graph_allocates(*pointer, bytes);
         return result;
     }
     // The stream does the work that makes the memory usable.
@@ -106,19 +103,6 @@ CUresult alloc_async(const C& call, CUdeviceptr* pointer, std::size_t bytes, A..
 template <class C>
 CUresult free_async(const C& call, CUdeviceptr pointer, CUstream stream) {
     return free_object(pointer, [&] { return call(pointer, stream); });
-}
-
-template <class C>
-CUresult export_pointer(const C& call, CUmemPoolPtrExportData* data, CUdeviceptr pointer) {
-    const CUresult result = call(data, pointer);
-    return result == CUDA_SUCCESS ? hand_over(pointer, "it was exported to another process") : result;
-}
-
-template <class C>
-CUresult import_pointer(const C& call, CUdeviceptr* pointer, CUmemoryPool pool, CUmemPoolPtrExportData* data) {
-    const CUresult result = call(pointer, pool, data);
-    if (result == CUDA_SUCCESS) opened(*pointer, "another process owns it");
-    return result;
 }
 
 }  // namespace hpe::doors
