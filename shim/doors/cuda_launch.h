@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -23,14 +24,12 @@ inline bool may_lie_in_objects(unsigned count, void** parameters, void** extra) 
     if (count == loaded_kernels::kUnknown || extra != nullptr || held(parameters)) return true;
     return parameters != nullptr && std::any_of(parameters, parameters + count, held);
 }
+// Cooperative launches have none.
+constexpr void** extra_of(void** extra = nullptr) { return extra; }
 template <class... Last>
 HPE_HOT bool may_lie_in_objects(unsigned count, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                                 CUstream, void** parameters, Last... extra) {
-    if constexpr (sizeof...(extra) == 1) {
-        return may_lie_in_objects(count, parameters, extra...);
-    } else {
-        return may_lie_in_objects(count, parameters, nullptr);
-    }
+    return may_lie_in_objects(count, parameters, extra_of(extra...));
 }
 
 // Copies the arguments of a launch that lie in objects: the driver reads them inside the gate, where a fault cannot
@@ -100,17 +99,11 @@ template <class C, class Function, class... Extra>
                                            unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                                            CUstream stream, void** parameters, Extra... extra) {
     wait_before_lazy_load(function);
-    void** more = nullptr;
-    if constexpr (sizeof...(extra) == 1) more = (extra, ...);
-    if (!may_lie_in_objects(count, parameters, more)) {
-        return launch(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra...);
-    }
-    const Arguments settled(function, parameters, more);
-    if constexpr (sizeof...(extra) == 1) {
-        return launch(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, more);
-    } else {
-        return launch(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters);
-    }
+    void** more = extra_of(extra...);
+    std::optional<Arguments> settled;
+    if (may_lie_in_objects(count, parameters, more)) settled.emplace(function, parameters, more);
+    ((extra = more), ...);
+    return launch(call, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra...);
 }
 
 template <class C, class Function, class... Rest>
@@ -131,12 +124,10 @@ CUresult launch_kernel_ex(const C& call, const CUlaunchConfig* config, CUfunctio
     const CUstream stream = config != nullptr ? config->hStream : nullptr;
     wait_before_lazy_load(function);
     const auto count = loaded_kernels::parameters_of(function);
-    const auto true_launch = [&] { return call(config, function, parameters, extra); };
-    if (may_lie_in_objects(count, parameters, extra)) {
-        const Arguments settled(function, parameters, extra);
-        return after_launch(function, count, launch_in(stream, call, true_launch));
-    }
-    return launch_in(stream, call, true_launch);
+    std::optional<Arguments> settled;
+    if (may_lie_in_objects(count, parameters, extra)) settled.emplace(function, parameters, extra);
+    return after_launch(function, count,
+                        launch_in(stream, call, [&] { return call(config, function, parameters, extra); }));
 }
 
 template <class C>
