@@ -12,74 +12,25 @@
 
 namespace hpe::doors {
 
-// One side of a descriptor: where it begins and ends in memory, and its host pointer turned into a device pointer if
-// that is an object.
-struct Side {
-    DeviceRange device;   // empty for the program's own memory
-    DeviceRange touched;  // of device or host; empty for an array
-};
+// Host pointers that are objects become device pointers.
 template <class Pointer>
-Side side(CUmemorytype& type, Pointer& host, CUdeviceptr& device, std::size_t first, std::size_t bytes) {
-    if (type == CU_MEMORYTYPE_HOST && is_object(host)) {
-        device = address(host);
-        type = CU_MEMORYTYPE_DEVICE;
-    }
-    if (type == CU_MEMORYTYPE_HOST) return {{}, {address(host) + first, bytes}};
-    if (type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED) return {};
-    const DeviceRange range{address(device) + first, bytes};
-    return {range, range};
+void name_device(CUmemorytype& type, Pointer host, CUdeviceptr& device) {
+    if (type != CU_MEMORYTYPE_HOST || !is_object(host)) return;
+    device = address(host);
+    type = CU_MEMORYTYPE_DEVICE;
 }
-
-struct Sides {
-    Side to, from;
-    Touched touched() const { return {to.touched, from.touched}; }
-};
-
-inline Sides sides_of(CUDA_MEMCPY2D& d) {
-    const auto extent = [&](std::size_t pitch) {
-        return d.Height == 0 || d.WidthInBytes == 0 ? 0 : (d.Height - 1) * pitch + d.WidthInBytes;
-    };
-    const auto from =
-        side(d.srcMemoryType, d.srcHost, d.srcDevice, d.srcY * d.srcPitch + d.srcXInBytes, extent(d.srcPitch));
-    const auto to =
-        side(d.dstMemoryType, d.dstHost, d.dstDevice, d.dstY * d.dstPitch + d.dstXInBytes, extent(d.dstPitch));
-    return {to, from};
-}
-
-// CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER name these fields alike.
 template <class Descriptor>
-Sides sides_of(Descriptor& d) {
-    const auto begin = [](std::size_t x, std::size_t y, std::size_t z, std::size_t pitch, std::size_t height) {
-        return (z * height + y) * pitch + x;
-    };
-    const auto extent = [&](std::size_t pitch, std::size_t height) {
-        return d.Depth == 0 || d.Height == 0 || d.WidthInBytes == 0
-                   ? 0
-                   : ((d.Depth - 1) * height + d.Height - 1) * pitch + d.WidthInBytes;
-    };
-    const auto from =
-        side(d.srcMemoryType, d.srcHost, d.srcDevice, begin(d.srcXInBytes, d.srcY, d.srcZ, d.srcPitch, d.srcHeight),
-             extent(d.srcPitch, d.srcHeight));
-    const auto to =
-        side(d.dstMemoryType, d.dstHost, d.dstDevice, begin(d.dstXInBytes, d.dstY, d.dstZ, d.dstPitch, d.dstHeight),
-             extent(d.dstPitch, d.dstHeight));
-    return {to, from};
+void name_objects(Descriptor& d) {
+    name_device(d.srcMemoryType, d.srcHost, d.srcDevice);
+    name_device(d.dstMemoryType, d.dstHost, d.dstDevice);
 }
 
-inline std::size_t bytes_of(const CUDA_MEMCPY2D& d) { return d.WidthInBytes * d.Height; }
-template <class Descriptor>
-std::size_t bytes_of(const Descriptor& d) {
-    return d.WidthInBytes * d.Height * d.Depth;
-}
-
-// --- between the program's memory and the device -------------------------------------------------------------------
-
-// One side: where the first row begins, how far apart rows are, and how many there are to a slice.
+// One side of a descriptor: where the first row begins, how far apart rows are, and how many there are to a slice.
 struct RowsOf {
     CUmemorytype type;
     std::uintptr_t memory;
-    std::size_t x, pitch, height;  // 0: in two dimensions, or one slice
-    std::size_t y, z;
+    std::size_t x, y, pitch;
+    std::size_t z = 0, height = 0;  // 0: in two dimensions, or one slice
 
     // The driver's own bound, of a height that is given.
     bool fits(std::size_t rows) const noexcept { return height == 0 || (y <= height && rows <= height - y); }
@@ -87,7 +38,39 @@ struct RowsOf {
     bool regular(std::size_t rows, std::size_t slices) const noexcept { return slices == 1 || height == rows; }
     std::uintptr_t first() const noexcept { return memory + (z * height + y) * pitch + x; }
     bool may_be(CUmemorytype wanted) const noexcept { return type == wanted || type == CU_MEMORYTYPE_UNIFIED; }
+    // From the first byte to the last; nothing of an array.
+    DeviceRange range(std::size_t width, std::size_t rows, std::size_t slices) const noexcept {
+        if (!may_be(CU_MEMORYTYPE_HOST) && !may_be(CU_MEMORYTYPE_DEVICE)) return {};
+        const bool none = width == 0 || rows == 0 || slices == 0;
+        return {first(), none ? 0 : ((slices - 1) * height + rows - 1) * pitch + width};
+    }
 };
+
+// CUDA_MEMCPY2D, CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER name these fields alike.
+template <class Descriptor>
+RowsOf source_of(const Descriptor& d) {
+    const auto memory = d.srcMemoryType == CU_MEMORYTYPE_HOST ? address(d.srcHost) : address(d.srcDevice);
+    RowsOf side{d.srcMemoryType, memory, d.srcXInBytes, d.srcY, d.srcPitch};
+    if constexpr (requires { d.Depth; }) side.z = d.srcZ, side.height = d.srcHeight;
+    return side;
+}
+template <class Descriptor>
+RowsOf target_of(const Descriptor& d) {
+    const auto memory = d.dstMemoryType == CU_MEMORYTYPE_HOST ? address(d.dstHost) : address(d.dstDevice);
+    RowsOf side{d.dstMemoryType, memory, d.dstXInBytes, d.dstY, d.dstPitch};
+    if constexpr (requires { d.Depth; }) side.z = d.dstZ, side.height = d.dstHeight;
+    return side;
+}
+template <class Descriptor>
+std::size_t slices_of(const Descriptor& d) {
+    if constexpr (requires { d.Depth; }) {
+        return d.Depth;
+    } else {
+        return 1;
+    }
+}
+
+// --- between the program's memory and the device -------------------------------------------------------------------
 
 struct BetweenHostAndDevice {
     Direction direction;
@@ -119,50 +102,45 @@ inline std::optional<BetweenHostAndDevice> between(const RowsOf& to, const RowsO
                                 pointer(host.first()), extent};
 }
 
-inline std::uintptr_t memory_of(CUmemorytype type, const void* host, CUdeviceptr device) {
-    return type == CU_MEMORYTYPE_HOST ? address(host) : device;
-}
-inline std::optional<BetweenHostAndDevice> between_host_and_device(const CUDA_MEMCPY2D& d) {
-    return between(
-        {d.dstMemoryType, memory_of(d.dstMemoryType, d.dstHost, d.dstDevice), d.dstXInBytes, d.dstPitch, 0, d.dstY, 0},
-        {d.srcMemoryType, memory_of(d.srcMemoryType, d.srcHost, d.srcDevice), d.srcXInBytes, d.srcPitch, 0, d.srcY, 0},
-        d.WidthInBytes, d.Height, 1);
-}
-inline std::optional<BetweenHostAndDevice> between_host_and_device(const CUDA_MEMCPY3D& d) {
-    if (d.srcLOD != 0 || d.dstLOD != 0 || d.reserved0 != nullptr || d.reserved1 != nullptr) return {};
-    return between({d.dstMemoryType, memory_of(d.dstMemoryType, d.dstHost, d.dstDevice), d.dstXInBytes, d.dstPitch,
-                    d.dstHeight, d.dstY, d.dstZ},
-                   {d.srcMemoryType, memory_of(d.srcMemoryType, d.srcHost, d.srcDevice), d.srcXInBytes, d.srcPitch,
-                    d.srcHeight, d.srcY, d.srcZ},
-                   d.WidthInBytes, d.Height, d.Depth);
+// Whether it names nothing but rows.
+inline bool is_plain(const CUDA_MEMCPY2D&) { return true; }
+inline bool is_plain(const CUDA_MEMCPY3D& d) {
+    return d.srcLOD == 0 && d.dstLOD == 0 && d.reserved0 == nullptr && d.reserved1 == nullptr;
 }
 // The contexts are named by the program, and need not be the current one.
-inline std::optional<BetweenHostAndDevice> between_host_and_device(const CUDA_MEMCPY3D_PEER&) { return {}; }
+inline bool is_plain(const CUDA_MEMCPY3D_PEER&) { return false; }
 
 template <class C, class Descriptor, class... Stream>
 CUresult copy_rows(const C& call, const Descriptor* given, Stream... stream) {
     if (given == nullptr) return returned<Stream...>(call(given, stream...));
     const auto in = stream_of(stream...);
     auto descriptor = *given;
-    const auto sides = sides_of(descriptor);
-    const auto touched = sides.touched();
-    expect_copy(sides.to.device.begin, sides.from.device.begin, bytes_of(descriptor));
+    name_objects(descriptor);
+    const auto to = target_of(descriptor), from = source_of(descriptor);
+    const auto width = descriptor.WidthInBytes, rows = descriptor.Height, slices = slices_of(descriptor);
+    const auto bytes = width * rows * slices;
+    const Touched touched{to.range(width, rows, slices), from.range(width, rows, slices)};
     const auto& [written, read] = touched;
-    unread::Overwriting overwriting(written.begin, written.bytes, read.begin, read.bytes,
-                                    written.bytes == bytes_of(descriptor));
+    // The program's own memory needs nothing before the copy.
+    const auto on_device = [](const RowsOf& side, DeviceRange range) {
+        return side.type == CU_MEMORYTYPE_HOST ? DeviceRange{} : range;
+    };
+    const auto device_to = on_device(to, written), device_from = on_device(from, read);
+    expect_copy(device_to.begin, device_from.begin, bytes);
+    unread::Overwriting overwriting(written.begin, written.bytes, read.begin, read.bytes, written.bytes == bytes);
     const CUresult result = device_work(
-        in, call.flavour, [&] { return before_copy(sides.to.device, sides.from.device, in, call.flavour); },
+        in, call.flavour, [&] { return before_copy(device_to, device_from, in, call.flavour); },
         [&] {
             const auto theirs = [&] {
                 const CUresult begun = call(&descriptor, stream...);
                 const bool to_host = given->dstMemoryType != descriptor.dstMemoryType,
                            from_host = given->srcMemoryType != descriptor.srcMemoryType;
                 if (kWaits<Stream...>) return to_host || from_host ? until_made(begun, in, call.flavour) : begun;
-                return to_host ? until_returned(begun, bytes_of(descriptor), in, call.flavour) : begun;
+                return to_host ? until_returned(begun, bytes, in, call.flavour) : begun;
             };
-            const auto rows = between_host_and_device(descriptor);
-            if (!rows) return theirs();
-            return copy_of_host(rows->direction, rows->device, rows->host, rows->extent, in, call.flavour,
+            const auto ours = is_plain(descriptor) ? between(to, from, width, rows, slices) : std::nullopt;
+            if (!ours) return theirs();
+            return copy_of_host(ours->direction, ours->device, ours->host, ours->extent, in, call.flavour,
                                 kReturns<Stream...>, theirs);
         },
         &touched);

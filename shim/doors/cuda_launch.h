@@ -219,7 +219,7 @@ CUresult graph_memcpy_node(const C& call, A... arguments) {
     auto& given = parameters_among<const CUDA_MEMCPY3D_v2>(arguments...);
     if (given == nullptr) return call(arguments...);
     auto descriptor = *given;
-    sides_of(descriptor);
+    name_objects(descriptor);
     given = &descriptor;
     return call(arguments...);
 }
@@ -240,7 +240,7 @@ CUresult graph_node(const C& call, A... arguments) {
     if (given == nullptr) return call(arguments...);
     auto settled = *given;
     if (settled.type == CU_GRAPH_NODE_TYPE_HOST) wrap_host_function(settled.host.fn, settled.host.userData);
-    if (settled.type == CU_GRAPH_NODE_TYPE_MEMCPY) sides_of(settled.memcpy.copyParams);
+    if (settled.type == CU_GRAPH_NODE_TYPE_MEMCPY) name_objects(settled.memcpy.copyParams);
     parameters = &settled;
     const CUresult result = call(arguments...);
     if (result != CUDA_SUCCESS) return result;
