@@ -19,7 +19,7 @@ import cuda_abi
 LAUNCHES = {"launch_kernel", "launch_kernel_ex", "launch_graph"}
 WAITS = {"synchronize_context", "synchronize_stream", "synchronize_event", "copy_to_host"}
 
-_ROW = re.compile(r'^DOOR\((\w+), (\d+), (\w+), "([^"]*)"\)$')
+_ROW = re.compile(r'^DOOR\((\w+), ([\d ]+), (\w+), "([^"]*)"\)$')
 
 
 def catalogue(path):
@@ -30,10 +30,11 @@ def catalogue(path):
         row = _ROW.match(line)
         if row is None:
             raise SystemExit(f"{path}:{number}: not a DOOR row: {line}")
-        name, version, treatment, note = row.groups()
-        if (name, int(version)) in rows:
-            raise SystemExit(f"{path}:{number}: {name} {version} stands twice")
-        rows[name, int(version)] = (treatment, note)
+        name, versions, treatment, note = row.groups()
+        for version in map(int, versions.split()):
+            if (name, version) in rows:
+                raise SystemExit(f"{path}:{number}: {name} {version} stands twice")
+            rows[name, version] = (treatment, note)
     return rows
 
 
