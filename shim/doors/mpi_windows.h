@@ -67,39 +67,27 @@ bool bring(MPI_Win window) noexcept;
 bool store_held(MPI_Win window, int rank, std::uint64_t last) noexcept;
 
 // What a synchronisation does.
-constexpr bool publishes(std::size_t row) noexcept {
-    return row == row_MPI_Win_fence || row == row_MPI_Win_post || row == row_MPI_Win_unlock ||
-           row == row_MPI_Win_unlock_all || row == row_MPI_Win_sync;
-}
-constexpr bool brings(std::size_t row) noexcept {
-    return row == row_MPI_Win_fence || row == row_MPI_Win_wait || row == row_MPI_Win_lock ||
-           row == row_MPI_Win_lock_all || row == row_MPI_Win_unlock || row == row_MPI_Win_unlock_all ||
-           row == row_MPI_Win_sync;
-}
-constexpr bool ends_calls_of_one(std::size_t row) noexcept {
-    return row == row_MPI_Win_unlock || row == row_MPI_Win_flush || row == row_MPI_Win_flush_local;
-}
-constexpr bool ends_calls(std::size_t row) noexcept {
-    return ends_calls_of_one(row) || row == row_MPI_Win_fence || row == row_MPI_Win_complete ||
-           row == row_MPI_Win_unlock_all || row == row_MPI_Win_flush_all || row == row_MPI_Win_flush_local_all;
-}
-
+enum Does : unsigned {
+    kPublishes = 1,       // what the program stored to its window, for other ranks
+    kBrings = 2,          // what other ranks stored there
+    kEndsCalls = 4,       // of this rank: what came to its buffers is stored
+    kEndsCallsOfOne = 8,  // those with the rank that is the first argument
+};
 // MPI's own call is made in any case: other ranks may wait in it.
-template <std::size_t row, class Function>
+template <std::size_t row, unsigned does, class Function>
 struct Synchronises;
-template <std::size_t row, class... A>
-struct Synchronises<row, int(A...)> {
+template <std::size_t row, unsigned does, class... A>
+struct Synchronises<row, does, int(A...)> {
     static int door(A... arguments) {
         const MPI_Win window = last(arguments...);
-        bool good = !publishes(row) || publish(window);
+        bool good = (does & kPublishes) == 0 || publish(window);
         const auto made = window_calls.load(std::memory_order_acquire);
         const int result = own<int(A...)>(row)(arguments...);
-        if (ends_calls(row)) {
-            int rank = kAnyRank;
-            if constexpr (ends_calls_of_one(row)) rank = std::get<0>(std::tie(arguments...));
-            good = store_held(window, rank, made) && good;
+        if constexpr ((does & kEndsCalls) != 0) good = store_held(window, kAnyRank, made) && good;
+        if constexpr ((does & kEndsCallsOfOne) != 0) {
+            good = store_held(window, std::get<0>(std::tie(arguments...)), made) && good;
         }
-        if (brings(row) && result == MPI_SUCCESS) good = bring(window) && good;
+        if ((does & kBrings) != 0 && result == MPI_SUCCESS) good = bring(window) && good;
         return good || result != MPI_SUCCESS ? result : cannot();
     }
 };
