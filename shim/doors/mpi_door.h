@@ -26,7 +26,7 @@ using hpe::mpi::any_objects;
 
 // The rows of the catalogue.
 enum Row : std::size_t {
-#define MPI_DOOR(name, kind, treatment) row_##name,
+#define MPI_DOOR_LIKE(other, name, kind, treatment) row_##name,
 #define MPI_OWN_DOOR(name, door) row_##name,
 #include "shim/doors/mpi_catalog.inc"
     kRows

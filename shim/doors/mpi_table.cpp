@@ -28,7 +28,7 @@ void* address(Function* function) noexcept {
 
 constexpr auto by_name = [] {
     constexpr std::string_view names[] = {
-#define MPI_DOOR(name, kind, treatment) #name,
+#define MPI_DOOR_LIKE(other, name, kind, treatment) #name,
 #define MPI_OWN_DOOR(name, door) #name,
 #include "shim/doors/mpi_catalog.inc"
     };
@@ -43,10 +43,10 @@ constexpr auto by_name = [] {
 // Made when it is first asked for: that may be before this file's constructors run.
 mpi::Library library() noexcept {
     static const mpi::Door doors[] = {
-#define MPI_DOOR(name, kind, treatment)                                                            \
+#define MPI_DOOR_LIKE(other, name, kind, treatment)                                                \
     {#name,                                                                                        \
      address(&Made<row_##name, Kind::kind, decltype([](auto&... a) noexcept { treatment(a...); }), \
-                   decltype(::name)>::door),                                                       \
+                   decltype(::other)>::door),                                                      \
      &own_functions[row_##name]},
 #define MPI_OWN_DOOR(name, door) {#name, address<decltype(::name)>(door), &own_functions[row_##name]},
 #include "shim/doors/mpi_catalog.inc"

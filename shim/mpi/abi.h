@@ -25,41 +25,8 @@ extern "C" int MPIX_Query_cuda_support(void);
 // Of MPI 4.
 extern "C" int MPI_Type_get_envelope_c(MPI_Datatype, MPI_Count*, MPI_Count*, MPI_Count*, MPI_Count*, int*);
 
-// Open MPI 4 has the persistent collectives of MPI 4 by other names; Open MPI 5, which has the same binary interface,
-// by MPI's, too. The functions are named here whatever mpi.h is used.
-#if MPI_VERSION >= 4 || defined(OMPI_HAVE_MPI_EXT_PCOLLREQ) || (defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5)
-#define HPE_MPI_PERSISTENT_COLLECTIVES 1
-#endif
-#if defined(OMPI_HAVE_MPI_EXT_PCOLLREQ) && OMPI_MAJOR_VERSION < 5
-#define HPE_MPI_COLLECTIVES(F) \
-    F(Bcast)                   \
-    F(Gather)                  \
-    F(Gatherv)                 \
-    F(Scatter)                 \
-    F(Scatterv)                \
-    F(Allgather)               \
-    F(Allgatherv)              \
-    F(Alltoall)                \
-    F(Alltoallv)               \
-    F(Alltoallw)               \
-    F(Reduce)                  \
-    F(Allreduce)               \
-    F(Scan)                    \
-    F(Exscan)                  \
-    F(Reduce_scatter)          \
-    F(Reduce_scatter_block)    \
-    F(Neighbor_allgather)      \
-    F(Neighbor_allgatherv)     \
-    F(Neighbor_alltoall)       \
-    F(Neighbor_alltoallv)      \
-    F(Neighbor_alltoallw)
-#define HPE_MPI_DECLARE(name) extern "C" decltype(MPIX_##name##_init) MPI_##name##_init;
-HPE_MPI_COLLECTIVES(HPE_MPI_DECLARE)
-#undef HPE_MPI_DECLARE
-#undef HPE_MPI_COLLECTIVES
-#endif
-
-// So are partitioned messages.
+// Open MPI has partitioned messages before MPI 4. They are named here whatever mpi.h is used: Open MPI 4 and 5 have the
+// same binary interface.
 #if MPI_VERSION >= 4 || defined(OPEN_MPI)
 #define HPE_MPI_PARTITIONS 1
 #endif
