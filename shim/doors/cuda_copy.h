@@ -34,10 +34,6 @@ inline CUresult before_copy(DeviceRange to, DeviceRange from, CUstream stream, F
     const CUresult result = coherence().before_device_reads(from, &in);
     return result == CUDA_SUCCESS ? coherence().before_device_writes(to, &in) : result;
 }
-inline CUresult before_memset(DeviceRange to, CUstream stream, Flavour flavour) {
-    const auto in = named(stream, flavour);
-    return coherence().before_device_writes(to, &in);
-}
 
 // A call that returns when the device is done is a wait of the program, too.
 inline CUresult after_wait(CUresult result) {
@@ -130,20 +126,16 @@ CUresult copy_of_host(Direction direction, CUdeviceptr device, const void* host,
 }
 
 // Between addresses of any kind: perhaps an object on one side and the program's own memory on the other.
-template <class Real>
-CUresult copy_by_address(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream, Flavour flavour,
-                         pageable::Return returns, Real&& real) {
-    return copy_on_devices(to, from, bytes, stream, flavour, [&] {
+template <class C, class... Stream>
+CUresult copy_unified(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Stream... stream) {
+    const auto in = stream_of(stream...);
+    const auto real = [&] { return call(to, from, bytes, stream...); };
+    return returned<Stream...>(copy_on_devices(to, from, bytes, in, call.flavour, [&] {
         const bool to_object = is_object(pointer(to));
         if (to_object == is_object(pointer(from))) return real();
         return copy_of_host(to_object ? Direction::ToDevice : Direction::ToHost, to_object ? to : from,
-                            pointer(to_object ? from : to), {bytes}, stream, flavour, returns, real);
-    });
-}
-template <class C, class... Stream>
-CUresult copy_unified(const C& call, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Stream... stream) {
-    return returned<Stream...>(copy_by_address(to, from, bytes, stream_of(stream...), call.flavour, kReturns<Stream...>,
-                                               [&] { return call(to, from, bytes, stream...); }));
+                            pointer(to_object ? from : to), {bytes}, in, call.flavour, kReturns<Stream...>, real);
+    }));
 }
 
 template <class C, class... Stream>
@@ -257,8 +249,9 @@ CUresult copy_array_to_host(const C& call, void* to, CUarray from, std::size_t o
 template <class Real>
 CUresult set(DeviceRange to, CUstream stream, Flavour flavour, Real&& real) {
     const Touched touched{to, {}};
+    const auto in = named(stream, flavour);
     return device_work(
-        stream, flavour, [&] { return before_memset(to, stream, flavour); }, real, &touched);
+        stream, flavour, [&] { return coherence().before_device_writes(to, &in); }, real, &touched);
 }
 
 template <class C, class Value, class... Stream>
