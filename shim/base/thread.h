@@ -64,6 +64,12 @@ public:
 
     // The system call itself: pthread_sigmask is one of our doors. Returns 0 or an error number; errno is kept.
     static int real_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept;
+    static void real_sigmask(int how, int signal) noexcept {
+        sigset_t only;
+        sigemptyset(&only);
+        sigaddset(&only, signal);
+        real_sigmask(how, &only, nullptr);
+    }
     // As libc's own pthread_sigmask, which leaves alone the signals that it sends to threads itself (setuid,
     // pthread_cancel), whatever a program blocks.
     static int libc_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept;

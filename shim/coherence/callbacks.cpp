@@ -39,10 +39,7 @@ public:
         ++this_thread.in_callback;
         this_thread.callback_stream = stream;
         // The driver may have made this thread while everything was blocked.
-        sigset_t faults;
-        sigemptyset(&faults);
-        sigaddset(&faults, SIGSEGV);
-        SignalsBlocked::real_sigmask(SIG_UNBLOCK, &faults, nullptr);
+        SignalsBlocked::real_sigmask(SIG_UNBLOCK, SIGSEGV);
         // The stream's work before this function may have changed borrowed blocks, whose borrowers have not waited.
         coherence().end_loans();
         began_ = coherence().loans_sent();

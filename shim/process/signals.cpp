@@ -159,10 +159,7 @@ void postpone(siginfo_t* info) noexcept {
     struct sigaction plain {};
     plain.sa_handler = SIG_DFL;
     real_sigaction(signal, &plain, nullptr);
-    sigset_t mask;
-    sigemptyset(&mask);
-    sigaddset(&mask, signal);
-    SignalsBlocked::real_sigmask(SIG_UNBLOCK, &mask, nullptr);
+    SignalsBlocked::real_sigmask(SIG_UNBLOCK, signal);
     syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), signal);
     _exit(128 + signal);
 }
@@ -289,13 +286,8 @@ int program_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
     if (error != 0) return error;
     // SIGSEGV blocked before our handler was installed is in the kernel's mask: the stand-in takes its place.
     if (has(before, SIGSEGV)) {
-        sigset_t only;
-        sigemptyset(&only);
-        sigaddset(&only, kStandIn);
-        if (set == nullptr || how == SIG_BLOCK) SignalsBlocked::real_sigmask(SIG_BLOCK, &only, nullptr);
-        sigemptyset(&only);
-        sigaddset(&only, SIGSEGV);
-        SignalsBlocked::real_sigmask(SIG_UNBLOCK, &only, nullptr);
+        if (set == nullptr || how == SIG_BLOCK) SignalsBlocked::real_sigmask(SIG_BLOCK, kStandIn);
+        SignalsBlocked::real_sigmask(SIG_UNBLOCK, SIGSEGV);
         sigaddset(&before, kStandIn);
         sigdelset(&before, SIGSEGV);
     }
