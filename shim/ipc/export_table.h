@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace hpe::ipc {
 
@@ -24,21 +25,28 @@ struct SharedMemory {
     std::uint64_t offset;   // of the first byte in its allocation
 };
 
-struct ExportEntry {
-    std::atomic<std::uint64_t> version;     // odd while the owner changes the entry
-    std::atomic<std::uint64_t> begin, end;  // host addresses; equal: nothing
-    std::atomic<std::uint64_t> offset;      // of the first byte in its allocation
-    std::atomic<std::uint64_t> id;          // of the allocation (CU_POINTER_ATTRIBUTE_BUFFER_ID)
-    std::array<std::atomic<std::uint64_t>, sizeof(CUipcMemHandle) / 8> handle;  // of the allocation
-    std::atomic<bool> has_handle;
-    // Whether the same bytes lie in host memory there. Else only the device has them.
-    std::atomic<bool> on_host;
-    std::atomic<std::uint64_t> fetched;  // bytes that the reader copied from the device
+// Where the bytes of a range are to be had.
+struct Readable {
+    SharedMemory memory{};
+    std::uint32_t has_handle = 0;
+    std::uint32_t on_host = 0;  // whether the same bytes lie in host memory there; else only the device has them
     // The image: the owner's address of the first byte (0: there is none), of the number (32 bits) that says how many
     // bytes are there, and the file that both lie in, by its descriptor in the owner.
-    std::atomic<std::uint64_t> image, arrived;
-    std::atomic<std::uint64_t> file, inode, file_bytes, file_offset;
-    std::atomic<std::uint64_t> taken;  // bytes that the reader took from the image
+    std::uint64_t image = 0, arrived = 0;
+    std::uint64_t file = 0, inode = 0, file_bytes = 0, file_offset = 0;
+};
+
+static_assert(std::has_unique_object_representations_v<Readable>);  // no bits that nobody sets
+
+struct ExportEntry {
+    using Words = std::array<std::uint64_t, sizeof(Readable) / 8>;
+
+    std::atomic<std::uint64_t> version;     // odd while the owner changes the entry
+    std::atomic<std::uint64_t> begin, end;  // host addresses; equal: nothing
+    // A Readable.
+    std::array<std::atomic<std::uint64_t>, sizeof(Words) / 8> words;
+    // Bytes that the reader copied from the device, or took from the image.
+    std::atomic<std::uint64_t> fetched, taken;
 };
 
 // A device that copies out of the owner's memory.
@@ -49,7 +57,7 @@ struct alignas(64) ReadingDevice {
 };
 
 struct ExportTable {
-    static constexpr char kName[] = "libhpe-exports-3";  // with the version of this layout
+    static constexpr char kName[] = "libhpe-exports-4";  // with the version of this layout
     static constexpr std::size_t kEntries = 128, kEnded = 64, kPage = 4096;
 
     // On pages of their own, which readers pin.

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -64,10 +63,10 @@ struct UnderFill {
 };
 
 // What is entered.
-struct Readable {
+struct Range {
     std::uintptr_t begin;
     std::size_t bytes;
-    std::size_t offset;  // in the object
+    std::size_t offset;  // in the allocation
     bool on_host;
     Image image{};
 };
@@ -135,30 +134,28 @@ void begin_change(ExportEntry& entry) noexcept {
 }
 void end_change(ExportEntry& entry) noexcept { entry.version.fetch_add(1, std::memory_order_release); }
 
-ExportEntry* enter(Exports& all, const Exported& object, const Readable& what) noexcept HPE_REQUIRES(all.mutex) {
+ExportEntry* enter(Exports& all, const Exported& object, const Range& range) noexcept HPE_REQUIRES(all.mutex) {
     constexpr auto kRelaxed = std::memory_order_relaxed;
+    const auto words =
+        std::bit_cast<ExportEntry::Words>(Readable{.memory = {object.handle, object.id, range.offset},
+                                                   .has_handle = !object.refused,
+                                                   .on_host = range.on_host,
+                                                   .image = reinterpret_cast<std::uintptr_t>(range.image.at),
+                                                   .arrived = reinterpret_cast<std::uintptr_t>(range.image.arrived),
+                                                   .file = static_cast<std::uint64_t>(range.image.file),
+                                                   .inode = range.image.inode,
+                                                   .file_bytes = range.image.file_bytes,
+                                                   .file_offset = range.image.offset});
     for (std::size_t i = 0; i < all.table->entries.size(); ++i) {
         auto& entry = all.table->entries[i];
         if (entry.end.load(kRelaxed) != 0) continue;
         if (all.table->used.load(kRelaxed) <= i) all.table->used.store(i + 1, std::memory_order_release);
         begin_change(entry);
-        entry.offset.store(what.offset, kRelaxed);
-        entry.id.store(object.id, kRelaxed);
-        std::array<std::uint64_t, sizeof(CUipcMemHandle) / 8> words{};
-        std::memcpy(words.data(), &object.handle, sizeof object.handle);
-        for (std::size_t w = 0; w < words.size(); ++w) entry.handle[w].store(words[w], kRelaxed);
-        entry.has_handle.store(!object.refused, kRelaxed);
-        entry.on_host.store(what.on_host, kRelaxed);
-        entry.image.store(reinterpret_cast<std::uintptr_t>(what.image.at), kRelaxed);
-        entry.arrived.store(reinterpret_cast<std::uintptr_t>(what.image.arrived), kRelaxed);
-        entry.file.store(static_cast<std::uint64_t>(what.image.file), kRelaxed);
-        entry.inode.store(what.image.inode, kRelaxed);
-        entry.file_bytes.store(what.image.file_bytes, kRelaxed);
-        entry.file_offset.store(what.image.offset, kRelaxed);
+        for (std::size_t w = 0; w < words.size(); ++w) entry.words[w].store(words[w], kRelaxed);
         entry.fetched.store(0, kRelaxed);
         entry.taken.store(0, kRelaxed);
-        entry.begin.store(what.begin, kRelaxed);
-        entry.end.store(what.begin + what.bytes, kRelaxed);
+        entry.begin.store(range.begin, kRelaxed);
+        entry.end.store(range.begin + range.bytes, kRelaxed);
         end_change(entry);
         return &entry;
     }

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <vector>
 
 #include "shim/base/never_destroyed.h"
@@ -97,44 +96,31 @@ void close_ended(Imports& all, Peer& peer) noexcept {
     peer.ended = ended;
 }
 
-// An entry as it was at one moment.
-struct Seen {
-    std::uint64_t version = 0;
-    std::uintptr_t begin = 0, end = 0;
-    SharedMemory memory{};
-    bool has_handle = false, on_host = false;
-    std::uint64_t image = 0, arrived = 0, file = 0, inode = 0, file_bytes = 0, file_offset = 0;
-};
-
 // False: it does not concern the address.
-bool read_entry(const ExportEntry& entry, std::uintptr_t at, Seen& seen) noexcept {
+bool read_entry(ExportEntry& entry, std::uintptr_t at, std::size_t bytes, Found& found) noexcept {
     constexpr auto kRelaxed = std::memory_order_relaxed;
+    std::uint64_t begin = 0, end = 0;
     const auto lies_in = [&] {
-        seen.begin = entry.begin.load(kRelaxed);
-        seen.end = entry.end.load(kRelaxed);
-        return at >= seen.begin && at < seen.end;
+        begin = entry.begin.load(kRelaxed);
+        end = entry.end.load(kRelaxed);
+        return at >= begin && at < end;
     };
     if (!lies_in()) return false;
     // An owner that was killed may have left an entry half changed.
     constexpr int kAttempts = 1000;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
-        seen.version = entry.version.load(std::memory_order_acquire);
+        const auto version = entry.version.load(std::memory_order_acquire);
         const bool concerns = lies_in();
-        seen.memory.offset = entry.offset.load(kRelaxed);
-        seen.memory.id = entry.id.load(kRelaxed);
-        seen.on_host = entry.on_host.load(kRelaxed);
-        seen.has_handle = entry.has_handle.load(kRelaxed);
-        std::array<std::uint64_t, sizeof(CUipcMemHandle) / 8> words{};
-        for (std::size_t i = 0; i < words.size(); ++i) words[i] = entry.handle[i].load(kRelaxed);
-        std::memcpy(&seen.memory.handle, words.data(), sizeof seen.memory.handle);
-        seen.image = entry.image.load(kRelaxed);
-        seen.arrived = entry.arrived.load(kRelaxed);
-        seen.file = entry.file.load(kRelaxed);
-        seen.inode = entry.inode.load(kRelaxed);
-        seen.file_bytes = entry.file_bytes.load(kRelaxed);
-        seen.file_offset = entry.file_offset.load(kRelaxed);
+        ExportEntry::Words words{};
+        for (std::size_t w = 0; w < words.size(); ++w) words[w] = entry.words[w].load(kRelaxed);
         std::atomic_thread_fence(std::memory_order_acquire);
-        if (seen.version % 2 == 0 && entry.version.load(kRelaxed) == seen.version) return concerns;
+        if (version % 2 != 0 || entry.version.load(kRelaxed) != version) continue;
+        if (!concerns) return false;
+        const auto first = at - begin;
+        found = {std::bit_cast<Readable>(words), &entry, version, std::min<std::size_t>(bytes, end - at), first};
+        if (found.image != 0) found.image += first;
+        found.file_offset += first;
+        return true;
     }
     return false;
 }
@@ -169,9 +155,8 @@ CUcontext any_context() noexcept {
 }
 
 // Opens what is to be opened; leaves `found` as it is where nothing can be.
-void find_on_device(Imports& all, pid_t process, const Seen& seen, std::uintptr_t at, CUcontext context,
-                    Found& found) noexcept {
-    if (!seen.has_handle || !by_handles()) return;
+void find_on_device(Imports& all, pid_t process, CUcontext context, Found& found) noexcept {
+    if (!found.has_handle || !by_handles()) return;
     const auto opened = [&](auto&& is) {
         const auto one = std::find_if(all.open.begin(), all.open.end(),
                                       [&](const Import& i) { return i.process == process && i.base != 0 && is(i); });
@@ -179,35 +164,16 @@ void find_on_device(Imports& all, pid_t process, const Seen& seen, std::uintptr_
     };
     if (context == nullptr) {
         const Import* const known = opened([](const Import&) { return true; });
-        const bool elsewhere_too = seen.on_host || seen.image != 0;
+        const bool elsewhere_too = found.on_host || found.image != 0;
         context = known != nullptr ? known->context : elsewhere_too ? nullptr : any_context();
         if (context == nullptr) return;
     }
-    const Import* which = &import_of(all, process, seen.memory, context);
+    const Import* which = &import_of(all, process, found.memory, context);
     // A device that cannot reach the owner's: another context of this process may have opened it.
-    if (which->base == 0) which = opened([&](const Import& i) { return i.id == seen.memory.id; });
+    if (which->base == 0) which = opened([&](const Import& i) { return i.id == found.memory.id; });
     if (which == nullptr) return;
     found.context = which->context;
-    found.device = which->base + seen.memory.offset + (at - seen.begin);
-}
-
-Found found_in(ExportEntry& entry, const Seen& seen, std::uintptr_t at, std::size_t bytes, CUcontext context) noexcept {
-    Found found;
-    const auto first = at - seen.begin;
-    found.entry = &entry;
-    found.bytes = std::min<std::size_t>(bytes, seen.end - at);
-    found.context = context;
-    found.on_host = seen.on_host;
-    found.first = first;
-    found.version = seen.version;
-    if (seen.image == 0) return found;
-    found.image = seen.image + first;
-    found.arrived = seen.arrived;
-    found.file = seen.file;
-    found.inode = seen.inode;
-    found.file_bytes = seen.file_bytes;
-    found.file_offset = seen.file_offset + first;
-    return found;
+    found.device = which->base + found.memory.offset + found.first;
 }
 
 }  // namespace
@@ -222,12 +188,7 @@ Found find(pid_t process, std::uintptr_t at, std::size_t bytes, CUcontext contex
     close_ended(all, *peer);
     const auto find_in = [&](std::size_t i) {
         Found found;
-        auto& entry = peer->table->entries[i];
-        Seen seen;
-        if (read_entry(entry, at, seen)) {
-            found = found_in(entry, seen, at, bytes, context);
-            find_on_device(all, process, seen, at, context, found);
-        }
+        if (read_entry(peer->table->entries[i], at, bytes, found)) find_on_device(all, process, context, found);
         return found;
     };
     // Many messages may come out of one object, whose entry stands behind those of messages that have ended.

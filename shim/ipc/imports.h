@@ -19,19 +19,14 @@ namespace hpe::ipc::imports {
 // Whether another process's table is open: its messages may have no bytes in host memory.
 bool any() noexcept;
 
-struct Found {
+// An entry as it was at one moment; of an image the byte at `at`.
+struct Found : Readable {
     ExportEntry* entry = nullptr;  // nullptr: host memory like any other
+    std::uint64_t version = 0;     // of the entry: all this counts only as long as it stays
     std::size_t bytes = 0;         // so many from `at` on
+    std::size_t first = 0;         // which of the message's bytes `at` is
     CUdeviceptr device = 0;        // 0: cannot be opened
     CUcontext context = nullptr;   // where it was opened
-    bool on_host = false;          // the same bytes lie in host memory there
-    // They lie, or arrive, in an image (host_images.h), whose addresses are the process's; 0: there is none.
-    std::uintptr_t image = 0;
-    std::uintptr_t arrived = 0;  // the number of the message's bytes that are there
-    std::size_t first = 0;       // which of the message's bytes `at` is
-    std::uint64_t file = 0, inode = 0;
-    std::size_t file_bytes = 0, file_offset = 0;  // of the byte at `at`
-    std::uint64_t version = 0;                    // of the entry: all this counts only as long as it stays
 };
 // What lies behind `at` in the process: on the device, where that can be opened, else in an image. `context`: where the
 // copy will be made; nullptr: where there is one already. `expected`: this process expects a message into device
