@@ -19,7 +19,6 @@ namespace hpe {
 namespace {
 
 struct Own {
-    std::atomic<CUcontext> context{nullptr};
     SpinLock lock;
     CUstream stream HPE_GUARDED_BY(lock) = nullptr;
 };

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
 #include <climits>
 #include <memory>
@@ -39,7 +38,6 @@ constexpr std::size_t kMostOnDevice = std::size_t{64} << 20, kMostOfLists = kMos
 
 // Blocks of powers of two.
 struct Tools {
-    std::atomic<CUcontext> context{nullptr};
     Mutex mutex;
     OwnKernel kernel HPE_GUARDED_BY(mutex);
     std::uint64_t ended HPE_GUARDED_BY(mutex) = 0;  // how many contexts had this place before

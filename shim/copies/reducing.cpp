@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <new>
 #include <string>
 #include <string_view>
 
-#include "shim/base/never_destroyed.h"
 #include "shim/copies/own_work.h"
 #include "shim/driver/by_context.h"
 #include "shim/driver/driver.h"
@@ -30,14 +28,7 @@ std::size_t index(const Reduction& reduction) noexcept {
            static_cast<std::size_t>(reduction.operation);
 }
 
-struct Tools {
-    std::atomic<CUcontext> context{nullptr};
-    std::array<OwnKernel, kKernels> kernels;
-};
-ByContext<Tools>& all_tools() noexcept {
-    static NeverDestroyed<ByContext<Tools>> tools;
-    return *tools;
-}
+constinit ByContext<std::array<OwnKernel, kKernels>> all_kernels;
 
 void replace(std::string& text, std::string_view what, std::string_view by) {
     for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size())) {
@@ -106,9 +97,9 @@ std::string kernel_text(const Reduction& reduction) {
 
 // The context is current.
 CUfunction kernel_of(const Reduction& reduction, void* context) noexcept try {
-    Tools* const tools = all_tools().of(static_cast<CUcontext>(context));
-    if (tools == nullptr) return nullptr;
-    auto& kernel = tools->kernels[index(reduction)];
+    auto* const kernels = all_kernels.of(static_cast<CUcontext>(context));
+    if (kernels == nullptr) return nullptr;
+    auto& kernel = (*kernels)[index(reduction)];
     if (kernel.loaded() != nullptr) return kernel.loaded();
     return kernel.load(kernel_text(reduction).c_str(), "hpe_reduce");
 } catch (const std::bad_alloc&) {
@@ -156,9 +147,9 @@ bool copy(void* context, std::span<const Piece> all, DeviceRange writes) noexcep
 }
 
 void forget(CUcontext context) noexcept {
-    auto* const tools = all_tools().known(context);
-    if (tools == nullptr) return;
-    for (auto& kernel : tools->kernels) kernel.forget();
+    auto* const kernels = all_kernels.known(context);
+    if (kernels == nullptr) return;
+    for (auto& kernel : *kernels) kernel.forget();
 }
 
 }  // namespace hpe::reducing

@@ -3,9 +3,8 @@
 // when it is first met until it ends; the place is then the next one's.
 //
 // Threads: any, also inside the fault path: a context that has its place is found without a lock, and the lock that a
-// new one takes is held by nobody who could fault or be interrupted. Part has a member `std::atomic<CUcontext>
-// context`; what else it holds it guards itself, and empties when its context ends. Errors: nullptr with more contexts
-// at once than a process can have devices for.
+// new one takes is held by nobody who could fault or be interrupted. What a part holds it guards itself, and empties
+// when its context ends. Errors: nullptr with more contexts at once than a process can have devices for.
 #pragma once
 
 #include <cuda.h>
@@ -36,6 +35,7 @@ public:
         return free;
     }
     std::size_t known(CUcontext context) const noexcept { return context != nullptr ? find(context) : kNone; }
+    CUcontext at(std::size_t place) const noexcept { return contexts_[place].load(std::memory_order_acquire); }
     // The context has ended, and every part has forgotten what it kept for it.
     void give_back(CUcontext context) noexcept {
         if (const auto place = known(context); place != kNone) {
@@ -46,7 +46,7 @@ public:
 private:
     std::size_t find(CUcontext context) const noexcept {
         for (std::size_t place = 0; place < kMost; ++place) {
-            if (contexts_[place].load(std::memory_order_acquire) == context) return place;
+            if (at(place) == context) return place;
         }
         return kNone;
     }
@@ -60,21 +60,12 @@ inline constinit ContextPlaces context_places;
 template <class Part, ContextPlaces& places = context_places>
 class ByContext {
 public:
-    Part* of(CUcontext context) noexcept {
-        const auto place = places.of(context);
-        if (place == ContextPlaces::kNone) return nullptr;
-        auto& part = parts_[place];
-        if (part.context.load(std::memory_order_acquire) != context) {
-            part.context.store(context, std::memory_order_release);
-        }
-        return &part;
-    }
-    // The one that was met, or nullptr.
-    Part* known(CUcontext context) noexcept {
-        const auto place = places.known(context);
-        if (place == ContextPlaces::kNone) return nullptr;
-        auto& part = parts_[place];
-        return part.context.load(std::memory_order_acquire) == context ? &part : nullptr;
+    Part* of(CUcontext context) noexcept { return at(places.of(context)); }
+    // The one that was met, by whatever part, or nullptr.
+    Part* known(CUcontext context) noexcept { return at(places.known(context)); }
+    // Whose it is now; nullptr: no context's.
+    CUcontext context_of(const Part& part) const noexcept {
+        return places.at(static_cast<std::size_t>(&part - parts_.data()));
     }
 
     // All there is place for: some were never of a context, and some of one that has ended.
@@ -82,6 +73,8 @@ public:
     auto end() noexcept { return parts_.end(); }
 
 private:
+    Part* at(std::size_t place) noexcept { return place != ContextPlaces::kNone ? &parts_[place] : nullptr; }
+
     std::array<Part, ContextPlaces::kMost> parts_{};
 };
 

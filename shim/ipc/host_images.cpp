@@ -20,7 +20,6 @@ namespace {
 constexpr std::size_t kPieceOfImage = std::size_t{4} << 20;
 
 struct Filling {
-    std::atomic<CUcontext> context{nullptr};
     SpinLock lock;
     CUstream stream HPE_GUARDED_BY(lock) = nullptr;
     bool unable HPE_GUARDED_BY(lock) = false;  // streams of this device write no numbers

@@ -47,7 +47,6 @@ struct Pair {
 using Pairs = std::array<Pair, 256>;
 
 struct Context {
-    std::atomic<CUcontext> context{nullptr};
     SpinLock lock;
     bool closed HPE_GUARDED_BY(lock) = false;
     CUstream own HPE_GUARDED_BY(lock) = nullptr;
@@ -220,7 +219,7 @@ void record(const Context& context, const Pair& pair, float from_reference, floa
     trace::add({.begin = begin,
                 .end = std::min(begin + took, now),
                 .name = pair.name,
-                .place = reinterpret_cast<std::uintptr_t>(context.context.load(std::memory_order_relaxed)),
+                .place = reinterpret_cast<std::uintptr_t>(contexts.context_of(context)),
                 .stream = pair.stream,
                 .number = pair.thread,
                 .kind = trace::Kind::Kernel});
@@ -253,7 +252,7 @@ void collect_all() noexcept {
         if (!context.lock.try_lock()) continue;
         const Locked lock(context.lock, std::adopt_lock);
         if (context.closed) continue;
-        const ContextScope scope(context.context.load(std::memory_order_relaxed));
+        const ContextScope scope(contexts.context_of(context));
         if (good(context, scope.result())) collect_from(context);
     }
 }
@@ -307,7 +306,7 @@ void Launch::begin(CUstream stream, Flavour flavour, CUfunction function, std::u
     CUevent first = nullptr;
     {
         const Locked lock(context_->lock);
-        if (context_->closed || context_->context != handle) return;  // it ends, or has ended meanwhile
+        if (context_->closed || contexts.context_of(*context_) != handle) return;  // it ends, or has ended meanwhile
         auto* const reference = reference_of(*context_, ticks::nanoseconds());
         pair_ = reference != nullptr ? take(*context_) : nullptr;
         if (pair_ == nullptr) return;
@@ -380,7 +379,6 @@ void forget(CUcontext handle) noexcept {
     if (context == nullptr) return;
     const Locked lock(context->lock);
     ++context->ended;
-    context->context.store(nullptr, std::memory_order_release);
     context->own = nullptr;
     context->references = {};
     context->next_reference = 0;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <utility>
 
@@ -21,11 +20,7 @@ constexpr char kKernel[] =
 #include "shim/transfer/copy_kernel.inc"
     ;
 
-struct Kernel {
-    std::atomic<CUcontext> context{nullptr};
-    OwnKernel own;
-};
-constinit ByContext<Kernel> kernels;
+constinit ByContext<OwnKernel> kernels;
 
 // The kernel is given the host's addresses of pinned memory.
 bool same_addresses() noexcept {
@@ -40,14 +35,14 @@ bool same_addresses() noexcept {
 }  // namespace
 
 void prepare(CUcontext context) noexcept {
-    Kernel* const kernel = kernels.of(context);
+    OwnKernel* const kernel = kernels.of(context);
     if (kernel == nullptr || ready(context)) return;
-    if (same_addresses()) kernel->own.load(kKernel, "hpe_copy");
+    if (same_addresses()) kernel->load(kKernel, "hpe_copy");
 }
 
 bool ready(CUcontext context) noexcept {
-    Kernel* const kernel = kernels.known(context);
-    return kernel != nullptr && kernel->own.loaded() != nullptr;
+    const OwnKernel* const kernel = kernels.known(context);
+    return kernel != nullptr && kernel->loaded() != nullptr;
 }
 
 namespace {
@@ -162,8 +157,8 @@ template <class One>
 CUresult copy(CUcontext context, CUdeviceptr device, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Over over,
               CUstream stream, One&& one) noexcept {
     if (!over.by_kernel) return for_allocated(over.region, device, bytes, one);
-    Kernel* const kernel = kernels.known(context);
-    const CUfunction function = kernel != nullptr ? kernel->own.loaded() : nullptr;
+    const OwnKernel* const kernel = kernels.known(context);
+    const CUfunction function = kernel != nullptr ? kernel->loaded() : nullptr;
     const Room<Entries> room;
     if (function == nullptr || room.get() == nullptr) return CUDA_ERROR_NOT_READY;
     Launches launches(function, to, from, stream, *room.get());
@@ -191,7 +186,7 @@ CUresult to_host(CUcontext context, std::byte* to, CUdeviceptr from, std::size_t
 }
 
 void forget(CUcontext context) noexcept {
-    if (Kernel* const kernel = kernels.known(context)) kernel->own.forget();
+    if (OwnKernel* const kernel = kernels.known(context)) kernel->forget();
 }
 
 }  // namespace hpe::across

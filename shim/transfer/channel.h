@@ -26,7 +26,6 @@ struct Channel {
     static constexpr std::size_t kBufferBytes = std::size_t{512} << 10;
     static constexpr unsigned kBuffers = 4;
 
-    std::atomic<CUcontext> context{nullptr};
     SpinLock lock;
     // Made and forgotten under the lock; a stream that is there is there until its context ends.
     CUstream to_host = nullptr, to_device = nullptr;

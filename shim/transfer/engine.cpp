@@ -85,7 +85,7 @@ CUresult by_chunk(const Range& range, Engine::Order order, Piece&& piece) noexce
 // Through the channel's own bounce buffers.
 CUresult stage_to_host(Channel& channel, const HeldBuffers& held, CUdeviceptr device, std::byte* view,
                        std::size_t bytes, across::Over over) noexcept {
-    staging::Lane lane(channel.context.load(std::memory_order_relaxed), held.all(), Channel::kBufferBytes, bytes);
+    staging::Lane lane(channels.context_of(channel), held.all(), Channel::kBufferBytes, bytes);
     return staging::copy_to_host(lane, view, device, {.width = bytes, .over = over}, channel.to_host);
 }
 
@@ -134,7 +134,7 @@ CUresult drain_channel(Channel& channel) noexcept HPE_REQUIRES(channel.lock) {
     if (result == CUDA_SUCCESS || lost_context(result)) {
         channel.sent.store(0, std::memory_order_release);
         outstanding.fetch_sub(count, std::memory_order_release);
-        channel.in_to_device.ended(channel.context.load(std::memory_order_relaxed));
+        channel.in_to_device.ended(channels.context_of(channel));
     }
     return result;
 }
@@ -166,7 +166,7 @@ void enqueued(Channel& channel, std::size_t bytes) noexcept HPE_REQUIRES(channel
 // The channel is locked and open; the view is pinned.
 CUresult send_pinned(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes,
                      across::Over over = {}) noexcept HPE_REQUIRES(channel.lock) {
-    const auto context = channel.context.load(std::memory_order_relaxed);
+    const auto context = channels.context_of(channel);
     const auto result = across::to_device(context, device, view, bytes, over, channel.to_device);
     // Of several copies some may be under way.
     if (result == CUDA_SUCCESS || over.region != nullptr) {
@@ -178,7 +178,7 @@ CUresult send_pinned(Channel& channel, CUdeviceptr device, const std::byte* view
 // The same of a view that is not pinned: its bytes are in bounce buffers on return.
 CUresult send_staged(Channel& channel, const HeldBuffers& held, CUdeviceptr device, const std::byte* view,
                      std::size_t bytes, across::Over over) noexcept HPE_REQUIRES(channel.lock) {
-    staging::Lane lane(channel.context.load(std::memory_order_relaxed), held.all(), Channel::kBufferBytes, bytes);
+    staging::Lane lane(channels.context_of(channel), held.all(), Channel::kBufferBytes, bytes);
     const auto result =
         staging::copy_to_device(lane, device, view, {.width = bytes, .over = over}, channel.to_device, false);
     // Also after a failure: some of it may be under way.
@@ -202,8 +202,8 @@ CUresult stage_changes(Channel& channel, const Range& range, const std::byte* tw
         auto result = for_changes(buffer.memory, twin + at, part, [&](std::size_t begin, std::size_t changed) {
             ++count;
             sum += changed;
-            return across::to_device(channel.context.load(std::memory_order_relaxed), range.device + at + begin,
-                                     buffer.memory + begin, changed, range.over, channel.to_device);
+            return across::to_device(channels.context_of(channel), range.device + at + begin, buffer.memory + begin,
+                                     changed, range.over, channel.to_device);
         });
         if (count == before) continue;
         const auto waited = driver.cuStreamSynchronize(channel.to_device);
@@ -438,7 +438,7 @@ CUresult Engine::drain() noexcept {
         const Locked lock(channel.lock);
         // Its context may have ended meanwhile, and another context have the channel.
         if (channel.sent.load(std::memory_order_acquire) == 0) continue;
-        ContextScope scope(channel.context.load(std::memory_order_acquire));
+        ContextScope scope(channels.context_of(channel));
         CaptureRelaxed relaxed;
         auto result = scope.result();
         if (result == CUDA_SUCCESS) {
@@ -462,7 +462,7 @@ CUresult Engine::make_wait(CUstream stream) noexcept {
             const SignalsBlocked blocked;
             const Locked lock(channel.lock);
             if (channel.sent.load(std::memory_order_acquire) == 0) continue;
-            ContextScope scope(channel.context.load(std::memory_order_acquire));
+            ContextScope scope(channels.context_of(channel));
             result = scope.result();
             // Often the flushes have ended already.
             if (result == CUDA_SUCCESS && driver.cuStreamQuery(channel.to_device) == CUDA_SUCCESS &&

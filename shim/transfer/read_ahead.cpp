@@ -86,7 +86,6 @@ struct Window {
 };
 
 struct Prefetcher {
-    std::atomic<CUcontext> context{nullptr};
     std::atomic<unsigned> windows_used{0};
     SpinLock lock;  // taken after blocks' locks
     // Of low priority: fetches that a thread waits for go first.
@@ -137,7 +136,7 @@ void arrived(Prefetcher& prefetcher, Window& window) noexcept HPE_REQUIRES(prefe
     trace::add_until_now({.begin = window.sent_at,
                           .name = "to host",
                           .bytes = window.bytes,
-                          .place = reinterpret_cast<std::uintptr_t>(prefetcher.context.load(std::memory_order_relaxed)),
+                          .place = reinterpret_cast<std::uintptr_t>(prefetchers.context_of(prefetcher)),
                           .number = 1,
                           .kind = trace::Kind::Stream,
                           .flag = true});

@@ -23,7 +23,6 @@ namespace hpe::staging {
 struct Pool {
     static constexpr unsigned kMost = 128;
 
-    std::atomic<CUcontext> context{nullptr};
     SpinLock lock;
     // Those that are held are their holders' alone.
     std::array<BounceBuffer, kMost> buffers HPE_GUARDED_BY(lock){};
