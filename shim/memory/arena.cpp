@@ -40,13 +40,13 @@ struct Chunk {
 };
 
 struct Segment {
-    std::atomic<std::byte*> view{nullptr};
+    std::byte* view = nullptr;
     std::size_t size = 0;
     std::byte* closed = nullptr;
     Chunk* chunks = nullptr;
 };
 
-// Read without a lock by closed() and pin(): entries are added in order and never removed.
+// Read without a lock: entries are added in order, and stay as they were when they were counted.
 std::array<Segment, kMaxSegments> segments;
 constinit std::atomic<std::size_t> segment_count{0};
 
@@ -78,14 +78,25 @@ std::map<std::byte*, std::size_t>& free_ranges() HPE_REQUIRES(mutex) {
 Segment* segment_of(const std::byte* view) noexcept {
     const auto count = segment_count.load(std::memory_order_acquire);
     for (std::size_t i = 0; i < count; ++i) {
-        const auto* begin = segments[i].view.load(std::memory_order_relaxed);
-        if (view >= begin && view < begin + segments[i].size) return &segments[i];
+        if (view >= segments[i].view && view < segments[i].view + segments[i].size) return &segments[i];
     }
     return nullptr;
 }
 
-std::size_t chunk_of(const Segment& segment, const std::byte* view) noexcept {
-    return static_cast<std::size_t>(view - segment.view.load(std::memory_order_relaxed)) / Arena::kChunk;
+// That holds `view`.
+Chunk& chunk_of(const std::byte* view) noexcept {
+    const Segment& segment = *segment_of(view);
+    return segment.chunks[static_cast<std::size_t>(view - segment.view) / Arena::kChunk];
+}
+
+// Calls run(chunk, at) for each chunk that lies wholly in the range.
+template <class Run>
+void for_whole_chunks(std::byte* view, std::size_t size, Run&& run) noexcept {
+    const Segment& segment = *segment_of(view);
+    const auto begin = static_cast<std::size_t>(view - segment.view);
+    for (auto i = (begin + Arena::kChunk - 1) / Arena::kChunk; i < (begin + size) / Arena::kChunk; ++i) {
+        run(segment.chunks[i], segment.view + i * Arena::kChunk);
+    }
 }
 
 // Machines may have more memory later than at the start.
@@ -143,7 +154,7 @@ bool map_segment(Segment& segment, std::size_t size) noexcept HPE_REQUIRES(mutex
     kernel::munmap(view + size, reserved - before - 2 * size);
     segment.size = size;
     segment.closed = closed;
-    segment.view.store(view, std::memory_order_relaxed);
+    segment.view = view;
     return true;
 }
 
@@ -168,8 +179,7 @@ bool add_segment(std::size_t at_least) HPE_REQUIRES(mutex) {
         delete[] segment.chunks;
         return false;
     }
-    auto* const view = segment.view.load(std::memory_order_relaxed);
-    if (!add_free_range(view, size)) {
+    if (!add_free_range(segment.view, size)) {
         kernel::munmap(segment.closed, 2 * size);
         delete[] segment.chunks;
         return false;
@@ -217,16 +227,11 @@ void unpin(Chunk& chunk, std::byte* view) noexcept {
 
 // Gives the pages of a free range back to the kernel; whole chunks only, since a chunk is pinned as a whole.
 void trim(std::byte* view, std::size_t size) noexcept {
-    Segment* segment = segment_of(view);
-    const auto begin = static_cast<std::size_t>(view - segment->view.load(std::memory_order_relaxed));
-    const auto first = (begin + Arena::kChunk - 1) / Arena::kChunk;
-    const auto last = (begin + size) / Arena::kChunk;
-    for (auto i = first; i < last; ++i) {
-        auto* at = segment->view.load(std::memory_order_relaxed) + i * Arena::kChunk;
-        unpin(segment->chunks[i], at);
+    for_whole_chunks(view, size, [](Chunk& chunk, std::byte* at) {
+        unpin(chunk, at);
         kernel::madvise(at, Arena::kChunk, MADV_REMOVE);
-        segment->chunks[i].pages.store(Pages::Small, std::memory_order_relaxed);
-    }
+        chunk.pages.store(Pages::Small, std::memory_order_relaxed);
+    });
 }
 
 std::byte* take_range(std::size_t size) HPE_REQUIRES(mutex) {
@@ -314,48 +319,31 @@ void Arena::give_back(std::byte* view, std::uintptr_t address, std::size_t size,
 }
 
 std::byte* Arena::closed(std::byte* view) noexcept {
-    const Segment* segment = segment_of(view);
-    return segment->closed + (view - segment->view.load(std::memory_order_relaxed));
+    const Segment* const segment = segment_of(view);
+    return segment->closed + (view - segment->view);
 }
 
-void Arena::use_huge_pages(std::byte* view, std::size_t size) noexcept {
-    Segment* segment = segment_of(view);
-    auto* const base = segment->view.load(std::memory_order_relaxed);
-    const auto begin = static_cast<std::size_t>(view - base);
-    for (auto i = (begin + kChunk - 1) / kChunk; i < (begin + size) / kChunk; ++i) {
-        make_huge(segment->chunks[i], base + i * kChunk);
-    }
-}
+void Arena::use_huge_pages(std::byte* view, std::size_t size) noexcept { for_whole_chunks(view, size, make_huge); }
 
 bool Arena::huge(const std::byte* view) noexcept {
-    const Segment* segment = segment_of(view);
-    return segment->chunks[chunk_of(*segment, view)].pages.load(std::memory_order_relaxed) == Pages::Huge;
+    return chunk_of(view).pages.load(std::memory_order_relaxed) == Pages::Huge;
 }
 
-bool Arena::used(const std::byte* view) noexcept {
-    const Segment* segment = segment_of(view);
-    return segment->chunks[chunk_of(*segment, view)].moved.load(std::memory_order_relaxed) != 0;
-}
+bool Arena::used(const std::byte* view) noexcept { return chunk_of(view).moved.load(std::memory_order_relaxed) != 0; }
 
-void Arena::note_use(const std::byte* view, std::size_t bytes) noexcept {
-    Segment* segment = segment_of(view);
-    const auto begin = static_cast<std::size_t>(view - segment->view.load(std::memory_order_relaxed));
-    for (auto at = begin; at < begin + bytes;) {
-        const auto end = std::min(begin + bytes, (at / kChunk + 1) * kChunk);
-        auto& moved = segment->chunks[at / kChunk].moved;
+void Arena::note_use(std::byte* view, std::size_t bytes) noexcept {
+    for_chunks(view, bytes, [](const std::byte* at, std::size_t part) {
+        auto& moved = chunk_of(at).moved;
         // Two threads that count at once may count for one.
-        const auto sum = moved.load(std::memory_order_relaxed) + (end - at);
+        const auto sum = moved.load(std::memory_order_relaxed) + part;
         moved.store(static_cast<std::uint32_t>(std::min<std::size_t>(sum, kMovedBeforePinning)),
                     std::memory_order_relaxed);
-        at = end;
-    }
+        return true;
+    });
 }
 
 bool Arena::pinned(std::byte* view, bool may_pin) noexcept {
-    Segment* segment = segment_of(view);
-    auto* const base = segment->view.load(std::memory_order_relaxed);
-    const auto index = chunk_of(*segment, view);
-    Chunk& chunk = segment->chunks[index];
+    Chunk& chunk = chunk_of(view);
     auto pin = chunk.pin.load(std::memory_order_acquire);
     if (pin != Pin::No || !may_pin) return pin == Pin::Pinned;
     if (chunk.moved.load(std::memory_order_relaxed) < kMovedBeforePinning ||
@@ -364,9 +352,10 @@ bool Arena::pinned(std::byte* view, bool may_pin) noexcept {
     }
     bool done = pinned::take(kChunk);
     if (done) {
-        make_huge(chunk, base + index * kChunk);
+        auto* const begin = view - reinterpret_cast<std::uintptr_t>(view) % kChunk;
+        make_huge(chunk, begin);
         chunk.context.store(current_context(), std::memory_order_relaxed);
-        done = driver.cuMemHostRegister_v2(base + index * kChunk, kChunk, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
+        done = driver.cuMemHostRegister_v2(begin, kChunk, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
         if (!done) pinned::give_back(kChunk);
     }
     chunk.pin.store(done ? Pin::Pinned : Pin::Refused, std::memory_order_release);

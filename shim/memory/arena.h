@@ -37,7 +37,7 @@ public:
     static std::byte* closed(std::byte* view) noexcept;
 
     // Bytes of the range were moved, or are about to be.
-    static void note_use(const std::byte* view, std::size_t bytes) noexcept;
+    static void note_use(std::byte* view, std::size_t bytes) noexcept;
     // Whether the chunk that holds `view` is pinned. `may_pin`: it is pinned now if enough was moved before for that to
     // pay (one transfer of 64 KiB, or as much in smaller ones) and the bound on pinned memory allows; that waits for
     // the device.
