@@ -41,7 +41,7 @@ struct Open {
 
 }  // namespace
 
-enum class Task : std::uint8_t { Copy, Map, Read, Call };
+enum class Task : std::uint8_t { Copy, Read, Call };
 
 // What a job does. All but copies have one row, and only copies have `from`.
 struct Work {
@@ -262,20 +262,18 @@ void serve(void*) noexcept {
 }  // namespace
 
 void Work::carry_out(std::size_t begin, std::size_t size, trace::Share& share) const noexcept {
-    auto* const to = rows.to + (rows.count > 1 ? 0 : begin);
     switch (task) {
         case Task::Copy:
-            copy(rows.count > 1 ? rows.part(begin, size) : Rows{to, rows.from + begin, size}, reader);
+            copy(rows.count > 1 ? rows.part(begin, size) : Rows{rows.to + begin, rows.from + begin, size}, reader);
             share.add(rows.count > 1 ? rows.width * size : size);
             break;
-        case Task::Map: map(to, size); break;
         case Task::Call:
             for (const auto end = begin + size; begin < end; begin += step)
                 call(context, begin, std::min(step, end - begin));
             break;
         case Task::Read:
             if (incomplete->load(std::memory_order_relaxed)) break;
-            if (!read_part(file.from(file.offset + static_cast<std::int64_t>(begin)), to, size)) {
+            if (!read_part(file.from(file.offset + static_cast<std::int64_t>(begin)), rows.to + begin, size)) {
                 incomplete->store(true, std::memory_order_relaxed);
             }
             share.add(size);
@@ -318,10 +316,6 @@ void place(const cpu_set_t& processors) noexcept {
 
 void Job::begin(const Rows& rows, std::size_t part, Reader reader, Crew crew) noexcept {
     hand_over({.rows = rows, .reader = reader}, part, crew);
-}
-
-void Job::begin_mapping(void* at, std::size_t bytes, std::size_t part) noexcept {
-    hand_over({.task = Task::Map, .rows = {static_cast<std::byte*>(at), nullptr, bytes}}, part, Crew::All);
 }
 
 void Job::begin_reading(std::byte* to, const File& from, std::size_t bytes, std::size_t part,
@@ -384,7 +378,10 @@ void map_pages(void* at, std::size_t bytes, bool made) noexcept {
     // A helper holds the kernel's lock on the address space as long as it maps a part.
     constexpr std::size_t kPart = std::size_t{256} << 10;
     Job job;
-    job.begin_mapping(at, bytes, kPart);
+    job.begin_calls(
+        bytes, kPart,
+        [](void* pages, std::size_t offset, std::size_t part) { map(static_cast<std::byte*>(pages) + offset, part); },
+        at);
     job.finish();
 }
 

@@ -78,8 +78,6 @@ public:
     // Hands the copy over in parts of about so many bytes, whole rows where there are several. If every place is taken,
     // or there are no helpers, copies it here and now.
     void begin(const Rows& rows, std::size_t part, Reader reader, Crew crew = Crew::All) noexcept;
-    // Has pages mapped instead, so that first accesses to them do not trap one by one.
-    void begin_mapping(void* at, std::size_t bytes, std::size_t part) noexcept;
     // Reads a file instead. `incomplete` is set where bytes are not at hand (not in the page cache), or missing.
     void begin_reading(std::byte* to, const File& from, std::size_t bytes, std::size_t part,
                        std::atomic<bool>& incomplete) noexcept;
