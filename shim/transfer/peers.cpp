@@ -30,18 +30,9 @@ bool reaches(CUdevice from, CUdevice to) noexcept {
            atomics != 0;
 }
 
-struct Devices {
-    CUdevice a = 0, b = 0;
-    bool two = false;  // known, and not one and the same
-};
-Devices devices_of(CUcontext a, CUcontext b) noexcept {
-    Devices d;
-    d.two = device_of(a, d.a) && device_of(b, d.b) && d.a != d.b;
-    return d;
-}
 bool joined(CUcontext a, CUcontext b) noexcept {
-    const auto d = devices_of(a, b);
-    return d.two && reaches(d.a, d.b) && reaches(d.b, d.a);
+    CUdevice one = 0, other = 0;
+    return device_of(a, one) && device_of(b, other) && one != other && reaches(one, other) && reaches(other, one);
 }
 
 }  // namespace
@@ -68,7 +59,7 @@ Peers::Access* Peers::entry(CUcontext from, CUcontext to) noexcept {
     while (place < used_ && accesses_[place].state != State::None) ++place;
     if (place == kMost) return nullptr;
     if (place == used_) ++used_;
-    accesses_[place] = {from, to, State::None, CUDA_SUCCESS, CUDA_SUCCESS, 0};
+    accesses_[place] = {from, to};
     return &accesses_[place];
 }
 
