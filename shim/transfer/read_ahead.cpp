@@ -59,6 +59,8 @@ private:
 
 struct Window {
     Object* object = nullptr;  // nullptr: free
+    // In the order of the object where the blocks are neighbours, so that they are one transfer, also in a sweep that
+    // goes backwards.
     Stretch stretch;
     std::uint64_t work = kNothing;  // InFlight::work() at the request; kNothing: the bytes must not be used
     CUevent event = nullptr;        // after its last transfer
@@ -71,14 +73,9 @@ struct Window {
     std::array<std::byte*, Buffers::kMostAtOnce> buffers{};
     std::uint32_t buffer_count = 0, blocks_per_buffer = 0;
 
-    // In the buffers blocks have the order of the object: neighbours are one transfer, also in a sweep that goes
-    // backwards.
-    std::uint32_t begin() const noexcept { return stretch.contiguous() ? stretch.lowest() : stretch.first; }
-    std::int32_t step() const noexcept { return stretch.contiguous() ? 1 : stretch.step; }
-    std::uint32_t at(std::uint32_t place) const noexcept { return Stretch{begin(), step(), stretch.count}.at(place); }
     bool contains(std::uint32_t block) const noexcept {
-        const auto from = std::int64_t{block} - begin();
-        return from % step() == 0 && from / step() >= 0 && from / step() < stretch.count;
+        const auto from = std::int64_t{block} - stretch.first, place = from / stretch.step;
+        return from % stretch.step == 0 && place >= 0 && place < stretch.count;
     }
     std::byte* in_buffer(const Object& o, std::uint32_t place) const noexcept {
         return buffers[place / blocks_per_buffer] + std::size_t{place % blocks_per_buffer} * o.block_bytes();
@@ -111,9 +108,9 @@ bool still_requested(const Prefetcher& prefetcher, const Window& window, std::ui
 // Drops the window's requests and frees the window, whose transfer has ended.
 void close(Prefetcher& prefetcher, Window& window) noexcept HPE_REQUIRES(prefetcher.lock) {
     for (std::uint32_t i = 0; i < window.stretch.count; ++i) {
-        if (!still_requested(prefetcher, window, window.stretch.at(i))) continue;
-        if (window.object->block(window.stretch.at(i)).take_prefetch_request())
-            wasted(*window.object, window.stretch.at(i));
+        const auto block = window.stretch.at(i);
+        if (still_requested(prefetcher, window, block) && window.object->block(block).take_prefetch_request())
+            wasted(*window.object, block);
     }
     while (window.buffer_count != 0) prefetcher.buffers.give_back(window.buffers[--window.buffer_count]);
     window.object = nullptr;
@@ -171,31 +168,26 @@ void tidy(Prefetcher& prefetcher) noexcept HPE_REQUIRES(prefetcher.lock) {
     }
 }
 
-// Closes the oldest window that `chosen` accepts, if there is one and its transfer has ended.
+// Closes the oldest window that `chosen` accepts, if there is one and its transfer has ended: it is free then.
 template <class Chosen>
-bool close_oldest(Prefetcher& prefetcher, Chosen&& chosen) noexcept HPE_REQUIRES(prefetcher.lock) {
+Window* close_oldest(Prefetcher& prefetcher, Chosen&& chosen) noexcept HPE_REQUIRES(prefetcher.lock) {
     Window* oldest = nullptr;
     for (auto& window : prefetcher.windows) {
         if (window.object != nullptr && chosen(window) && (oldest == nullptr || window.number < oldest->number)) {
             oldest = &window;
         }
     }
-    if (oldest == nullptr || !oldest->arrived) return false;
+    if (oldest == nullptr || !oldest->arrived) return nullptr;
     close(prefetcher, *oldest);
-    return true;
+    return oldest;
 }
 
 // After tidy().
 Window* free_window(Prefetcher& prefetcher) noexcept HPE_REQUIRES(prefetcher.lock) {
-    const auto find = [&]() -> Window* {
-        prefetcher.lock.assume_held();
-        for (auto& window : prefetcher.windows) {
-            if (window.object == nullptr) return &window;
-        }
-        return nullptr;
-    };
-    if (Window* window = find()) return window;
-    return close_oldest(prefetcher, [](const Window&) { return true; }) ? find() : nullptr;
+    for (auto& window : prefetcher.windows) {
+        if (window.object == nullptr) return &window;
+    }
+    return close_oldest(prefetcher, [](const Window&) { return true; });
 }
 
 bool prepare(Prefetcher& prefetcher, Window& window) noexcept HPE_REQUIRES(prefetcher.lock) {
@@ -236,17 +228,17 @@ bool for_pieces(const Object& object, const Stretch& stretch, Run&& run) noexcep
 template <class Wanted, class Run>
 bool for_buffered(const Object& object, const Window& window, Wanted&& wanted, Run&& run) noexcept {
     for (std::uint32_t place = 0; place < window.stretch.count;) {
-        if (!wanted(window.at(place))) {
+        if (!wanted(window.stretch.at(place))) {
             ++place;
             continue;
         }
         const auto begin = place;
-        auto bytes = object.bytes_of(window.at(place++));
-        while (place < window.stretch.count && place % window.blocks_per_buffer != 0 && window.step() == 1 &&
-               wanted(window.at(place))) {
-            bytes += object.bytes_of(window.at(place++));
+        auto bytes = object.bytes_of(window.stretch.at(place++));
+        while (place < window.stretch.count && place % window.blocks_per_buffer != 0 && window.stretch.step == 1 &&
+               wanted(window.stretch.at(place))) {
+            bytes += object.bytes_of(window.stretch.at(place++));
         }
-        if (!run(object.offset_of(window.at(begin)), bytes, window.in_buffer(object, begin))) return false;
+        if (!run(object.offset_of(window.stretch.at(begin)), bytes, window.in_buffer(object, begin))) return false;
     }
     return true;
 }
@@ -269,7 +261,7 @@ bool take_buffers(Prefetcher& prefetcher, Window& window, const Object& object) 
         (window.stretch.count + window.blocks_per_buffer - 1) / window.blocks_per_buffer, Buffers::kMostAtOnce);
     while (window.buffer_count < wanted) {
         auto* buffer = prefetcher.buffers.take();
-        if (buffer == nullptr && close_oldest(prefetcher, [&](const Window& w) { return w.buffer_count != 0; })) {
+        if (buffer == nullptr && close_oldest(prefetcher, [](const Window& w) { return w.buffer_count != 0; })) {
             buffer = prefetcher.buffers.take();
         }
         if (buffer == nullptr) break;
@@ -296,9 +288,7 @@ void deliver(Object& object, const Window& window, std::uint32_t first, std::uin
 
 bool covers(const Window& window, std::uint32_t first, std::uint32_t count) noexcept {
     const auto lowest = window.stretch.lowest();
-    const auto span = window.stretch.contiguous()
-                          ? window.stretch.count
-                          : (window.stretch.count - 1) * static_cast<std::uint32_t>(std::abs(window.stretch.step)) + 1;
+    const auto span = (window.stretch.count - 1) * static_cast<std::uint32_t>(std::abs(window.stretch.step)) + 1;
     return lowest < first + count && first < lowest + span;
 }
 
@@ -342,6 +332,7 @@ void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept 
     if (window == nullptr || !prepare(*prefetcher, *window)) return;
     window->stretch = stretch;
     if (!direct && !take_buffers(*prefetcher, *window, object)) return;
+    if (window->stretch.contiguous()) window->stretch = {window->stretch.lowest(), 1, window->stretch.count};
     window->object = &object;
     window->work = work;
     window->recorded = window->arrived = false;
@@ -381,9 +372,9 @@ void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept 
     if (result == CUDA_SUCCESS) return traced.done();
     // Blocks for which no transfer was enqueued do not count as wasted.
     for (std::uint32_t i = 0; i < window->stretch.count; ++i) {
-        const auto size = object.bytes_of(window->at(i));
-        if (bytes == 0) object.block(window->at(i)).take_prefetch_request();
-        bytes -= std::min(bytes, size);
+        const auto block = window->stretch.at(i);
+        if (bytes == 0) object.block(block).take_prefetch_request();
+        bytes -= std::min(bytes, object.bytes_of(block));
     }
     // Transfers that were enqueued must not arrive later. If their end cannot be waited for, the window stays, and
     // whoever needs one of its blocks waits again.
