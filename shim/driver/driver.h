@@ -160,9 +160,13 @@ inline CUresult make_event(CUevent& event) noexcept {
     if (made != CUDA_SUCCESS) event = nullptr;
     return made;
 }
-inline CUresult make_stream(CUstream& stream, int priority = 0) noexcept {
+enum class Priority { Lowest, Usual, Highest };
+inline CUresult make_stream(CUstream& stream, Priority priority = Priority::Usual) noexcept {
     if (stream != nullptr) return CUDA_SUCCESS;
-    const auto made = driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, priority);
+    int lowest = 0, highest = 0;
+    if (priority != Priority::Usual) driver.cuCtxGetStreamPriorityRange(&lowest, &highest);
+    const auto made = driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING,
+                                                        priority == Priority::Lowest ? lowest : highest);
     if (made != CUDA_SUCCESS) stream = nullptr;
     return made;
 }

@@ -13,15 +13,6 @@ namespace hpe {
 
 namespace {
 
-// Of the highest priority: a fetch holds up a CPU thread, and streams of other priorities do not queue in front of it.
-CUstream new_stream() noexcept {
-    int lowest = 0, highest = 0;
-    driver.cuCtxGetStreamPriorityRange(&lowest, &highest);
-    CUstream stream = nullptr;
-    const auto made = driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, highest);
-    return made == CUDA_SUCCESS ? stream : nullptr;
-}
-
 bool usable(const staging::BounceBuffer& buffer) noexcept { return buffer.memory != nullptr && !buffer.broken; }
 
 // The device may still use a broken one: it is left where it is.
@@ -51,9 +42,9 @@ void let_go(Channel& channel, unsigned index) noexcept {
 }  // namespace
 
 bool Channel::open() noexcept {
-    if (to_host == nullptr) to_host = new_stream();
-    if (to_device == nullptr) to_device = new_stream();
-    if (to_host == nullptr || to_device == nullptr) return false;
+    // A fetch holds up a CPU thread, and streams of other priorities do not queue in front of it.
+    const auto first = make_stream(to_host, Priority::Highest), second = make_stream(to_device, Priority::Highest);
+    if (first != CUDA_SUCCESS || second != CUDA_SUCCESS) return false;
     if (complete.load(std::memory_order_acquire)) return true;
     unsigned useful = 0;
     for (unsigned i = 0; i < kBuffers; ++i) {

@@ -190,15 +190,6 @@ Window* free_window(Prefetcher& prefetcher) noexcept HPE_REQUIRES(prefetcher.loc
     return close_oldest(prefetcher, [](const Window&) { return true; });
 }
 
-bool prepare(Prefetcher& prefetcher, Window& window) noexcept HPE_REQUIRES(prefetcher.lock) {
-    if (prefetcher.stream == nullptr) {
-        int lowest = 0, highest = 0;
-        driver.cuCtxGetStreamPriorityRange(&lowest, &highest);
-        if (make_stream(prefetcher.stream, lowest) != CUDA_SUCCESS) return false;
-    }
-    return make_event(window.event) == CUDA_SUCCESS;
-}
-
 // Calls run(offset, bytes) for each range of the object that the stretch covers.
 template <class Run>
 bool for_ranges(const Object& object, const Stretch& stretch, Run&& run) noexcept {
@@ -329,7 +320,10 @@ void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept 
     const Locked lock(prefetcher->lock);
     tidy(*prefetcher);
     Window* window = free_window(*prefetcher);
-    if (window == nullptr || !prepare(*prefetcher, *window)) return;
+    if (window == nullptr || make_stream(prefetcher->stream, Priority::Lowest) != CUDA_SUCCESS ||
+        make_event(window->event) != CUDA_SUCCESS) {
+        return;
+    }
     window->stretch = stretch;
     if (!direct && !take_buffers(*prefetcher, *window, object)) return;
     if (window->stretch.contiguous()) window->stretch = {window->stretch.lowest(), 1, window->stretch.count};
