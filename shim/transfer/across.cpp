@@ -36,13 +36,12 @@ bool same_addresses() noexcept {
 
 void prepare(CUcontext context) noexcept {
     OwnKernel* const kernel = kernels.of(context);
-    if (kernel == nullptr || ready(context)) return;
-    if (same_addresses()) kernel->load(kKernel, "hpe_copy");
+    if (kernel != nullptr && kernel->loaded() == nullptr && same_addresses()) kernel->load(kKernel, "hpe_copy");
 }
 
-bool ready(CUcontext context) noexcept {
+CUfunction kernel_of(CUcontext context) noexcept {
     const OwnKernel* const kernel = kernels.known(context);
-    return kernel != nullptr && kernel->loaded() != nullptr;
+    return kernel != nullptr ? kernel->loaded() : nullptr;
 }
 
 namespace {
@@ -154,14 +153,12 @@ private:
 
 // Between `device` and other memory, either of which is written. one(offset, bytes) copies what one allocation has.
 template <class One>
-CUresult copy(CUcontext context, CUdeviceptr device, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Over over,
-              CUstream stream, One&& one) noexcept {
-    if (!over.by_kernel) return for_allocated(over.region, device, bytes, one);
-    const OwnKernel* const kernel = kernels.known(context);
-    const CUfunction function = kernel != nullptr ? kernel->loaded() : nullptr;
+CUresult copy(CUdeviceptr device, CUdeviceptr to, CUdeviceptr from, std::size_t bytes, Over over, CUstream stream,
+              One&& one) noexcept {
+    if (over.kernel == nullptr) return for_allocated(over.region, device, bytes, one);
     const Room<Entries> room;
-    if (function == nullptr || room.get() == nullptr) return CUDA_ERROR_NOT_READY;
-    Launches launches(function, to, from, stream, *room.get());
+    if (room.get() == nullptr) return CUDA_ERROR_NOT_READY;
+    Launches launches(over.kernel, to, from, stream, *room.get());
     const auto added = for_allocated(over.region, device, bytes,
                                      [&](std::size_t offset, std::size_t part) { return launches.add(offset, part); });
     return added == CUDA_SUCCESS ? launches.finish() : added;
@@ -171,16 +168,14 @@ CUdeviceptr pinned(const std::byte* memory) noexcept { return reinterpret_cast<C
 
 }  // namespace
 
-CUresult to_device(CUcontext context, CUdeviceptr to, const std::byte* from, std::size_t bytes, Over over,
-                   CUstream stream) noexcept {
-    return copy(context, to, to, pinned(from), bytes, over, stream, [&](std::size_t offset, std::size_t part) {
+CUresult to_device(CUdeviceptr to, const std::byte* from, std::size_t bytes, Over over, CUstream stream) noexcept {
+    return copy(to, to, pinned(from), bytes, over, stream, [&](std::size_t offset, std::size_t part) {
         return driver.cuMemcpyHtoDAsync_v2(to + offset, from + offset, part, stream);
     });
 }
 
-CUresult to_host(CUcontext context, std::byte* to, CUdeviceptr from, std::size_t bytes, Over over,
-                 CUstream stream) noexcept {
-    return copy(context, from, pinned(to), from, bytes, over, stream, [&](std::size_t offset, std::size_t part) {
+CUresult to_host(std::byte* to, CUdeviceptr from, std::size_t bytes, Over over, CUstream stream) noexcept {
+    return copy(from, pinned(to), from, bytes, over, stream, [&](std::size_t offset, std::size_t part) {
         return driver.cuMemcpyDtoHAsync_v2(to + offset, from + offset, part, stream);
     });
 }

@@ -21,8 +21,8 @@ constexpr std::size_t kWorthAKernel = 64;
 
 // Makes the kernel for the context, which is current, if the device is idle. Outside the fault path.
 void prepare(CUcontext context) noexcept;
-// Whether there is a kernel for the context.
-bool ready(CUcontext context) noexcept;
+// nullptr: there is none for the context.
+CUfunction kernel_of(CUcontext context) noexcept;
 
 // Calls run(offset, bytes), offsets from `device` on, for what is allocated of a range, as long as that succeeds.
 // nullptr: it lies in no region, and all of it is.
@@ -45,13 +45,11 @@ inline std::size_t allocated_bytes(const Object* region, CUdeviceptr device, std
 // What a range of device memory is to a copy: one allocation, if nothing else is said.
 struct Over {
     const Object* region = nullptr;  // it lies in a region, whose gaps are not copied
-    bool by_kernel = false;          // several allocations, by the kernel, which the context has
+    CUfunction kernel = nullptr;     // copies several allocations
 };
 // Enqueues a copy between device memory and pinned memory. The context is current.
-CUresult to_device(CUcontext context, CUdeviceptr to, const std::byte* from, std::size_t bytes, Over over,
-                   CUstream stream) noexcept;
-CUresult to_host(CUcontext context, std::byte* to, CUdeviceptr from, std::size_t bytes, Over over,
-                 CUstream stream) noexcept;
+CUresult to_device(CUdeviceptr to, const std::byte* from, std::size_t bytes, Over over, CUstream stream) noexcept;
+CUresult to_host(std::byte* to, CUdeviceptr from, std::size_t bytes, Over over, CUstream stream) noexcept;
 
 // The context has ended.
 void forget(CUcontext context) noexcept;

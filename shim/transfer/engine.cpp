@@ -42,7 +42,7 @@ struct Range {
     across::Over over;
 };
 
-Range range_of(std::span<const Engine::Part> parts, bool by_kernel = false) noexcept {
+Range range_of(std::span<const Engine::Part> parts, CUfunction kernel = nullptr) noexcept {
     const auto& first = parts.front();
     const auto& last = parts.back();
     const auto begin = first.object->base + first.offset;
@@ -50,7 +50,7 @@ Range range_of(std::span<const Engine::Part> parts, bool by_kernel = false) noex
     return {begin,
             first.object->view + first.offset,
             end - begin,
-            {first.object->is_region() ? first.object : nullptr, by_kernel}};
+            {first.object->is_region() ? first.object : nullptr, kernel}};
 }
 
 // Of which several are copied sooner by the kernel.
@@ -166,8 +166,7 @@ void enqueued(Channel& channel, std::size_t bytes) noexcept HPE_REQUIRES(channel
 // The channel is locked and open; the view is pinned.
 CUresult send_pinned(Channel& channel, CUdeviceptr device, const std::byte* view, std::size_t bytes,
                      across::Over over = {}) noexcept HPE_REQUIRES(channel.lock) {
-    const auto context = channels.context_of(channel);
-    const auto result = across::to_device(context, device, view, bytes, over, channel.to_device);
+    const auto result = across::to_device(device, view, bytes, over, channel.to_device);
     // Of several copies some may be under way.
     if (result == CUDA_SUCCESS || over.region != nullptr) {
         enqueued(channel, across::allocated_bytes(over.region, device, bytes));
@@ -202,8 +201,8 @@ CUresult stage_changes(Channel& channel, const Range& range, const std::byte* tw
         auto result = for_changes(buffer.memory, twin + at, part, [&](std::size_t begin, std::size_t changed) {
             ++count;
             sum += changed;
-            return across::to_device(channels.context_of(channel), range.device + at + begin, buffer.memory + begin,
-                                     changed, range.over, channel.to_device);
+            return across::to_device(range.device + at + begin, buffer.memory + begin, changed, range.over,
+                                     channel.to_device);
         });
         if (count == before) continue;
         const auto waited = driver.cuStreamSynchronize(channel.to_device);
@@ -215,8 +214,8 @@ CUresult stage_changes(Channel& channel, const Range& range, const std::byte* tw
 }
 
 // All parts are of one object, or the context's kernel copies across their borders.
-CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order, bool by_kernel = false) noexcept {
-    const auto range = range_of(parts, by_kernel);
+CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order, CUfunction kernel = nullptr) noexcept {
+    const auto range = range_of(parts, kernel);
     const auto moved = allocated_bytes(parts);
     if (moved == 0) return CUDA_SUCCESS;  // between the allocations of a region
     const auto context = static_cast<CUcontext>(parts.front().object->context);
@@ -237,7 +236,7 @@ CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order, b
             if (!ready) return fetch_now(device, view, bytes, range.over.region, order);
             if (pinned) {
                 in_to_host.sent(across::allocated_bytes(range.over.region, device, bytes));
-                return across::to_host(context, view, device, bytes, range.over, channel->to_host);
+                return across::to_host(view, device, bytes, range.over, channel->to_host);
             }
             const HeldBuffers held(*channel, bytes);
             return held ? stage_to_host(*channel, held, device, view, bytes, range.over)
@@ -255,8 +254,8 @@ CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order, b
     return CUDA_SUCCESS;
 }
 
-CUresult flush_range(std::span<const Engine::Part> parts, Engine::Order order, bool by_kernel = false) noexcept {
-    const auto range = range_of(parts, by_kernel);
+CUresult flush_range(std::span<const Engine::Part> parts, Engine::Order order, CUfunction kernel = nullptr) noexcept {
+    const auto range = range_of(parts, kernel);
     const auto moved = allocated_bytes(parts);
     if (moved == 0) return CUDA_SUCCESS;  // between the allocations of a region
     const auto context = static_cast<CUcontext>(parts.front().object->context);
@@ -331,24 +330,23 @@ CUresult Engine::flush(Object& object, std::size_t offset, std::size_t bytes, Or
 
 CUresult Engine::fetch(std::span<const Part> neighbours, Order order) noexcept {
     const auto context = static_cast<CUcontext>(neighbours.front().object->context);
-    if (order == Order::Ordered && many_allocations(neighbours) && across::ready(context) &&
-        fetch_range(neighbours, order, true) == CUDA_SUCCESS) {
-        return CUDA_SUCCESS;
-    }
+    const auto kernel = order == Order::Ordered && many_allocations(neighbours) ? across::kernel_of(context) : nullptr;
+    if (kernel != nullptr && fetch_range(neighbours, order, kernel) == CUDA_SUCCESS) return CUDA_SUCCESS;
     return one_by_one(neighbours, [&](auto part) { return fetch_range(part, order); });
 }
 
 CUresult Engine::flush(std::span<const Part> neighbours, Order order) noexcept {
     const auto context = static_cast<CUcontext>(neighbours.front().object->context);
-    if (order == Order::Launching && many_allocations(neighbours) && across::ready(context) && in_flight.idle() &&
-        flush_range(neighbours, order, true) == CUDA_SUCCESS) {
+    const auto kernel =
+        order == Order::Launching && many_allocations(neighbours) ? across::kernel_of(context) : nullptr;
+    if (kernel != nullptr && in_flight.idle() && flush_range(neighbours, order, kernel) == CUDA_SUCCESS) {
         return CUDA_SUCCESS;
     }
     return one_by_one(neighbours, [&](auto part) { return flush_range(part, order); });
 }
 
 void Engine::expect_many(CUcontext context) noexcept {
-    if (across::ready(context)) return;
+    if (across::kernel_of(context) != nullptr) return;
     ContextScope scope(context);
     if (scope.result() == CUDA_SUCCESS) across::prepare(context);
 }
@@ -361,7 +359,7 @@ CUresult Engine::flush_changes(Object& object, std::size_t offset, std::size_t b
     if (channel == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // all other ways wait for the device
     CaptureRelaxed relaxed;
     const auto* const first = object.view + offset;
-    const across::Over over{object.is_region() ? &object : nullptr, false};
+    const across::Over over{object.is_region() ? &object : nullptr};
     std::size_t count = 0, sum = 0;
     const Locked lock(channel->lock);
     const auto piece = [&](CUdeviceptr device, std::byte* view, std::size_t part, bool pinned) {

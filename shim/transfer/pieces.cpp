@@ -34,12 +34,7 @@ std::size_t in_pages(std::size_t bytes) noexcept { return (bytes + 4095) / 4096 
 void Pieces::configure() noexcept { copies_shared = can_share_copies(); }
 
 Pieces::Pieces(const Extent& extent, const Lane& lane, Way way) noexcept
-    : extent_(extent),
-      context_(lane.context()),
-      bytes_(extent.bytes()),
-      team_(lane.team()),
-      only_copy_(lane.only_copy()),
-      way_(way) {
+    : extent_(extent), bytes_(extent.bytes()), team_(lane.team()), only_copy_(lane.only_copy()), way_(way) {
     const auto most = lane.buffer_bytes();
     piece_ = std::clamp(in_pages(fit(lane.crowded())), std::min(kSmallest, most), most);
     const auto share = in_pages(piece_ / (kPartsEach * (team_ + 1)));
@@ -108,7 +103,7 @@ CUDA_MEMCPY2D Pieces::rows_of(std::size_t piece) const noexcept {
 CUresult Pieces::send_to(CUdeviceptr device, std::size_t piece, const std::byte* buffer,
                          CUstream stream) const noexcept {
     device += begin_at(piece, extent_.device_pitch);
-    if (!in_rows()) return across::to_device(context_, device, buffer, size(piece), extent_.over, stream);
+    if (!in_rows()) return across::to_device(device, buffer, size(piece), extent_.over, stream);
     auto copy = rows_of(piece);
     copy.srcMemoryType = CU_MEMORYTYPE_HOST, copy.srcHost = buffer, copy.srcPitch = extent_.width;
     copy.dstMemoryType = CU_MEMORYTYPE_DEVICE, copy.dstDevice = device, copy.dstPitch = extent_.device_pitch;
@@ -117,7 +112,7 @@ CUresult Pieces::send_to(CUdeviceptr device, std::size_t piece, const std::byte*
 
 CUresult Pieces::send_from(CUdeviceptr device, std::size_t piece, std::byte* buffer, CUstream stream) const noexcept {
     device += begin_at(piece, extent_.device_pitch);
-    if (!in_rows()) return across::to_host(context_, buffer, device, size(piece), extent_.over, stream);
+    if (!in_rows()) return across::to_host(buffer, device, size(piece), extent_.over, stream);
     auto copy = rows_of(piece);
     copy.srcMemoryType = CU_MEMORYTYPE_DEVICE, copy.srcDevice = device, copy.srcPitch = extent_.device_pitch;
     copy.dstMemoryType = CU_MEMORYTYPE_HOST, copy.dstHost = buffer, copy.dstPitch = extent_.width;

@@ -57,7 +57,6 @@ private:
     std::size_t fit(bool crowded) const noexcept;
 
     const Extent extent_;
-    const CUcontext context_;
     const std::size_t bytes_;
     const unsigned team_;
     const bool only_copy_;

@@ -42,7 +42,7 @@ public:
             true_launch = std::exchange(driver.cuLaunchKernel, count_launch);
         }
         across::prepare(context_);
-        REQUIRE(across::ready(context_));
+        REQUIRE(across::kernel_of(context_) != nullptr);
         REQUIRE(cuMemAlloc_v2(&device_, kChunk) == CUDA_SUCCESS);
         void* memory = nullptr;
         REQUIRE(cuMemHostAlloc(&memory, kChunk, 0) == CUDA_SUCCESS);
@@ -67,15 +67,15 @@ public:
 private:
     unsigned copied(std::size_t begin, std::size_t bytes, const Object* region) {
         const auto in_host = random(), in_device = random(), again = random();
-        const across::Over over{region, true};
+        const across::Over over{region, across::kernel_of(context_)};
         std::memcpy(host_, in_host.data(), kChunk);
         write_device(in_device);
         launches = 0;
-        REQUIRE(across::to_device(context_, device_ + begin, host_ + begin, bytes, over, nullptr) == CUDA_SUCCESS);
+        REQUIRE(across::to_device(device_ + begin, host_ + begin, bytes, over, nullptr) == CUDA_SUCCESS);
         const auto one_way = launches;
         CHECK((device() == merged(in_device, in_host, begin, bytes, region) && host() == in_host));
         write_device(again);
-        REQUIRE(across::to_host(context_, host_ + begin, device_ + begin, bytes, over, nullptr) == CUDA_SUCCESS);
+        REQUIRE(across::to_host(host_ + begin, device_ + begin, bytes, over, nullptr) == CUDA_SUCCESS);
         CHECK((host() == merged(in_host, again, begin, bytes, region) && device() == again));
         CHECK(launches == 2 * one_way);
         return one_way;
