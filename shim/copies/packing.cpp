@@ -39,7 +39,7 @@ constexpr std::size_t kMostOnDevice = std::size_t{64} << 20, kMostOfLists = kMos
 // Blocks of powers of two.
 struct Tools {
     Mutex mutex;
-    OwnKernel kernel HPE_GUARDED_BY(mutex);
+    OwnKernel kernel;
     std::uint64_t ended HPE_GUARDED_BY(mutex) = 0;  // how many contexts had this place before
     std::size_t taken HPE_GUARDED_BY(mutex) = 0;
     std::array<std::vector<CUdeviceptr>, 64> idle HPE_GUARDED_BY(mutex);  // by the exponent of their size
@@ -106,49 +106,27 @@ private:
     CUdeviceptr at_ = 0;
 };
 
-// The context is current.
-CUfunction kernel_of(Tools& tools) noexcept {
-    const Locked lock(tools.mutex);
-    return tools.kernel.load(kKernel, "hpe_pack");
+// The pieces of a list, sent there; nullptr: they are not.
+std::shared_ptr<Block> send(const Layout::List& list, Tools& tools, OwnWork& work, CUcontext context) noexcept try {
+    const auto bytes = list.pieces.size() * sizeof list.pieces[0];
+    auto block = std::make_shared<Block>(tools, context, bytes, kMostOfLists);
+    if (block->at() == 0) return nullptr;
+    const auto* const from = reinterpret_cast<const std::byte*>(list.pieces.data());
+    if (work.run({}, {}, [&] { return work.to_device(block->at(), from, bytes); }) == CUDA_SUCCESS) return block;
+    block->abandon();
+    return nullptr;
+} catch (const std::bad_alloc&) {
+    return nullptr;
 }
 
-// The pieces of a layout, kept on the device for the next message of that datatype.
-class Pieces {
-public:
-    Pieces(const Layout::List* list, Tools& tools, OwnWork& work, CUcontext context) noexcept {
-        if (list == nullptr) return;
-        count_ = static_cast<unsigned>(list->pieces.size());
-        const Locked lock(mutex);
-        block_ = std::static_pointer_cast<Block>(list->on_device);
-        if (block_ != nullptr && block_->lives_in(context)) return;
-        block_ = send(*list, tools, work, context);
-        list->on_device = block_;
-    }
-    bool ok() const noexcept { return count_ == 0 || block_ != nullptr; }
-    unsigned count() const noexcept { return count_; }
-    CUdeviceptr at() const noexcept { return block_ != nullptr ? block_->at() : 0; }
-    const std::shared_ptr<Block>& block() const noexcept { return block_; }
-
-private:
+// The same, kept there for the next message of that datatype.
+std::shared_ptr<Block> on_device(const Layout::List& list, Tools& tools, OwnWork& work, CUcontext context) noexcept {
     static constinit Mutex mutex;  // of all lists: which block each has
-
-    static std::shared_ptr<Block> send(const Layout::List& list, Tools& tools, OwnWork& work,
-                                       CUcontext context) noexcept try {
-        const auto bytes = list.pieces.size() * sizeof list.pieces[0];
-        auto block = std::make_shared<Block>(tools, context, bytes, kMostOfLists);
-        if (block->at() == 0) return nullptr;
-        const auto* const from = reinterpret_cast<const std::byte*>(list.pieces.data());
-        if (work.run({}, {}, [&] { return work.to_device(block->at(), from, bytes); }) == CUDA_SUCCESS) return block;
-        block->abandon();
-        return nullptr;
-    } catch (const std::bad_alloc&) {
-        return nullptr;
-    }
-
-    unsigned count_ = 0;
-    std::shared_ptr<Block> block_;
-};
-constinit Mutex Pieces::mutex;
+    const Locked lock(mutex);
+    auto block = std::static_pointer_cast<Block>(list.on_device);
+    if (block == nullptr || !block->lives_in(context)) list.on_device = block = send(list, tools, work, context);
+    return block;
+}
 
 unsigned clamped(std::uint64_t n) noexcept { return static_cast<unsigned>(std::min<std::uint64_t>(n, UINT_MAX)); }
 
@@ -229,13 +207,16 @@ std::optional<Launch> prepare(Direction direction, const Layout& layout, std::ui
     if (tools == nullptr) return std::nullopt;
     aligned_as |= layout.unit(at);
     Launch launch(layout, at, static_cast<unsigned>(aligned_as & (~aligned_as + 1)));  // its lowest bit
-    const Pieces pieces(layout.list(), *tools, work, context);
-    launch.kernel_ = kernel_of(*tools);
-    if (launch.kernel_ == nullptr || !pieces.ok()) return std::nullopt;
+    const auto* const list = layout.list();
+    const auto pieces = list != nullptr ? on_device(*list, *tools, work, context) : nullptr;
+    launch.kernel_ = tools->kernel.load(kKernel, "hpe_pack");
+    if (launch.kernel_ == nullptr || (list != nullptr && pieces == nullptr)) return std::nullopt;
     launch.stream_ = work.stream();
-    launch.pieces_ = pieces.at();
-    launch.count_ = pieces.count();
-    launch.list_ = pieces.block();
+    if (list != nullptr) {
+        launch.pieces_ = pieces->at();
+        launch.count_ = static_cast<unsigned>(list->pieces.size());
+        launch.list_ = pieces;
+    }
     launch.direction_ = static_cast<unsigned>(direction);
     return launch;
 }
@@ -267,8 +248,8 @@ bool unpack(const Layout& layout, std::uintptr_t at, const std::byte* packed, st
 void forget(CUcontext context) noexcept {
     auto* const tools = all_tools().known(context);
     if (tools == nullptr) return;
-    const Locked lock(tools->mutex);
     tools->kernel.forget();
+    const Locked lock(tools->mutex);
     ++tools->ended;
     tools->taken = 0;
     for (auto& idle : tools->idle) idle.clear();
