@@ -213,64 +213,64 @@ CUresult stage_changes(Channel& channel, const Range& range, const std::byte* tw
     return CUDA_SUCCESS;
 }
 
-// All parts are of one object, or the context's kernel copies across their borders.
-CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order, CUfunction kernel = nullptr) noexcept {
-    const auto range = range_of(parts, kernel);
+// What surrounds the transfer of the parts, which move(context, channel) makes. nullptr: the context has no channel.
+template <class Move>
+CUresult transfer(std::span<const Engine::Part> parts, bool to_host, Move&& move) noexcept {
     const auto moved = allocated_bytes(parts);
     if (moved == 0) return CUDA_SUCCESS;  // between the allocations of a region
-    const auto context = static_cast<CUcontext>(parts.front().object->context);
-    trace::Transfer traced(trace::Kind::Fetch, "fetch", moved,
-                           parts.front().object->report_id_at(parts.front().offset));
-    trace::InStream in_to_host(true);
-    Channel* channel = channels.of(context);
+    const auto& first = parts.front();
+    const auto context = static_cast<CUcontext>(first.object->context);
+    trace::Transfer traced(to_host ? trace::Kind::Fetch : trace::Kind::Flush, to_host ? "fetch" : "flush", moved,
+                           first.object->report_id_at(first.offset));
+    Channel* const channel = channels.of(context);
     ContextScope scope(context);
     if (scope.result() != CUDA_SUCCESS) return scope.result();
     CaptureRelaxed relaxed;
-    bool ready = channel != nullptr;
-    if (ready) {
-        const Locked lock(channel->lock);
-        ready = channel->open();
-    }
-    const auto result =
-        by_chunk(range, order, [&](CUdeviceptr device, std::byte* view, std::size_t bytes, bool pinned) {
-            if (!ready) return fetch_now(device, view, bytes, range.over.region, order);
-            if (pinned) {
-                in_to_host.sent(across::allocated_bytes(range.over.region, device, bytes));
-                return across::to_host(view, device, bytes, range.over, channel->to_host);
-            }
-            const HeldBuffers held(*channel, bytes);
-            return held ? stage_to_host(*channel, held, device, view, bytes, range.over)
-                        : fetch_now(device, view, bytes, range.over.region, order);
-        });
-    const auto waited = ready ? wait_for_host(*channel) : CUDA_SUCCESS;
-    in_to_host.ended(context);
-    if (result != CUDA_SUCCESS || waited != CUDA_SUCCESS) return result != CUDA_SUCCESS ? result : waited;
+    if (const auto result = move(context, channel); result != CUDA_SUCCESS) return result;
     traced.done();
-    for (const auto& part : parts) {
-        part.object->for_traffic(part.offset, part.bytes,
-                                 [](Traffic& traffic, std::size_t count) { traffic.moved_to_host(count); });
+    for (const auto& [object, offset, bytes] : parts) {
+        object->for_traffic(offset, bytes, [to_host](Traffic& traffic, std::size_t count) {
+            to_host ? traffic.moved_to_host(count) : traffic.moved_to_device(count);
+        });
     }
-    progress::bytes_to_host.fetch_add(moved, std::memory_order_relaxed);
+    if (!to_host) call_stacks::add(call_stacks::Cost::FlushedBytes, moved);
+    (to_host ? progress::bytes_to_host : progress::bytes_to_device).fetch_add(moved, std::memory_order_relaxed);
     return CUDA_SUCCESS;
+}
+
+// All parts are of one object, or the context's kernel copies across their borders.
+CUresult fetch_range(std::span<const Engine::Part> parts, Engine::Order order, CUfunction kernel = nullptr) noexcept {
+    const auto range = range_of(parts, kernel);
+    return transfer(parts, true, [&](CUcontext context, Channel* channel) {
+        trace::InStream in_to_host(true);
+        bool ready = channel != nullptr;
+        if (ready) {
+            const Locked lock(channel->lock);
+            ready = channel->open();
+        }
+        const auto result =
+            by_chunk(range, order, [&](CUdeviceptr device, std::byte* view, std::size_t bytes, bool pinned) {
+                if (!ready) return fetch_now(device, view, bytes, range.over.region, order);
+                if (pinned) {
+                    in_to_host.sent(across::allocated_bytes(range.over.region, device, bytes));
+                    return across::to_host(view, device, bytes, range.over, channel->to_host);
+                }
+                const HeldBuffers held(*channel, bytes);
+                return held ? stage_to_host(*channel, held, device, view, bytes, range.over)
+                            : fetch_now(device, view, bytes, range.over.region, order);
+            });
+        const auto waited = ready ? wait_for_host(*channel) : CUDA_SUCCESS;
+        in_to_host.ended(context);
+        return result != CUDA_SUCCESS ? result : waited;
+    });
 }
 
 CUresult flush_range(std::span<const Engine::Part> parts, Engine::Order order, CUfunction kernel = nullptr) noexcept {
     const auto range = range_of(parts, kernel);
-    const auto moved = allocated_bytes(parts);
-    if (moved == 0) return CUDA_SUCCESS;  // between the allocations of a region
-    const auto context = static_cast<CUcontext>(parts.front().object->context);
-    trace::Transfer traced(trace::Kind::Flush, "flush", moved,
-                           parts.front().object->report_id_at(parts.front().offset));
-    Channel* channel = channels.of(context);
-    ContextScope scope(context);
-    if (scope.result() != CUDA_SUCCESS) return scope.result();
-    CaptureRelaxed relaxed;
-    auto result = CUDA_SUCCESS;
-    if (channel == nullptr) {
-        result = send_now(range.device, range.view, range.bytes, range.over.region, order);
-    } else {
+    return transfer(parts, false, [&](CUcontext, Channel* channel) {
+        if (channel == nullptr) return send_now(range.device, range.view, range.bytes, range.over.region, order);
         const Locked lock(channel->lock);
-        result = by_chunk(range, order, [&](CUdeviceptr device, std::byte* view, std::size_t bytes, bool pinned) {
+        return by_chunk(range, order, [&](CUdeviceptr device, std::byte* view, std::size_t bytes, bool pinned) {
             channel->lock.assume_held();
             if (channel->open()) {
                 if (pinned) return send_pinned(*channel, device, view, bytes, range.over);
@@ -281,16 +281,7 @@ CUresult flush_range(std::span<const Engine::Part> parts, Engine::Order order, C
             const auto drained = drain_channel(*channel);
             return drained == CUDA_SUCCESS ? send_now(device, view, bytes, range.over.region, order) : drained;
         });
-    }
-    if (result != CUDA_SUCCESS) return result;
-    traced.done();
-    for (const auto& part : parts) {
-        part.object->for_traffic(part.offset, part.bytes,
-                                 [](Traffic& traffic, std::size_t count) { traffic.moved_to_device(count); });
-    }
-    call_stacks::add(call_stacks::Cost::FlushedBytes, moved);
-    progress::bytes_to_device.fetch_add(moved, std::memory_order_relaxed);
-    return CUDA_SUCCESS;
+    });
 }
 
 // For copies that can only be made in a channel: all other ways wait for the device.
