@@ -17,14 +17,13 @@ bool usable(const staging::BounceBuffer& buffer) noexcept { return buffer.memory
 
 // The device may still use a broken one: it is left where it is.
 bool renew(staging::BounceBuffer& buffer) noexcept {
-    staging::BounceBuffer fresh;
+    if (buffer.broken) buffer = {};
     void* memory = nullptr;
-    if (driver.cuMemHostAlloc(&memory, Channel::kBufferBytes, CU_MEMHOSTALLOC_PORTABLE) != CUDA_SUCCESS ||
-        make_event(fresh.event) != CUDA_SUCCESS) {
+    if (make_event(buffer.event) != CUDA_SUCCESS ||
+        driver.cuMemHostAlloc(&memory, Channel::kBufferBytes, CU_MEMHOSTALLOC_PORTABLE) != CUDA_SUCCESS) {
         return false;
     }
-    fresh.memory = static_cast<std::byte*>(memory);
-    buffer = fresh;
+    buffer.memory = static_cast<std::byte*>(memory);
     return true;
 }
 

@@ -58,14 +58,14 @@ void grow(Pool& pool, unsigned more) noexcept HPE_REQUIRES(pool.lock) {
         pinned::give_back(bytes);
         return;
     }
-    const auto before = pool.count;
     for (unsigned i = 0; i < granted; ++i) {
         BounceBuffer& buffer = pool.buffers[pool.count];
         buffer = {};
         buffer.memory = static_cast<std::byte*>(memory) + i * buffer_bytes;
-        if (make_event(buffer.event) == CUDA_SUCCESS) pool.held[pool.count++] = false;
+        buffer.broken = make_event(buffer.event) != CUDA_SUCCESS;
+        pool.held[pool.count++] = false;
     }
-    bytes_in_pools.fetch_add((pool.count - before) * buffer_bytes, std::memory_order_relaxed);
+    bytes_in_pools.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 // Whether the buffer may be written. With `wait` it waits, and returns false only on an error. Without, a query that

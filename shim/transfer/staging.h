@@ -39,7 +39,7 @@ struct BounceBuffer {
     std::byte* memory = nullptr;
     CUevent event = nullptr;  // after the last transfer from or to it
     bool in_flight = false;   // that transfer may not have ended
-    bool broken = false;      // a transfer whose end cannot be told: never used again
+    bool broken = false;      // the end of its transfers cannot be told: it is never used again
 };
 
 // Until the last transfer from or to it has ended.
