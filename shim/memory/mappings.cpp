@@ -68,28 +68,18 @@ long count() noexcept HPE_REQUIRES(counting) {
     return lines;
 }
 
-// Pages of alternating protections are a mapping each.
-class Reserve {
-public:
-    void hold() noexcept {
-        if (pages_ != nullptr) return;
-        auto* const pages = static_cast<std::byte*>(
-            kernel::mmap(nullptr, kPages * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE));
-        if (pages == MAP_FAILED) return;
-        for (std::size_t i = 1; i < kPages; i += 2) kernel::mprotect(pages + i * kPage, kPage, PROT_READ);
-        pages_ = pages;
-    }
-    void give_up() noexcept {
-        if (pages_ != nullptr) kernel::munmap(pages_, kPages * kPage);
-        pages_ = nullptr;
-    }
+// Pages of alternating protections are a mapping each: enough for some threads that change something at the same time.
+constexpr std::size_t kReserved = 64 * kPage;
+constinit std::byte* reserve HPE_GUARDED_BY(counting) = nullptr;
 
-private:
-    // Enough for some threads that change something at the same time.
-    static constexpr std::size_t kPages = 64;
-    std::byte* pages_ = nullptr;
-};
-constinit Reserve reserve;
+void make_reserve() noexcept HPE_REQUIRES(counting) {
+    if (reserve != nullptr) return;
+    auto* const pages = static_cast<std::byte*>(
+        kernel::mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE));
+    if (pages == MAP_FAILED) return;
+    for (std::size_t at = kPage; at < kReserved; at += 2 * kPage) kernel::mprotect(pages + at, kPage, PROT_READ);
+    reserve = pages;
+}
 
 }  // namespace
 
@@ -106,14 +96,15 @@ bool scarce() noexcept {
     const auto unused = most - most / 8 - count();
     // Where the program itself has nearly all, counting must not become what all time is spent on.
     left.store(std::max(unused, most / 64), std::memory_order_relaxed);
-    if (unused > 0) reserve.hold();
+    if (unused > 0) make_reserve();
     return unused <= 0;
 }
 
 void refused() noexcept {
     const ErrnoKept kept;
     const Locked lock(counting);
-    reserve.give_up();
+    if (reserve != nullptr) kernel::munmap(reserve, kReserved);
+    reserve = nullptr;
     left.store(0, std::memory_order_relaxed);
 }
 
