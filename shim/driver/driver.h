@@ -152,11 +152,11 @@ inline CUcontext current_context() noexcept {
     return driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
 }
 
-// Of libhpe's own, in the current context, unless they exist: an event without times, and a stream that waits for no
-// other. Errors leave nullptr.
-inline CUresult make_event(CUevent& event) noexcept {
+// Of libhpe's own, in the current context, unless they exist: an event, without times if the flags say nothing else,
+// and a stream that waits for no other. Errors leave nullptr.
+inline CUresult make_event(CUevent& event, unsigned flags = CU_EVENT_DISABLE_TIMING) noexcept {
     if (event != nullptr) return CUDA_SUCCESS;
-    const auto made = driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    const auto made = driver.cuEventCreate(&event, flags);
     if (made != CUDA_SUCCESS) event = nullptr;
     return made;
 }

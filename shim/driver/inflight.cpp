@@ -396,8 +396,7 @@ bool InFlight::blocks_legacy(CUstream stream, CUcontext context) const noexcept 
 InFlight::Mark InFlight::mark(CUstream stream, Flavour flavour) noexcept {
     // The legacy record also stands for every thread's own default stream: a wait for one of those says nothing of the
     // others.
-    const bool own = stream == CU_STREAM_PER_THREAD || (stream == nullptr && flavour == Flavour::PerThread);
-    Record* r = own ? nullptr : record_for(stream);
+    Record* r = named(stream, flavour) == CU_STREAM_PER_THREAD ? nullptr : record_for(stream);
     return {r, r == nullptr ? 0 : r->enqueued.sum()};
 }
 

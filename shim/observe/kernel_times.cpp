@@ -119,24 +119,13 @@ bool good(Context& context, CUresult result) noexcept HPE_REQUIRES(context.lock)
     return result == CUDA_SUCCESS;
 }
 
-CUresult new_event(CUevent& event) noexcept {
-    if (event != nullptr) return CUDA_SUCCESS;
-    const auto result = driver.cuEventCreate(&event, CU_EVENT_DEFAULT);
-    if (result != CUDA_SUCCESS) event = nullptr;
-    return result;
-}
-
 // Records the reference's event in a stream of libhpe's own, and polls until it completes. If something keeps the
 // device from completing it at once there is no reference. The context is current.
 bool measure(Context& context, Reference& reference) noexcept HPE_REQUIRES(context.lock) {
     constexpr std::uint64_t patience = 1'000'000, close = 20'000;
     constexpr int tries = 3;
-    if (context.own == nullptr &&
-        !good(context, driver.cuStreamCreateWithPriority(&context.own, CU_STREAM_NON_BLOCKING, 0))) {
-        context.own = nullptr;
+    if (!good(context, make_stream(context.own)) || !good(context, make_event(reference.event, CU_EVENT_DEFAULT)))
         return false;
-    }
-    if (!good(context, new_event(reference.event))) return false;
     // The event completes between two readings of the clock: the closer they are, the smaller is the error.
     for (int i = 0; i < tries; ++i) {
         const auto before = ticks::nanoseconds();
@@ -271,7 +260,9 @@ Pair* take(Context& context) noexcept HPE_REQUIRES(context.lock) {
     if (Pair* pair = free()) return pair;
     if (context.made < pairs.size()) {
         Pair& pair = pairs[context.made];
-        if (!good(context, new_event(pair.begin)) || !good(context, new_event(pair.end))) return nullptr;
+        if (!good(context, make_event(pair.begin, CU_EVENT_DEFAULT)) ||
+            !good(context, make_event(pair.end, CU_EVENT_DEFAULT)))
+            return nullptr;
         ++context.made;
         return &pair;
     }
@@ -296,7 +287,7 @@ void Launch::begin(CUstream stream, Flavour flavour, CUfunction function, std::u
     if (over.load(std::memory_order_relaxed) || this_thread.in_callback != 0 || in_flight.capturing_anywhere()) return;
     open_account(now);
     const Paid paid(By::HostAndDevice);
-    if (stream == nullptr) stream = flavour == Flavour::PerThread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+    stream = named(stream, flavour);
     const auto handle = context_if_current(stream);
     context_ = contexts.of(handle);
     if (context_ == nullptr) return;
