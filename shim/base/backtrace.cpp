@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 
 #include "shim/base/errno_kept.h"
 #include "shim/base/kernel.h"
@@ -39,8 +38,8 @@ struct Copied {
     const char* what;
     Payload payload;
     std::uint64_t serial;
-    std::size_t bytes;
-    alignas(8) std::byte stack[kStackBytes];
+    std::size_t words;
+    std::uint64_t stack[kStackBytes / sizeof(std::uint64_t)];
 };
 
 // A place in the stack, in words from the stack pointer on, and what it holds.
@@ -83,36 +82,25 @@ std::size_t bucket_of(std::uint64_t ip, std::uint64_t sp) noexcept {
 }
 
 // Each return address is looked at only where those before it are as they were: so the frames of those callers are
-// there, and the next one's with them.
-bool matches(const Memory& all, const Known& known, const Registers& registers, const char* what) noexcept {
+// there, and the next one's with them. Of the `stack` so many words are there.
+bool matches(const Memory& all, const Known& known, const Registers& registers, const char* what,
+             const volatile std::uint64_t* stack, std::size_t words) noexcept {
     if (known.ip != registers.ip() || known.sp != registers.sp() || known.what != what) return false;
     if (known.by_bp && known.bp != registers.value[Registers::kBp]) return false;
-    const auto* const stack = reinterpret_cast<const volatile std::uint64_t*>(registers.sp());
     const auto* entry = &all.returns[known.first];
     for (std::uint32_t i = 0; i < known.count; ++i, ++entry) {
-        if (stack[entry->word] != entry->address) return false;
-    }
-    return true;
-}
-bool matches_copy(const Memory& all, const Known& known, const Copied& copy) noexcept {
-    if (known.ip != copy.registers.ip() || known.sp != copy.registers.sp() || known.what != copy.what) return false;
-    if (known.by_bp && known.bp != copy.registers.value[Registers::kBp]) return false;
-    for (std::uint32_t i = 0; i < known.count; ++i) {
-        const auto& entry = all.returns[known.first + i];
-        std::uint64_t word = 0;
-        if ((entry.word + 1) * sizeof word > copy.bytes) return false;
-        std::memcpy(&word, copy.stack + entry.word * sizeof word, sizeof word);
-        if (word != entry.address) return false;
+        if (entry->word >= words || stack[entry->word] != entry->address) return false;
     }
     return true;
 }
 
-template <class Matches>
-std::uint32_t find(const Memory& all, std::uint64_t ip, std::uint64_t sp, Matches&& is) noexcept {
-    auto at = all.buckets[bucket_of(ip, sp)].load(std::memory_order_acquire);
+// The number of a stack that is known; 0: it is not.
+std::uint32_t find(const Memory& all, const Registers& registers, const char* what, const volatile std::uint64_t* stack,
+                   std::size_t words) noexcept {
+    auto at = all.buckets[bucket_of(registers.ip(), registers.sp())].load(std::memory_order_acquire);
     for (unsigned i = 0; at != 0 && i < kLongestChain; ++i) {
         const auto& known = all.entries[at];
-        if (is(known)) return known.number;
+        if (matches(all, known, registers, what, stack, words)) return known.number;
         at = known.next;
     }
     return 0;
@@ -120,28 +108,22 @@ std::uint32_t find(const Memory& all, std::uint64_t ip, std::uint64_t sp, Matche
 
 // --- copying -----------------------------------------------------------------------------------------------------
 
-bool readable(std::uintptr_t page) noexcept {
-    constexpr long kNoSuchHow = -1;
-    return kernel::raw(SYS_rt_sigprocmask, kNoSuchHow, static_cast<long>(page), 0, 8) != -EFAULT;
-}
-
 // The end of the calling thread's stack, or of what may be copied from there on. A thread's control block lies at the
 // upper end of its stack.
-std::size_t bytes_above(std::uintptr_t sp) noexcept {
+std::size_t words_above(std::uintptr_t sp) noexcept {
     auto end = sp + kStackBytes;
     const auto control = static_cast<std::uintptr_t>(pthread_self());
     if (control > sp) end = std::min(end, control);
     if (end_of_first_stack > sp) end = std::min(end, end_of_first_stack);
-    if (!readable(sp / kPage * kPage)) return 0;
+    if (!kernel::can_be_read(sp / kPage * kPage)) return 0;
     for (auto page = sp / kPage * kPage + kPage; page < end; page += kPage) {
-        if (!readable(page)) end = page;
+        if (!kernel::can_be_read(page)) end = page;
     }
-    return (end - sp) / 8 * 8;
+    return (end - sp) / sizeof(std::uint64_t);
 }
 
 // Not memcpy: that is a door of ours, and sanitizers and profilers have their own.
-void copy_words(std::byte* to, std::uintptr_t from, std::size_t bytes) noexcept {
-    auto words = bytes / 8;
+void copy_words(std::uint64_t* to, std::uintptr_t from, std::size_t words) noexcept {
     asm volatile("rep movsq" : "+D"(to), "+S"(from), "+c"(words) : : "memory");
 }
 
@@ -186,11 +168,9 @@ void remember(Memory& all, const Copied& copy, const unwinder::Walk& walk, std::
         // A caller's frame begins where the return address ends (System V ABI, AMD64 supplement, 3.2.2). Not so
         // behind a signal handler: such a stack is unwound each time.
         const auto offset = walk.frames[i].sp - 8 - copy.registers.sp();
-        std::uint64_t word = 0;
-        if (offset % 8 != 0 || offset + 8 > copy.bytes) return;
-        std::memcpy(&word, copy.stack + offset, sizeof word);
-        if (word != walk.frames[i].ip) return;
-        all.returns[used_returns + known.count++] = {word, static_cast<std::uint32_t>(offset / 8)};
+        const auto word = offset / 8;
+        if (offset % 8 != 0 || word >= copy.words || copy.stack[word] != walk.frames[i].ip) return;
+        all.returns[used_returns + known.count++] = {copy.stack[word], static_cast<std::uint32_t>(word)};
     }
     // One frame alone could be any stack.
     if (known.count == 0) return;
@@ -217,11 +197,10 @@ void unwind(Memory& all, Copied& copy) noexcept {
         for (auto& bucket : all.buckets) bucket.store(0, std::memory_order_relaxed);
         unwinder::forget();
     }
-    auto number = find(all, copy.registers.ip(), copy.registers.sp(),
-                       [&](const Known& known) { return matches_copy(all, known, copy); });
+    auto number = find(all, copy.registers, copy.what, copy.stack, copy.words);
     if (number == 0) {
         unwinder::Walk walk;
-        const std::span<const std::byte> stack(copy.stack, copy.bytes);
+        const auto stack = std::as_bytes(std::span(copy.stack, copy.words));
         unwinder::walk(copy.registers, stack, walk);
         walks.fetch_add(1, std::memory_order_relaxed);
         std::array<Place, unwinder::kMostFrames> places;
@@ -296,8 +275,8 @@ Ticket take(const Registers& registers, const char* what, const Payload& payload
     const auto now = stage.load(std::memory_order_acquire);
     Memory* const all = memory.load(std::memory_order_acquire);
     if (all == nullptr || (now != State::Ready && now != State::Opening)) return kNotTaken;
-    const auto number = find(*all, registers.ip(), registers.sp(),
-                             [&](const Known& known) { return matches(*all, known, registers, what); });
+    const auto* const stack = reinterpret_cast<const volatile std::uint64_t*>(registers.sp());
+    const auto number = find(*all, registers, what, stack, kStackBytes / sizeof *stack);
     if (number != 0) {
         hits.fetch_add(1, std::memory_order_relaxed);
         owner.add(number, payload);
@@ -314,8 +293,8 @@ Ticket take(const Registers& registers, const char* what, const Payload& payload
     slot.payload = payload;
     slot.serial = serials.fetch_add(1, std::memory_order_relaxed);
     const auto ticket = kBySerial | slot.serial;
-    slot.bytes = bytes_above(registers.sp());
-    copy_words(slot.stack, registers.sp(), slot.bytes);
+    slot.words = words_above(registers.sp());
+    copy_words(slot.stack, registers.sp(), slot.words);
     all->states[which].store(Slot::Full, std::memory_order_release);
     const ErrnoKept kept;
     filled.fetch_add(1, std::memory_order_seq_cst);
