@@ -2,10 +2,8 @@
 // Asking the kernel.
 #include "shim/base/machine.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/sysinfo.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -14,6 +12,7 @@
 #include <string>
 
 #include "shim/base/errno_kept.h"
+#include "shim/base/kernel_file.h"
 
 namespace hpe::machine {
 
@@ -47,10 +46,7 @@ bool local_processors(const char* device, cpu_set_t& near, const char* devices) 
     for (char* c = path + std::char_traits<char>::length(devices); *c != 0; ++c) {
         *c = static_cast<char>(std::tolower(static_cast<unsigned char>(*c)));
     }
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return false;
-    const auto length = read(file, text, sizeof text - 1);
-    close(file);
+    const auto length = kernel::File(path).read(text, sizeof text - 1);
     if (length <= 0) return false;
     text[length] = 0;
     cpu_set_t local, mine;

@@ -2,17 +2,13 @@
 // dl_iterate_phdr, and pages of the modules' files.
 #include "shim/base/modules.h"
 
-#include <fcntl.h>
 #include <sys/auxv.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <climits>
-#include <cstdlib>
 #include <cstring>
-#include <new>
+#include <string_view>
 
-#include "shim/base/kernel.h"
+#include "shim/base/kernel_file.h"
 
 namespace hpe::modules {
 
@@ -138,30 +134,13 @@ int look_at(dl_phdr_info* info, std::size_t bytes, void* argument) noexcept {
 
 // The kernel knows where a library lies whose name is relative to a folder that the program may have left.
 void find_path(Module& module) noexcept {
-    const auto file =
-        static_cast<int>(kernel::raw(SYS_openat, AT_FDCWD, kernel::word("/proc/self/maps"), O_RDONLY | O_CLOEXEC));
-    if (file < 0) return;
-    std::array<char, 4096> read{};
-    char line[PATH_MAX + 128];
-    std::size_t length = 0;
-    bool found = false;
-    for (long n = 0; !found && (n = kernel::raw(SYS_read, file, kernel::word(read.data()), read.size())) > 0;) {
-        for (long i = 0; !found && i < n; ++i) {
-            const char c = read[static_cast<std::size_t>(i)];
-            if (c != '\n') {
-                if (length < sizeof line - 1) line[length++] = c;
-                continue;
-            }
-            line[length] = '\0';
-            length = 0;
-            char* end = nullptr;
-            const auto begin = std::strtoull(line, &end, 16);
-            const char* const path = std::strchr(line, '/');
-            found = begin <= module.begin && *end == '-' && module.begin < std::strtoull(end + 1, nullptr, 16);
-            if (found && path != nullptr) std::strncpy(module.path, path, sizeof module.path - 1);
+    kernel::look_at_mappings([&](std::uintptr_t begin, std::uintptr_t end, std::string_view rest) {
+        if (module.begin < begin || module.begin >= end) return false;
+        if (const auto path = rest.find('/'); path != rest.npos) {
+            module.path[rest.copy(module.path, sizeof module.path - 1, path)] = '\0';
         }
-    }
-    kernel::raw(SYS_close, file);
+        return true;
+    });
 }
 
 void name(Module& module) noexcept {
@@ -172,13 +151,6 @@ void name(Module& module) noexcept {
     if (length < 0) module.path[0] = '\0';
 }
 
-bool read_file(int file, std::uint64_t offset, void* to, std::size_t bytes, std::size_t& got) noexcept {
-    const auto n = kernel::raw(SYS_pread64, file, kernel::word(static_cast<std::byte*>(to)), static_cast<long>(bytes),
-                               static_cast<long>(offset));
-    got = n > 0 ? static_cast<std::size_t>(n) : 0;
-    return n > 0;
-}
-
 const Segment* segment_of(const Module& module, std::uintptr_t address, std::size_t bytes) noexcept {
     for (const auto& segment : module.segments) {
         if (address >= segment.begin && address < segment.end && segment.end - address >= bytes) return &segment;
@@ -187,31 +159,27 @@ const Segment* segment_of(const Module& module, std::uintptr_t address, std::siz
 }
 
 // Whether the file is the one that was loaded, as far as its build-id tells.
-bool same_build(const Module& module, int file) noexcept {
+bool same_build(const Module& module, const kernel::File& file) noexcept {
     if (module.build_id_bytes == 0) return true;
     const Segment* const segment = segment_of(module, module.build_id_at, module.build_id_bytes);
     std::array<unsigned char, 32> there{};
-    std::size_t got = 0;
     return segment != nullptr &&
-           read_file(file, segment->offset + (module.build_id_at - segment->begin), there.data(), module.build_id_bytes,
-                     got) &&
-           got == module.build_id_bytes && there == module.build_id;
+           file.read_at(segment->offset + (module.build_id_at - segment->begin), there.data(), module.build_id_bytes) ==
+               static_cast<long>(module.build_id_bytes) &&
+           there == module.build_id;
 }
 
-// Reads a part of the module's file. The file is not kept open: a program that closes all that it did not open would
-// make a file of its own of ours.
-bool read_module(Module& module, std::uint64_t offset, void* to, std::size_t bytes, std::size_t& got) noexcept {
-    if (module.looked_at && !module.same_file) return false;
-    const auto file =
-        static_cast<int>(kernel::raw(SYS_openat, AT_FDCWD, kernel::word(module.path), O_RDONLY | O_CLOEXEC));
-    if (file < 0) return false;
+// Reads a part of the module's file; returns bytes, 0 for none. The file is not kept open: a program that closes all
+// that it did not open would make a file of its own of ours.
+std::size_t read_module(Module& module, std::uint64_t offset, void* to, std::size_t bytes) noexcept {
+    if (module.looked_at && !module.same_file) return 0;
+    const kernel::File file(module.path);
+    if (!file) return 0;
     if (!module.looked_at) {
         module.looked_at = true;
         module.same_file = same_build(module, file);
     }
-    const bool read = module.same_file && read_file(file, offset, to, bytes, got);
-    kernel::raw(SYS_close, file);
-    return read;
+    return module.same_file ? static_cast<std::size_t>(std::max(file.read_at(offset, to, bytes), 0L)) : 0;
 }
 
 }  // namespace
@@ -223,14 +191,12 @@ bool refresh() noexcept {
     dl_iterate_phdr(look_at, &look);
     if (look.unchanged) return true;
     bool kept = true;
-    for (std::uint32_t i = 0; i < all->count; ++i) {
+    for (auto i = look.known; i < all->count; ++i) {
         auto& module = all->modules[i];
-        if (i >= look.known) {
-            name(module);
-            kept = kept && std::none_of(all->modules.begin(), all->modules.begin() + i, [&](const Module& old) {
-                       return !old.loaded && old.begin < module.end && module.begin < old.end;
-                   });
-        }
+        name(module);
+        kept = kept && std::none_of(all->modules.begin(), all->modules.begin() + i, [&](const Module& old) {
+                   return !old.loaded && old.begin < module.end && module.begin < old.end;
+               });
     }
     return kept;
 }
@@ -266,7 +232,8 @@ bool read(std::uint32_t number, std::uintptr_t address, std::uint64_t& word) noe
     auto& page = memory()->pages[(page_number + number * std::uint64_t{0x9E3779B1}) % kPages];
     if (page.module != number || page.number != page_number) {
         page.module = kNone;
-        if (!read_module(module, page_number * kPage, page.bytes, kPage, page.valid)) return false;
+        page.valid = read_module(module, page_number * kPage, page.bytes, kPage);
+        if (page.valid == 0) return false;
         page.module = number;
         page.number = page_number;
     }

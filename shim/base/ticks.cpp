@@ -2,14 +2,11 @@
 // Which clock is read, and what its ticks are worth.
 #include "shim/base/ticks.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <string_view>
 #include <utility>
 
-#include "shim/base/errno_kept.h"
+#include "shim/base/kernel_file.h"
 
 namespace hpe::ticks {
 
@@ -26,14 +23,10 @@ std::uint64_t scaled(std::uint64_t steps, std::uint64_t in, std::uint64_t of) no
 
 // The kernel has tried the counter on all processors before it uses it, and leaves it when it turns out wrong.
 void choose() noexcept {
-    const ErrnoKept kept;
     char name[16] = {};
-    const int fd = open("/sys/devices/system/clocksource/clocksource0/current_clocksource", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        const auto length = read(fd, name, sizeof name);
-        by_counter = length > 0 && std::string_view(name, static_cast<std::size_t>(length)) == "tsc\n";
-        close(fd);
-    }
+    const kernel::File file("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    const auto length = file.read(name, sizeof name);
+    by_counter = by_counter || (length > 0 && std::string_view(name, static_cast<std::size_t>(length)) == "tsc\n");
 }
 
 // The narrowest of some: a thread may lose its processor between two looks.

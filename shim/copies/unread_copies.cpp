@@ -3,7 +3,6 @@
 #include "shim/copies/unread_copies.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 
 #include <array>
 #include <atomic>
@@ -15,7 +14,7 @@
 #include <string_view>
 
 #include "shim/base/errno_kept.h"
-#include "shim/base/kernel.h"
+#include "shim/base/kernel_file.h"
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
 #include "shim/base/waiting.h"
@@ -52,12 +51,8 @@ bool blocks_sigsegv(const char* thread) {
     constexpr int kCancel = 32, kSetId = 33;
     static constinit std::atomic<int> naps{20000};
     for (int left = naps.load(std::memory_order_relaxed);; --left) {
-        const auto file =
-            static_cast<int>(kernel::raw(SYS_openat, AT_FDCWD, kernel::word(path.c_str()), O_RDONLY | O_CLOEXEC));
-        if (file < 0) return false;
         std::array<char, 4096> text;
-        const auto got = kernel::raw(SYS_read, file, kernel::word(text.data()), kernel::word(text.size()));
-        kernel::raw(SYS_close, file);
+        const auto got = kernel::File(path.c_str()).read(text.data(), text.size());
         const std::string_view status(text.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
         if (value_of(status, "Name:").starts_with("cuda")) return false;
         const auto mask = value_of(status, "\nSigBlk:");

@@ -2,17 +2,15 @@
 // Headers, and the lines of /proc/self/maps (proc(5)).
 #include "shim/memory/malloc_chunk.h"
 
-#include <fcntl.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
-#include <cstring>
 #include <string_view>
 
 #include "shim/base/kernel.h"
+#include "shim/base/kernel_file.h"
 
 namespace hpe::malloc_chunk {
 
@@ -52,43 +50,17 @@ bool is_header(const Header& header, std::uintptr_t at, std::uintptr_t begin, st
 
 // The mapping that holds the range, from its first address; 0: there is none of the kind.
 std::uintptr_t mapping_of(std::uintptr_t begin, std::size_t bytes) noexcept {
-    const auto file =
-        static_cast<int>(kernel::raw(SYS_openat, AT_FDCWD, kernel::word("/proc/self/maps"), O_RDONLY | O_CLOEXEC));
-    if (file < 0) return 0;
-    std::array<char, 8192> text;
-    std::size_t kept = 0;
     std::uintptr_t found = 0;
-    bool passed = false;
-    const auto look_at = [&](std::string_view line) {
-        std::uintptr_t first = 0, end = 0;
-        const auto* const stop = line.data() + line.size();
-        const auto [dash, wrong] = std::from_chars(line.data(), stop, first, 16);
-        if (wrong != std::errc{} || dash == stop) return;
-        const auto [blank, bad] = std::from_chars(dash + 1, stop, end, 16);
-        if (bad != std::errc{}) return;
-        passed = end >= begin + bytes;
-        if (first > begin || !passed) return;
+    kernel::look_at_mappings([&](std::uintptr_t first, std::uintptr_t end, std::string_view rest) {
+        if (end < begin + bytes) return false;
         // "rw-p 00000000 00:00 0" and no name, or a name that the kernel keeps for anonymous memory.
-        const std::string_view rest(blank, static_cast<std::size_t>(stop - blank));
         constexpr std::string_view kKind = " rw-p 00000000 00:00 0";
-        if (!rest.starts_with(kKind)) return;
-        const auto name = rest.find_first_not_of(' ', kKind.size());
-        if (name == rest.npos || rest.substr(name).starts_with("[anon:")) found = first;
-    };
-    while (!passed) {
-        const auto got =
-            kernel::raw(SYS_read, file, kernel::word(text.data() + kept), kernel::word(text.size() - kept));
-        if (got <= 0) break;
-        const std::string_view all(text.data(), kept + static_cast<std::size_t>(got));
-        std::size_t at = 0;
-        for (std::size_t end; !passed && (end = all.find('\n', at)) != all.npos; at = end + 1) {
-            look_at(all.substr(at, end - at));
+        if (first <= begin && rest.starts_with(kKind)) {
+            const auto name = rest.find_first_not_of(' ', kKind.size());
+            if (name == rest.npos || rest.substr(name).starts_with("[anon:")) found = first;
         }
-        kept = all.size() - at;
-        if (kept == text.size()) break;  // no line is that long
-        std::memmove(text.data(), text.data() + at, kept);
-    }
-    kernel::raw(SYS_close, file);
+        return true;
+    });
     return found;
 }
 

@@ -2,9 +2,6 @@
 // Counting lines of /proc/self/maps (proc(5)), and a reserve of mappings.
 #include "shim/memory/mappings.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -13,6 +10,7 @@
 
 #include "shim/base/errno_kept.h"
 #include "shim/base/kernel.h"
+#include "shim/base/kernel_file.h"
 #include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
 
@@ -32,29 +30,10 @@ constinit std::atomic<long> left{4096};
 constinit SpinLock counting;
 constinit char text[1 << 16] HPE_GUARDED_BY(counting);
 
-class File {
-public:
-    explicit File(const char* path) noexcept
-        : file_(static_cast<int>(kernel::raw(SYS_openat, AT_FDCWD, kernel::word(path), O_RDONLY | O_CLOEXEC))) {}
-    ~File() {
-        if (file_ >= 0) kernel::raw(SYS_close, file_);
-    }
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
-    // Bytes put into `text`; 0 at the end, negative: an error.
-    long read() const noexcept HPE_REQUIRES(counting) {
-        return file_ < 0 ? file_ : kernel::raw(SYS_read, file_, kernel::word(text), sizeof text - 1);
-    }
-
-private:
-    const int file_;
-};
-
 long limit() noexcept HPE_REQUIRES(counting) {
     static constinit long found = 0;
     if (found == 0) {
-        const File file("/proc/sys/vm/max_map_count");
-        const auto length = file.read();
+        const auto length = kernel::File("/proc/sys/vm/max_map_count").read(text, sizeof text - 1);
         text[std::max(length, 0L)] = 0;
         found = length > 0 ? std::strtol(text, nullptr, 10) : 65530;
     }
@@ -62,9 +41,9 @@ long limit() noexcept HPE_REQUIRES(counting) {
 }
 
 long count() noexcept HPE_REQUIRES(counting) {
-    const File file("/proc/self/maps");
+    const kernel::File file("/proc/self/maps");
     long lines = 0;
-    for (long length; (length = file.read()) > 0;) lines += std::count(text, text + length, '\n');
+    for (long length; (length = file.read(text, sizeof text)) > 0;) lines += std::count(text, text + length, '\n');
     return lines;
 }
 

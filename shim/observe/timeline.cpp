@@ -3,7 +3,6 @@
 // microseconds of which ui.perfetto.dev takes the fraction, too. Each thread is a track; streams are tracks of the same
 // process, with numbers that no thread can have. On one track events are disjoint or lie in one another, as the format
 // demands.
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "shim/base/kernel_file.h"
 #include "shim/base/log.h"
 #include "shim/base/never_destroyed.h"
 #include "shim/observe/call_stacks.h"
@@ -68,10 +68,7 @@ private:
 // Of the process or of a thread, while it lives.
 std::string name_in(const std::string& file) {
     char name[17] = {};
-    const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return {};
-    const auto length = std::max<ssize_t>(read(fd, name, sizeof name - 1), 1);
-    close(fd);
+    const auto length = std::max(kernel::File(file.c_str()).read(name, sizeof name - 1), 1L);
     return {name, static_cast<std::size_t>(length - 1)};  // a newline ends it
 }
 std::string name_of_thread(int thread, const char* recorded) {
