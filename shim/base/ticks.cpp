@@ -27,6 +27,7 @@ void choose() noexcept {
     const kernel::File file("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     const auto length = file.read(name, sizeof name);
     by_counter = by_counter || (length > 0 && std::string_view(name, static_cast<std::size_t>(length)) == "tsc\n");
+    beginning = point();
 }
 
 // The narrowest of some: a thread may lose its processor between two looks.

@@ -29,16 +29,17 @@ inline constinit bool by_counter = false;
 
 inline std::uint64_t look() noexcept { return by_counter ? __builtin_ia32_rdtsc() : nanoseconds(); }
 
-// Chooses the clock. Once, before any time is kept; reads a file of the kernel's.
-void choose() noexcept;
-
 struct Point {
     std::uint64_t ticks, nanoseconds;
 };
 // Now.
 Point point() noexcept;
+// Chooses the clock. Before any time is kept; reads a file of the kernel's.
+void choose() noexcept;
+// When it was chosen.
+inline constinit Point beginning{};
 // That many nanoseconds in ticks, as they were between two points.
-std::uint64_t ticks_in(std::uint64_t nanoseconds, const Point& from, const Point& to) noexcept;
+std::uint64_t ticks_in(std::uint64_t nanoseconds, const Point& from = beginning, const Point& to = point()) noexcept;
 
 class Timescale {
 public:

@@ -51,11 +51,6 @@ constexpr Column kColumns[kCosts] = {
 constinit std::atomic<bool> wanted{false};
 constinit std::array<std::atomic<std::uint64_t>, kCosts> without_stack{};
 
-ticks::Point& first_point() noexcept {
-    static constinit ticks::Point point{};
-    return point;
-}
-
 // The calling thread's last wait, as long as it has not looked at a result.
 struct Wait {
     backtrace::Ticket ticket = backtrace::kNotTaken;
@@ -80,9 +75,8 @@ void look_at_waits(std::string_view name, backtrace::Ticket ticket, const backtr
 }
 
 double seconds(std::uint64_t ticks, const ticks::Point& now) {
-    const auto& first = first_point();
-    const auto in_ticks = static_cast<double>(now.ticks - first.ticks);
-    const auto in_seconds = static_cast<double>(now.nanoseconds - first.nanoseconds) / 1e9;
+    const auto in_ticks = static_cast<double>(now.ticks - ticks::beginning.ticks);
+    const auto in_seconds = static_cast<double>(now.nanoseconds - ticks::beginning.nanoseconds) / 1e9;
     return in_ticks > 0 ? static_cast<double>(ticks) / in_ticks * in_seconds : 0;
 }
 
@@ -204,7 +198,6 @@ bool add_to(backtrace::Ticket ticket, const backtrace::Payload& costs) noexcept 
 
 void want() noexcept {
     ticks::choose();
-    first_point() = ticks::point();
     wanted.store(true, std::memory_order_relaxed);
 }
 
@@ -271,7 +264,7 @@ void append_json(std::string& out) {
     const auto now = ticks::point();
     const auto counts = backtrace::counts();
     fmt::format_to(std::back_inserter(out), "{{\n    \"seconds\": {:.9f},\n    ",
-                   seconds(now.ticks - first_point().ticks, now));
+                   seconds(now.ticks - ticks::beginning.ticks, now));
     append_modules(out);
     out += ",\n    ";
     append_nodes(out);

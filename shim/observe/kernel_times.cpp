@@ -79,7 +79,7 @@ constexpr std::uint64_t kReferenceLife = 4'000'000'000;  // the driver gives flo
 void open_account(std::uint64_t now) noexcept {
     auto none = affordable_from.load(std::memory_order_relaxed);
     if (none != 0) return;
-    const auto earlier = std::min(now - 1, trace::ticks_in(kCredit * kShare));
+    const auto earlier = std::min(now - 1, ticks::ticks_in(kCredit * kShare));
     affordable_from.compare_exchange_strong(none, now - earlier, std::memory_order_relaxed);
 }
 void pay(std::uint64_t ticks) noexcept { affordable_from.fetch_add(ticks * kShare, std::memory_order_relaxed); }
@@ -92,7 +92,7 @@ class Bill {
 public:
     explicit Bill(By payer) noexcept : payer_(payer) {}
     ~Bill() {
-        static const auto device_part = trace::ticks_in(kDevicePart);
+        static const auto device_part = ticks::ticks_in(kDevicePart);
         const auto took = ticks::look() - begin_;
         pay(payer_ == By::Host ? took : took + device_part);
     }

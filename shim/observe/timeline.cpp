@@ -103,18 +103,13 @@ void take_each(Take&& take) {
              const_cast<void*>(static_cast<const void*>(&take)));
 }
 
-ticks::Point& first_point() noexcept {
-    static constinit ticks::Point point{};
-    return point;
-}
-
 struct Counts {
     std::uint64_t records = 0, launches_without_times = 0;
 };
 
 // Every record on the track where it is shown, with its times in nanoseconds.
 Tracks arrange(Counts& counts) {
-    std::vector<ticks::Point> points{first_point(), ticks::point()};
+    std::vector<ticks::Point> points{ticks::beginning, ticks::point()};
     take_each([&](const Record& record, int, const char*) {
         if (record.kind == Kind::Point) points.push_back({record.begin, record.end});
     });
@@ -283,15 +278,8 @@ std::string& destination() {
 
 void configure(const std::string& wanted) {
     destination() = wanted;
-    if (!wanted.empty()) {
-        ticks::choose();
-        first_point() = ticks::point();
-    }
+    if (!wanted.empty()) ticks::choose();
     enabled.store(!wanted.empty(), std::memory_order_relaxed);
-}
-
-std::uint64_t ticks_in(std::uint64_t nanoseconds) noexcept {
-    return ticks::ticks_in(nanoseconds, first_point(), ticks::point());
 }
 
 void write() noexcept try {

@@ -175,8 +175,6 @@ private:
 // "": none. Otherwise a path, "%p" replaced by the process id. Once, before anything is to be recorded: chooses the
 // clock.
 void configure(const std::string& destination);
-// So many nanoseconds in ticks, as they have been since configure().
-std::uint64_t ticks_in(std::uint64_t nanoseconds) noexcept;
 // Ends recording and writes the timeline, once. Outside the fault path.
 void write() noexcept;
 // In a forked child: drops what the parent recorded. A child that is `inert` has no device and records nothing.
