@@ -19,33 +19,10 @@ HPE_READ_OFTEN constinit Flag enabled{false};
 
 namespace {
 
-struct Column {
-    const char* name;
-    bool time;
-};
-constexpr Column kColumns[kCosts] = {
-    {"count", false},
-    {"seconds", true},
-    {"wait_seconds", true},
-    {"fetched_bytes", false},
-    {"flushed_bytes", false},
-    {"to_device_bytes", false},
-    {"to_host_bytes", false},
-    {"pageable_bytes", false},
-    {"pageable_seconds", true},
-    {"pinned_sync_bytes", false},
-    {"pinned_sync_seconds", true},
-    {"sent_again_bytes", false},
-    {"sent_again_seconds", true},
-    {"back_unchanged_bytes", false},
-    {"back_unchanged_seconds", true},
-    {"unread_bytes", false},
-    {"unread_seconds", true},
-    {"renewed", false},
-    {"renewed_bytes", false},
-    {"renewed_seconds", true},
-    {"waits_not_needed", false},
-    {"waits_not_needed_seconds", true},
+constexpr std::string_view kKeys[kCosts] = {
+#define COST(name, key) key,
+#include "shim/observe/costs.inc"
+#undef COST
 };
 
 constinit std::atomic<bool> wanted{false};
@@ -60,16 +37,15 @@ thread_local constinit Wait last_wait __attribute__((tls_model("initial-exec")))
 
 // Between a wait and new work for the device the thread looked at no result that libhpe knows of.
 void look_at_waits(std::string_view name, backtrace::Ticket ticket, const backtrace::Payload& payload) noexcept {
-    const auto of = [&](Cost cost) { return payload[static_cast<std::size_t>(cost)]; };
     const auto before = std::exchange(last_wait, {});
     if (name.ends_with("Synchronize")) {
-        last_wait = {ticket, of(Cost::Ticks)};
-    } else if (name.starts_with("cuLaunch") || of(Cost::ToDeviceBytes) != 0) {
+        last_wait = {ticket, payload[Cost::Ticks]};
+    } else if (name.starts_with("cuLaunch") || payload[Cost::ToDeviceBytes] != 0) {
         const auto number = backtrace::number_of(before.ticket);
         if (number == 0) return;
         backtrace::Payload more{};
-        more[static_cast<std::size_t>(Cost::NotNeeded)] = 1;
-        more[static_cast<std::size_t>(Cost::NotNeededTicks)] = before.ticks;
+        more[Cost::NotNeeded] = 1;
+        more[Cost::NotNeededTicks] = before.ticks;
         call_tree::add(number, more);
     }
 }
@@ -113,11 +89,11 @@ void append_costs(std::string& out, const ticks::Point& now, Value&& value) {
     for (std::size_t i = 0; i < kCosts; ++i) {
         const std::uint64_t much = value(i);
         if (much == 0) continue;
-        if (kColumns[i].time) {
-            fmt::format_to(std::back_inserter(out), "{}\"{}\": {:.9f}", separator, kColumns[i].name,
-                           seconds(much, now));
+        fmt::format_to(std::back_inserter(out), "{}\"{}\": ", separator, kKeys[i]);
+        if (kKeys[i].ends_with("seconds")) {
+            fmt::format_to(std::back_inserter(out), "{:.9f}", seconds(much, now));
         } else {
-            fmt::format_to(std::back_inserter(out), "{}\"{}\": {}", separator, kColumns[i].name, much);
+            fmt::format_to(std::back_inserter(out), "{}", much);
         }
         separator = ", ";
     }
@@ -157,7 +133,7 @@ void append_stacks(std::string& out, const ticks::Point& now) {
     const auto& stacks = call_tree::stacks();
     for (std::size_t i = 0; i < stacks.size(); ++i) {
         const auto costs = call_tree::counted(static_cast<std::uint32_t>(i) + call_tree::kOther);
-        if (costs[static_cast<std::size_t>(Cost::Count)] == 0) continue;
+        if (costs[Cost::Count] == 0) continue;
         const auto node = stacks[i].node == call_tree::kNoParent ? -1 : static_cast<long>(stacks[i].node);
         fmt::format_to(std::back_inserter(out), "{}      {{\"node\": {}, \"what\": ", separator, node);
         append_json_text(out, stacks[i].what);
@@ -236,15 +212,13 @@ std::string hottest() {
         backtrace::Payload costs{};
         std::string text;
     } found;
-    const auto of = [](const backtrace::Payload& costs, Cost cost) { return costs[static_cast<std::size_t>(cost)]; };
     backtrace::while_quiet(
         [](void* argument) {
             auto& best = *static_cast<Found*>(argument);
             const auto count = static_cast<std::uint32_t>(call_tree::stacks().size());
             for (auto number = call_tree::kOther + 1; number < call_tree::kOther + count; ++number) {
                 const auto costs = call_tree::counted(number);
-                constexpr auto ticks = static_cast<std::size_t>(Cost::Ticks);
-                if (costs[ticks] > best.costs[ticks]) best = {number, costs, {}};
+                if (costs[Cost::Ticks] > best.costs[Cost::Ticks]) best = {number, costs, {}};
             }
             if (best.number == 0) return;
             best.text = fmt::format("{}: {}", call_tree::stacks()[best.number - call_tree::kOther].what,
@@ -252,8 +226,8 @@ std::string hottest() {
         },
         &found);
     if (found.text.empty()) return {};
-    return fmt::format("{:.3f} s in {} x {}", seconds(of(found.costs, Cost::Ticks), ticks::point()),
-                       of(found.costs, Cost::Count), found.text);
+    return fmt::format("{:.3f} s in {} x {}", seconds(found.costs[Cost::Ticks], ticks::point()),
+                       found.costs[Cost::Count], found.text);
 }
 
 void append_json(std::string& out) {

@@ -2,9 +2,9 @@
 // What each call stack of the program cost, for the report (HPE_REPORT=file.json): its accesses that trapped, and its
 // CUDA calls. backtrace.h takes the stacks, call_tree.h keeps them.
 //
-// Units: those of Cost; ticks of ticks.h. Threads: any; an Event also in the fault path: no allocation, no lock. While
-// no stacks are wanted an Event costs a load. Errors: where libunwind is missing that is said in one line, and there
-// are no stacks; an event whose stack could not be taken is counted without one.
+// Units: those of costs.inc; ticks of ticks.h. Threads: any; an Event also in the fault path: no allocation, no lock.
+// While no stacks are wanted an Event costs a load. Errors: where libunwind is missing that is said in one line, and
+// there are no stacks; an event whose stack could not be taken is counted without one.
 #pragma once
 
 #include <ucontext.h>
@@ -21,32 +21,12 @@
 
 namespace hpe::call_stacks {
 
-enum class Cost : unsigned char {
-    Count,
-    Ticks,          // from the beginning to the end
-    WaitTicks,      // of these: for device work
-    FetchedBytes,   // that libhpe brought to the host
-    FlushedBytes,   // that libhpe sent to the device
-    ToDeviceBytes,  // of the program's own copies
-    ToHostBytes,
-    PageableBytes,  // of both: of memory that is not pinned
-    PageableTicks,
-    PinnedSyncBytes,  // of both: of pinned memory, by calls that return when it is done
-    PinnedSyncTicks,
-    SentAgainBytes,  // that were there already, as far as copies tell (copies/wasted.h)
-    SentAgainTicks,
-    BackBytes,  // brought to the host, and the same as were last sent or brought
-    BackTicks,
-    UnreadBytes,  // brought to the host, and never looked at (observe/unread.h)
-    UnreadTicks,
-    Renewed,  // allocations of a size that was freed before
-    RenewedBytes,
-    RenewedTicks,  // and for the frees of such
-    NotNeeded,     // waits after which the thread gave the device new work before it looked at any result
-    NotNeededTicks,
+enum Cost : std::size_t {
+#define COST(name, key) name,
+#include "shim/observe/costs.inc"
+#undef COST
     kCosts
 };
-constexpr std::size_t kCosts = static_cast<std::size_t>(Cost::kCosts);
 static_assert(kCosts <= backtrace::kPayloadWords);
 
 HPE_HIDDEN extern constinit Flag enabled;
@@ -62,7 +42,7 @@ public:
     Event(const Event&) = delete;
     Event& operator=(const Event&) = delete;
 
-    void add(Cost cost, std::uint64_t much) noexcept { payload_[static_cast<std::size_t>(cost)] += much; }
+    void add(Cost cost, std::uint64_t much) noexcept { payload_[cost] += much; }
     // A call ended. Names live for ever.
     void ended(const char* name) noexcept {
         add(Cost::Count, 1);
@@ -71,7 +51,7 @@ public:
     // An access ended, which is counted where it is served: it may be repeated instead. `interrupted`: nullptr for one
     // that is made by a call of the program's, and did not trap.
     void ended_access(const char* name, const ucontext_t* interrupted) noexcept {
-        if (begin_ != 0 && payload_[static_cast<std::size_t>(Cost::Count)] != 0) take(name, interrupted);
+        if (begin_ != 0 && payload_[Cost::Count] != 0) take(name, interrupted);
     }
     std::uint64_t begin() const noexcept { return begin_; }
     // For text_of(), when it has ended.

@@ -87,8 +87,8 @@ bool open(Entry& entry, std::uintptr_t page, State next) noexcept HPE_REQUIRES(g
 void count_unread() noexcept HPE_REQUIRES(guard) {
     for_state(State::Unread, [](Entry& entry) {
         backtrace::Payload costs{};
-        costs[static_cast<std::size_t>(call_stacks::Cost::UnreadBytes)] = entry.end - entry.begin;
-        costs[static_cast<std::size_t>(call_stacks::Cost::UnreadTicks)] = entry.ticks;
+        costs[call_stacks::Cost::UnreadBytes] = entry.end - entry.begin;
+        costs[call_stacks::Cost::UnreadTicks] = entry.ticks;
         if (call_stacks::add_to(entry.ticket, costs)) entry.state.store(State::Unused, std::memory_order_relaxed);
     });
 }
