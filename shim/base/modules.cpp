@@ -212,7 +212,9 @@ std::uint32_t find(std::uintptr_t address) noexcept {
 }
 
 const Module& at(std::uint32_t number) noexcept { return memory()->modules[number]; }
-std::uint32_t count() noexcept { return memory() != nullptr ? memory()->count : 0; }
+std::span<const Module> all() noexcept {
+    return memory() != nullptr ? std::span(memory()->modules).first(memory()->count) : std::span<const Module>();
+}
 
 bool read(std::uint32_t number, std::uintptr_t address, std::uint64_t& word) noexcept {
     auto& module = memory()->modules[number];

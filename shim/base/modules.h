@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 namespace hpe::modules {
@@ -49,7 +50,8 @@ bool refresh() noexcept;
 // The loaded module that the address lies in, or kNone.
 std::uint32_t find(std::uintptr_t address) noexcept;
 const Module& at(std::uint32_t number) noexcept;
-std::uint32_t count() noexcept;
+// All, by number.
+std::span<const Module> all() noexcept;
 
 // The eight bytes at an aligned address of the module; 0 for what is written after it was loaded, such as the pointer
 // to the function that handles exceptions, which unwinding reads but does not use. False: they are not to be had.

@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 
-#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -83,66 +82,28 @@ std::string calls_of(std::uint32_t number, std::size_t most) {
     return text;
 }
 
-template <class Value>
-void append_costs(std::string& out, const ticks::Point& now, Value&& value) {
-    const char* separator = "";
+std::string json_of(const backtrace::Payload& costs, const ticks::Point& now) {
+    std::string text;
     for (std::size_t i = 0; i < kCosts; ++i) {
-        const std::uint64_t much = value(i);
-        if (much == 0) continue;
-        fmt::format_to(std::back_inserter(out), "{}\"{}\": ", separator, kKeys[i]);
-        if (kKeys[i].ends_with("seconds")) {
-            fmt::format_to(std::back_inserter(out), "{:.9f}", seconds(much, now));
-        } else {
-            fmt::format_to(std::back_inserter(out), "{}", much);
-        }
-        separator = ", ";
+        if (costs[i] == 0) continue;
+        if (!text.empty()) text += ", ";
+        text += kKeys[i].ends_with("seconds") ? fmt::format("\"{}\": {:.9f}", kKeys[i], seconds(costs[i], now))
+                                              : fmt::format("\"{}\": {}", kKeys[i], costs[i]);
     }
+    return text;
 }
 
-void append_modules(std::string& out) {
-    out += "\"modules\": [";
-    const char* separator = "\n";
-    for (std::uint32_t i = 0; i < modules::count(); ++i) {
-        const auto& module = modules::at(i);
-        out += separator;
-        out += "      {\"path\": ";
-        append_json_text(out, module.path);
-        out += ", \"build_id\": ";
-        append_json_text(out, modules::build_id_text(module));
-        fmt::format_to(std::back_inserter(out), ", \"loaded_at\": \"{:#x}\"}}", module.bias);
-        separator = ",\n";
-    }
-    out += "\n    ]";
+std::string json_of(const modules::Module& module) {
+    return fmt::format("{{\"path\": {}, \"build_id\": {}, \"loaded_at\": \"{:#x}\"}}", json_text(module.path),
+                       json_text(modules::build_id_text(module)), module.bias);
 }
 
-void append_nodes(std::string& out) {
-    out += "\"nodes\": [";
-    const char* separator = "\n";
-    for (const auto& node : call_tree::nodes()) {
-        const auto number = [](std::uint32_t n) { return n == modules::kNone ? -1 : static_cast<long>(n); };
-        fmt::format_to(std::back_inserter(out), "{}      [{}, {}, \"{:#x}\"]", separator, number(node.parent),
-                       number(node.place.module), node.place.offset);
-        separator = ",\n";
-    }
-    out += "\n    ]";
-}
+// Of a node or a module; -1: of none.
+long number_of(std::uint32_t number) { return number == modules::kNone ? -1 : static_cast<long>(number); }
+static_assert(call_tree::kNoParent == modules::kNone);
 
-void append_stacks(std::string& out, const ticks::Point& now) {
-    out += "\"stacks\": [";
-    const char* separator = "\n";
-    const auto& stacks = call_tree::stacks();
-    for (std::size_t i = 0; i < stacks.size(); ++i) {
-        const auto costs = call_tree::counted(static_cast<std::uint32_t>(i) + call_tree::kOther);
-        if (costs[Cost::Count] == 0) continue;
-        const auto node = stacks[i].node == call_tree::kNoParent ? -1 : static_cast<long>(stacks[i].node);
-        fmt::format_to(std::back_inserter(out), "{}      {{\"node\": {}, \"what\": ", separator, node);
-        append_json_text(out, stacks[i].what);
-        fmt::format_to(std::back_inserter(out), ", \"cut\": {}, ", stacks[i].cut);
-        append_costs(out, now, [&](std::size_t column) { return costs[column]; });
-        out += "}";
-        separator = ",\n";
-    }
-    out += "\n    ]";
+std::string json_of(const call_tree::Node& node) {
+    return fmt::format("[{}, {}, \"{:#x}\"]", number_of(node.parent), number_of(node.place.module), node.place.offset);
 }
 
 }  // namespace
@@ -230,25 +191,27 @@ std::string hottest() {
                        found.costs[Cost::Count], found.text);
 }
 
-void append_json(std::string& out) {
-    if (backtrace::state() != backtrace::State::Ready) {
-        out += "null";
-        return;
-    }
+std::string as_json() {
+    if (backtrace::state() != backtrace::State::Ready) return "null";
     const auto now = ticks::point();
     const auto counts = backtrace::counts();
-    fmt::format_to(std::back_inserter(out), "{{\n    \"seconds\": {:.9f},\n    ",
-                   seconds(now.ticks - ticks::beginning.ticks, now));
-    append_modules(out);
-    out += ",\n    ";
-    append_nodes(out);
-    out += ",\n    ";
-    append_stacks(out, now);
-    out += ",\n    \"without_stack\": {";
-    append_costs(out, now, [](std::size_t column) { return without_stack[column].load(); });
-    fmt::format_to(std::back_inserter(out),
-                   "}},\n    \"taken\": {{\"known\": {}, \"unwound\": {}, \"not_taken\": {}}}\n  }}", counts.known,
-                   counts.unwound, counts.not_taken);
+    const auto& stacks = call_tree::stacks();
+    const auto of_stack = [&](const call_tree::Stack& stack) {
+        const auto index = static_cast<std::uint32_t>(&stack - stacks.data());
+        const auto costs = call_tree::counted(index + call_tree::kOther);
+        if (costs[Cost::Count] == 0) return std::string();
+        return fmt::format("{{\"node\": {}, \"what\": {}, \"cut\": {}, {}}}", number_of(stack.node),
+                           json_text(stack.what), stack.cut, json_of(costs, now));
+    };
+    backtrace::Payload elsewhere{};
+    for (std::size_t i = 0; i < kCosts; ++i) elsewhere[i] = without_stack[i].load();
+    return fmt::format(
+        "{{\n    \"seconds\": {:.9f},\n    \"modules\": {},\n    \"nodes\": {},\n    \"stacks\": {},\n"
+        "    \"without_stack\": {{{}}},\n    \"taken\": {{\"known\": {}, \"unwound\": {}, \"not_taken\": {}}}\n  }}",
+        seconds(now.ticks - ticks::beginning.ticks, now),
+        json_list(modules::all(), 6, [](const auto& one) { return json_of(one); }),
+        json_list(call_tree::nodes(), 6, [](const auto& one) { return json_of(one); }), json_list(stacks, 6, of_stack),
+        json_of(elsewhere, now), counts.known, counts.unwound, counts.not_taken);
 }
 
 }  // namespace hpe::call_stacks

@@ -130,6 +130,6 @@ std::string text_of(backtrace::Ticket ticket);
 std::string hottest();
 
 // As JSON, for the report: an object, or null where there are no stacks.
-void append_json(std::string& out);
+std::string as_json();
 
 }  // namespace hpe::call_stacks

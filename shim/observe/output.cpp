@@ -88,12 +88,9 @@ bool write_all(int fd, std::string_view text) noexcept {
     return true;
 }
 
-void append_json_text(std::string& out, std::string_view text) {
-    if (text.empty()) {
-        out += "null";
-        return;
-    }
-    out += '"';
+std::string json_text(std::string_view text) {
+    if (text.empty()) return "null";
+    std::string out = "\"";
     while (!text.empty()) {
         const auto length = length_of_character(text);
         const char c = text.front();
@@ -107,7 +104,7 @@ void append_json_text(std::string& out, std::string_view text) {
         }
         text.remove_prefix(length != 0 ? length : 1);
     }
-    out += '"';
+    return out += '"';
 }
 
 std::string demangled(const char* symbol) {

@@ -4,6 +4,7 @@
 // is missing is thrown (std::bad_alloc).
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -20,9 +21,23 @@ int open_output(const std::string& path) noexcept;
 // Never raises a signal.
 bool write_all(int fd, std::string_view text) noexcept;
 
-// Appends a string of JSON, which is UTF-8. A path, a symbol or a thread's name may hold any byte: one that is part of
-// no character becomes U+FFFD. An empty text is null.
-void append_json_text(std::string& out, std::string_view text);
+// The text as a string of JSON, which is UTF-8. A path, a symbol or a thread's name may hold any byte: one that is part
+// of no character becomes U+FFFD. An empty text is null.
+std::string json_text(std::string_view text);
+
+// A list of JSON, an element a line, behind so many blanks. item(element): its text; "": it is left out.
+template <class All, class Item>
+std::string json_list(const All& all, std::size_t blanks, Item&& item) {
+    std::string list = "[";
+    for (const auto& one : all) {
+        const std::string text = item(one);
+        if (text.empty()) continue;
+        list += list.size() == 1 ? "\n" : ",\n";
+        list.append(blanks, ' ') += text;
+    }
+    list += '\n';
+    return list.append(blanks - 2, ' ') += ']';
+}
 
 // "f(int)" for "_Z1fi"; what is no symbol of C++ stays as it is.
 std::string demangled(const char* symbol);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Collecting and writing the report. The JSON keys are documented in README.md.
+// Collecting and writing the report. docs/using.md has the keys of its JSON.
 #include "shim/observe/report.h"
 
 #include <unistd.h>
@@ -95,57 +95,40 @@ void collect(State& s, const Line& line) noexcept {
     ++s.omitted;
 }
 
-void append_json(std::string& out, const Counts& c) {
-    fmt::format_to(std::back_inserter(out),
-                   "\"bytes_to_host\": {}, \"transfers_to_host\": {}, \"bytes_to_device\": {}, "
-                   "\"transfers_to_device\": {}, \"read_faults\": {}, \"write_faults\": {}, \"evictions\": {}, "
-                   "\"bytes_ahead_used\": {}, \"bytes_ahead_wasted\": {}",
-                   c.to_host_bytes, c.to_host_transfers, c.to_device_bytes, c.to_device_transfers, c.read_faults,
-                   c.write_faults, c.evictions, c.ahead_used_bytes, c.ahead_wasted_bytes);
+std::string json_of(const Counts& c) {
+    return fmt::format(
+        "\"bytes_to_host\": {}, \"transfers_to_host\": {}, \"bytes_to_device\": {}, \"transfers_to_device\": {}, "
+        "\"read_faults\": {}, \"write_faults\": {}, \"evictions\": {}, \"bytes_ahead_used\": {}, "
+        "\"bytes_ahead_wasted\": {}",
+        c.to_host_bytes, c.to_host_transfers, c.to_device_bytes, c.to_device_transfers, c.read_faults, c.write_faults,
+        c.evictions, c.ahead_used_bytes, c.ahead_wasted_bytes);
 }
 
-void append_json(std::string& out, const call_sites::Most& most) {
-    out += "  \"call_sites\": [";
-    const char* separator = "\n";
-    for (const auto& site : most.sites) {
-        fmt::format_to(std::back_inserter(out),
-                       "{}    {{\"address\": \"{:#x}\", \"offset\": \"{:#x}\", \"faults\": {}, \"bytes_to_host\": {}, "
-                       "\"module\": ",
-                       separator, site.address, site.offset, site.faults, site.bytes_to_host);
-        append_json_text(out, site.module);
-        out += ", \"symbol\": ";
-        append_json_text(out, site.symbol);
-        out += "}";
-        separator = ",\n";
-    }
-    fmt::format_to(std::back_inserter(out), "\n  ],\n  \"faults_elsewhere\": {},\n", most.faults_elsewhere);
+std::string json_of(const call_sites::Site& site) {
+    return fmt::format(
+        "{{\"address\": \"{:#x}\", \"offset\": \"{:#x}\", \"faults\": {}, \"bytes_to_host\": {}, \"module\": {}, "
+        "\"symbol\": {}}}",
+        site.address, site.offset, site.faults, site.bytes_to_host, json_text(site.module), json_text(site.symbol));
+}
+
+std::string json_of(const Line& line) {
+    return fmt::format("{{\"id\": {}, \"address\": \"{:#x}\", \"bytes\": {}, {}}}", line.id, line.base, line.bytes,
+                       json_of(line.counts));
 }
 
 std::string as_json(const State& s, std::uint32_t objects) {
     const auto rank = rank_of_process();
-    std::string out = fmt::format(
-        "{{\n  \"version\": {},\n  \"protocol\": \"{}\",\n  \"process\": {},\n  \"rank\": {},\n  \"program\": ",
-        kVersion, s.protocol, getpid(), rank.empty() ? "null" : std::to_string(std::stoul(rank)));
-    append_json_text(out, path_of_program());
-    fmt::format_to(std::back_inserter(out), ",\n  \"objects\": {},\n  \"total\": {{", objects);
-    append_json(out, s.total);
-    fmt::format_to(std::back_inserter(out), "}},\n  \"staged_copies\": {}, \"staged_bytes\": {},\n",
-                   staged_copies.load(), staged_bytes.load());
-    append_json(out, call_sites::most(kListed));
-    out += "  \"call_stacks\": ";
-    call_stacks::append_json(out);
-    out += ",\n";
-    out += "  \"per_object\": [";
-    const char* separator = "\n";
-    for (const auto& line : s.lines) {
-        fmt::format_to(std::back_inserter(out), "{}    {{\"id\": {}, \"address\": \"{:#x}\", \"bytes\": {}, ",
-                       separator, line.id, line.base, line.bytes);
-        append_json(out, line.counts);
-        out += "}";
-        separator = ",\n";
-    }
-    fmt::format_to(std::back_inserter(out), "\n  ],\n  \"objects_omitted\": {}\n}}\n", s.omitted);
-    return out;
+    const auto most = call_sites::most(kListed);
+    const auto text = [](const auto& one) { return json_of(one); };
+    return fmt::format(
+        "{{\n  \"version\": {},\n  \"protocol\": \"{}\",\n  \"process\": {},\n  \"rank\": {},\n  \"program\": {},\n"
+        "  \"objects\": {},\n  \"total\": {{{}}},\n  \"staged_copies\": {}, \"staged_bytes\": {},\n"
+        "  \"call_sites\": {},\n  \"faults_elsewhere\": {},\n  \"call_stacks\": {},\n"
+        "  \"per_object\": {},\n  \"objects_omitted\": {}\n}}\n",
+        kVersion, s.protocol, getpid(), rank.empty() ? "null" : std::to_string(std::stoul(rank)),
+        json_text(path_of_program()), objects, json_of(s.total), staged_copies.load(), staged_bytes.load(),
+        json_list(most.sites, 4, text), most.faults_elsewhere, call_stacks::as_json(), json_list(s.lines, 4, text),
+        s.omitted);
 }
 
 std::string size_text(std::uint64_t bytes) {

@@ -182,12 +182,9 @@ void append_time(std::string& out, std::uint64_t nanoseconds) {
     fmt::format_to(std::back_inserter(out), "{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
 }
 
-void append_name(std::string& out, int process, int track, const char* what, const std::string& name) {
-    fmt::format_to(std::back_inserter(out),
-                   "{{\"ph\": \"M\", \"pid\": {}, \"tid\": {}, \"name\": \"{}\", \"args\": {{\"name\": ", process,
-                   track, what);
-    append_json_text(out, name);
-    out += "}}";
+std::string name_event(int process, int track, const char* what, const std::string& name) {
+    return fmt::format("{{\"ph\": \"M\", \"pid\": {}, \"tid\": {}, \"name\": \"{}\", \"args\": {{\"name\": {}}}}}",
+                       process, track, what, json_text(name));
 }
 
 // Names as JSON strings. Most records of one name share its pointer.
@@ -195,7 +192,7 @@ class Names {
 public:
     const std::string& operator()(const Record& record) {
         const auto [place, fresh] = texts_.try_emplace(record.name);
-        if (fresh) append_json_text(place->second, record.kind == Kind::Kernel ? demangled(record.name) : record.name);
+        if (fresh) place->second = json_text(record.kind == Kind::Kernel ? demangled(record.name) : record.name);
         return place->second;
     }
 
@@ -212,7 +209,7 @@ public:
         const auto [place, fresh] = texts_.try_emplace(record.stream);
         if (fresh) {
             const auto text = call_stacks::text_of(record.stream);
-            if (!text.empty()) append_json_text(place->second, text);
+            if (!text.empty()) place->second = json_text(text);
         }
         return place->second.empty() ? nullptr : &place->second;
     }
@@ -250,10 +247,9 @@ bool write_to(int fd) {
     Stacks stacks;
     auto& out = file.text();
     out += "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n";
-    append_name(out, process, process, "process_name", name_in("/proc/self/comm"));
+    out += name_event(process, process, "process_name", name_in("/proc/self/comm"));
     for (const auto& [id, track] : tracks) {
-        out += ",\n";
-        append_name(out, process, id, "thread_name", track.name);
+        out += ",\n" + name_event(process, id, "thread_name", track.name);
         for (const auto& record : track.records) {
             append_event(out, process, id, record, names(record), stacks);
             if (!file.flush(std::size_t{1} << 20)) return false;

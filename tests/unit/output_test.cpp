@@ -12,11 +12,7 @@ using namespace hpe;
 
 namespace {
 
-std::string json(std::string_view text) {
-    std::string out;
-    append_json_text(out, text);
-    return out;
-}
+std::string json(std::string_view text) { return json_text(text); }
 
 }  // namespace
 
