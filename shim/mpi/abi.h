@@ -117,17 +117,23 @@ struct Functions {
 };
 extern constinit Functions functions;
 
-// Handles that every process has.
+// Handles that every process has, by MPI's names and those that Open MPI's library has.
+#define HPE_MPI_HANDLES(F)                                              \
+    F(MPI_Datatype, byte, MPI_BYTE, ompi_mpi_byte)                      \
+    F(MPI_Datatype, no_type, MPI_DATATYPE_NULL, ompi_mpi_datatype_null) \
+    F(MPI_Request, no_request, MPI_REQUEST_NULL, ompi_request_null)     \
+    F(MPI_Comm, self, MPI_COMM_SELF, ompi_mpi_comm_self)                \
+    F(MPI_Comm, world, MPI_COMM_WORLD, ompi_mpi_comm_world)             \
+    F(MPI_Comm, no_comm, MPI_COMM_NULL, ompi_mpi_comm_null)             \
+    F(MPI_Errhandler, errors_return, MPI_ERRORS_RETURN, ompi_mpi_errors_return)
 struct Handles {
-    MPI_Datatype byte{}, no_type{};
-    MPI_Request no_request{};
-    MPI_Comm self{}, world{}, no_comm{};
-    MPI_Errhandler errors_return{};
+#define HPE_MEMBER(type, member, name, symbol) type member{};
+    HPE_MPI_HANDLES(HPE_MEMBER)
+#undef HPE_MEMBER
 };
 extern constinit Handles handles;
 
-// Predefined types of numbers and operations on them, by MPI's names and those that Open MPI's library has. Numbers
-// have the sizes that MPI says.
+// Predefined types of numbers and operations on them, by such names. Numbers have the sizes that MPI says.
 #define HPE_MPI_NUMBERS(F)                                  \
     F(MPI_INT, int, Signed)                                 \
     F(MPI_LONG, long, Signed)                               \
@@ -165,10 +171,12 @@ struct Arithmetic {
         MPI_Op op{};
         reducing::Operation operation{};
     };
-#define HPE_COUNT(...) +1
-    Number numbers[0 HPE_MPI_NUMBERS(HPE_COUNT)];
-    Operation operations[0 HPE_MPI_OPERATIONS(HPE_COUNT)];
-#undef HPE_COUNT
+#define HPE_PLACE(name, symbol, what) at_##symbol,
+    enum { HPE_MPI_NUMBERS(HPE_PLACE) kNumbers };
+    enum { HPE_MPI_OPERATIONS(HPE_PLACE) kOperations };
+#undef HPE_PLACE
+    Number numbers[kNumbers];
+    Operation operations[kOperations];
 };
 extern constinit Arithmetic arithmetic;
 
