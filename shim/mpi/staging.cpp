@@ -45,8 +45,10 @@ bool for_device(const Parts& parts) noexcept {
 }
 
 // What was written last is there on return.
-bool bring_to_device(const Object& object, Span span) noexcept {
-    OwnWork work(object.context);
+bool bring_to_device(Span span) noexcept {
+    const Object* const object = coherence().object_of(span.begin);
+    if (object == nullptr) return false;
+    OwnWork work(object->context);
     return work && work.settle({span.begin, span.bytes()}) == CUDA_SUCCESS;
 }
 
@@ -120,7 +122,8 @@ std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {
     const auto span = parts.span();
     const int to = use == Use::Send ? receiver_of(parts) : -1;
     const bool left_there = to >= 0 && !lasting_ && leave_on_device(parts, to, settled);
-    auto& buffer = *new (begin() + count_++) Buffer{use, std::move(parts), nullptr, 0, {}, {}, {}, {}, {}, left_there};
+    auto& buffer = add(use, std::move(parts));
+    buffer.left_there = left_there;
     if (left_there) return 0;
     // Parts of a view are pinned, and CUDA refuses to copy memory of which only a part is: an MPI that makes copies by
     // CUDA gets memory of its own.
@@ -174,7 +177,7 @@ int Staging::receiver_of(const Parts& parts) const noexcept {
 
 // A message for an MPI that moves device memory by itself, of which there is no host copy.
 bool Staging::leave_uncached(const Parts& parts, Use use) noexcept {
-    if ((use != Use::Send && use != Use::Receive) || !device_owned::any() || !dense(parts)) return false;
+    if (!is_message(use) || !device_owned::any() || !dense(parts)) return false;
     const auto span = parts.span();
     const auto stretch = uncached::stretch(span.begin, span.bytes());
     return stretch.uncached && stretch.bytes == span.bytes() && moves_device_memory(stretch.context);
@@ -186,7 +189,7 @@ bool Staging::leave_on_device(const Parts& parts, int to, bool settled) noexcept
     const Object* const object = coherence().object_of(span.begin);
     return object != nullptr && mostly_on_device(span.begin, span.bytes()) &&
            ipc::reads_from_device(object->allocation_of(span.begin), to, span.bytes()) &&
-           (settled || bring_to_device(*object, span));
+           (settled || bring_to_device(span));
 }
 
 // Its receiver waits for the bytes that the device brings to host memory from now on.
@@ -199,7 +202,7 @@ bool Staging::send_as_it_comes(Buffer& buffer, int to) noexcept {
         return false;
     }
     buffer.memory->pin(object->context);
-    if (!buffer.memory->pinned() || !bring_to_device(*object, span)) return false;
+    if (!buffer.memory->pinned() || !bring_to_device(span)) return false;
     buffer.message.reset(new (std::nothrow) ipc::Export(span.begin, image, span.bytes(), to));
     if (buffer.message != nullptr && buffer.message->made()) return true;
     buffer.message.reset();
@@ -221,7 +224,7 @@ void Staging::share(Buffer& buffer, int to) noexcept {
     const auto* const host = static_cast<const std::byte*>(pointer(span.begin + buffer.shift));
     if (receives) {
         buffer.arrival.reset(new (std::nothrow) ipc::Arrival(*object, span.begin, host, span.bytes()));
-    } else if (bring_to_device(*object, span)) {
+    } else if (bring_to_device(span)) {
         // The communicator may end before the message does.
         buffer.message.reset(new (std::nothrow)
                                  ipc::Export(span.begin, host, buffer.memory->image(), span.bytes(), to));
@@ -245,40 +248,45 @@ std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
     if (now && !load_packed_by_device(elements, *layout, packed)) return nullptr;
     Parts parts;
     parts.add(elements.at, elements.count, elements.type, elements.shape);
-    auto& buffer =
-        *new (begin() + count_++) Buffer{use, std::move(parts), std::move(memory), 0, layout, {}, {}, {}, {}};
+    auto& buffer = add(use, std::move(parts));
+    buffer.memory = std::move(memory);
+    buffer.layout = layout;
     if (use == Use::Update && !lasting_ && !load(buffer)) failed_ = true;
     return packed;
+}
+
+// The object of a message that goes to or from its device as it is, or packed there; nullptr: it does not.
+const Object* Staging::to_be_left_on_device(const Elements& elements, Use use) const noexcept {
+    const auto span = elements.span();
+    if (!ipc::on() || lasting_ || !is_message(use) ||
+        static_cast<std::size_t>(elements.count * elements.shape.bytes()) < ipc::kSmallestAlways ||
+        !mostly_on_device(span.begin, span.bytes())) {
+        return nullptr;
+    }
+    return coherence().object_of(span.begin);
 }
 
 // What is received is unpacked from there when it has come.
 std::byte* Staging::pack_on_device(const Elements& elements, const Layout& layout, Use use) noexcept {
     const auto bytes = elements.count * elements.shape.bytes();
-    const Object* const object = coherence().object_of(elements.span().begin);
-    if (!ipc::on() || lasting_ || (use != Use::Send && use != Use::Receive) || object == nullptr ||
-        static_cast<std::size_t>(bytes) < ipc::kSmallestAlways ||
-        !mostly_on_device(elements.span().begin, elements.span().bytes())) {
-        return nullptr;
-    }
+    const Object* const object = to_be_left_on_device(elements, use);
+    if (object == nullptr) return nullptr;
     const bool moved_by_mpi = moves_device_memory(object->context);
     if (!moved_by_mpi && use == Use::Send && peer(receiver_.comm, receiver_.rank) < 0) return nullptr;
     std::unique_ptr<Buffer::Packed> packed(
         new (std::nothrow) Buffer::Packed{{object->context, static_cast<std::size_t>(bytes)}, elements, layout});
     if (packed == nullptr || packed->memory.at() == 0) return nullptr;
     const auto at = packed->memory.at();
-    if (use == Use::Send && !load_packed_by_device(elements, layout, static_cast<std::byte*>(pointer(at)))) {
+    if (use == Use::Send && !(elements.shape.dense(elements.count)
+                                  ? copy_within_device(at, elements.span().begin, static_cast<std::size_t>(bytes))
+                                  : load_packed_by_device(elements, layout, static_cast<std::byte*>(pointer(at))))) {
         return nullptr;
     }
     auto lent = moved_by_mpi ? lend(at, static_cast<std::size_t>(bytes), use) : nullptr;
     if (moved_by_mpi && lent == nullptr) return nullptr;
     const auto before = count_;
-    std::uintptr_t shift = 0;
-    if (!moved_by_mpi) {
-        Parts parts;
-        parts.add(at, bytes, handles.byte, Shape(handles.byte));
-        shift = replace(std::move(parts), use, true);
-    }
-    if (count_ == before) new (begin() + count_++) Buffer{use, {}, nullptr, 0, {}, {}, {}, {}, {}};
+    const auto shift = moved_by_mpi ? 0 : replace(Parts(pointer(at), bytes, handles.byte), use, true);
+    if (count_ == before) add(use);
     auto& buffer = *(end() - 1);
     if (buffer.arrival != nullptr) {
         if (const auto all = packed_by_device(elements, layout, elements.count))
@@ -293,32 +301,17 @@ std::byte* Staging::pack_on_device(const Elements& elements, const Layout& layou
 std::byte* Staging::leave_to_mpi(const Elements& elements, Use use) noexcept {
     const auto span = elements.span();
     if (span.bytes() > INT_MAX) return nullptr;  // they go as so many bytes
-    const Object* const object = coherence().object_of(span.begin);
-    if (!ipc::on() || lasting_ || (use != Use::Send && use != Use::Receive) || object == nullptr ||
-        span.bytes() < ipc::kSmallestAlways || !mostly_on_device(span.begin, span.bytes()) ||
-        !moves_device_memory(object->context)) {
-        return nullptr;
-    }
+    const Object* const object = to_be_left_on_device(elements, use);
+    if (object == nullptr || !moves_device_memory(object->context)) return nullptr;
     const auto layout = elements.type == handles.byte ? Layout::of_bytes(1) : layout_of(elements.type);
     const auto all =
         layout ? Layout::repeated(*layout, static_cast<std::uint64_t>(elements.count), elements.shape.extent())
                : std::nullopt;
     if (!all || !all->is_dense()) return nullptr;
     auto lent = lend(span.begin, span.bytes(), use);
-    std::unique_ptr<Buffer::Packed> packed;
-    auto at = span.begin;
-    if (lent == nullptr) {
-        packed.reset(new (std::nothrow) Buffer::Packed{{object->context, span.bytes()}, elements, *layout});
-        if (packed == nullptr || packed->memory.at() == 0) return nullptr;
-        at = packed->memory.at();
-        if (use == Use::Send && !copy_within_device(at, span.begin, span.bytes())) return nullptr;
-        lent = lend(at, span.bytes(), use);
-        if (lent == nullptr) return nullptr;
-    }
-    auto& buffer = *new (begin() + count_++) Buffer{use, {}, nullptr, 0, {}, {}, {}, {}, {}};
-    buffer.packed = std::move(packed);
-    buffer.lent = std::move(lent);
-    return static_cast<std::byte*>(pointer(at));
+    if (lent == nullptr) return pack_on_device(elements, *layout, use);
+    add(use).lent = std::move(lent);
+    return static_cast<std::byte*>(pointer(span.begin));
 }
 
 // Some MPIs are slow with gaps. One that was not built for CUDA copies within a rank by the CPU, whatever is under it.
@@ -331,8 +324,7 @@ bool Staging::leave_to_collective(const Parts& parts, Use use) noexcept {
     }
     auto lent = lend(span.begin, span.bytes(), use);
     if (lent == nullptr) return false;
-    auto& buffer = *new (begin() + count_++) Buffer{use, {}, nullptr, 0, {}, {}, {}, {}, {}};
-    buffer.lent = std::move(lent);
+    add(use).lent = std::move(lent);
     return true;
 }
 
@@ -356,24 +348,16 @@ bool Staging::load() noexcept {
     if (partitions_ != 0) return true;
     return std::all_of(begin(), end(), [&](auto& buffer) {
         if (buffer.arrival != nullptr) buffer.arrival->again();
-        if (buffer.message != nullptr) {
-            const Object* const object = coherence().object_of(buffer.parts.span().begin);
-            if (object == nullptr || !bring_to_device(*object, buffer.parts.span()))
-                buffer.message.reset();
-            else
-                buffer.message->again();
-        }
+        if (buffer.message != nullptr && !bring_to_device(buffer.parts.span())) buffer.message.reset();
+        if (buffer.message != nullptr) buffer.message->again();
         return is_written(buffer.use) || load(buffer);
     });
 }
 
-bool Staging::pends() noexcept {
-    for (auto& buffer : *this) {
-        if (buffer.memory != nullptr || buffer.packed != nullptr || buffer.lent != nullptr || buffer.left_there) {
-            return true;
-        }
-    }
-    return false;
+bool Staging::pends() const noexcept {
+    return std::any_of(begin(), end(), [](const Buffer& one) {
+        return one.memory != nullptr || one.packed != nullptr || one.lent != nullptr || one.left_there;
+    });
 }
 
 bool Staging::copies_under_way() const noexcept {

@@ -27,10 +27,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <utility>
 
 #include "shim/base/active.h"
+#include "shim/base/address.h"
 #include "shim/coherence/coherence.h"
 #include "shim/copies/layout.h"
 #include "shim/copies/lent.h"
@@ -54,6 +56,9 @@ class Parts {
 public:
     Parts() noexcept = default;
     explicit Parts(std::size_t most) noexcept;  // without memory ok() is false
+    Parts(const void* at, MPI_Count count, MPI_Datatype type) noexcept {
+        if (count > 0) add(address(at), count, type, Shape(type));
+    }
     Parts(Parts&& other) noexcept;
     Parts& operator=(Parts&&) = delete;
     bool ok() const noexcept { return ok_; }
@@ -91,10 +96,14 @@ public:
     // written; so are those of which MPI may leave parts as they were.
     template <class Pointer>
     void reads(Pointer& at, MPI_Count count, MPI_Datatype type) noexcept {
-        take(at, count, type, Use::Read);
+        take(at, Parts(at, count, type), Use::Read);
     }
-    void writes(void*& at, MPI_Count count, MPI_Datatype type) noexcept { take(at, count, type, Use::Write); }
-    void updates(void*& at, MPI_Count count, MPI_Datatype type) noexcept { take(at, count, type, Use::Update); }
+    void writes(void*& at, MPI_Count count, MPI_Datatype type) noexcept {
+        take(at, Parts(at, count, type), Use::Write);
+    }
+    void updates(void*& at, MPI_Count count, MPI_Datatype type) noexcept {
+        take(at, Parts(at, count, type), Use::Update);
+    }
     template <class Pointer>
     void reads(Pointer& at, Parts&& parts) noexcept {
         take(at, std::move(parts), Use::Read);
@@ -139,7 +148,7 @@ public:
     // Something was replaced.
     bool any() const noexcept { return count_ != 0; }
     // Memory or an action is needed when MPI has finished.
-    bool pends() noexcept;
+    bool pends() const noexcept;
     // MPI may have finished, but a device has not: it copies the bytes of a message.
     bool copies_under_way() const noexcept;
     // A buffer is lent to the MPI.
@@ -158,10 +167,11 @@ private:
     enum class Use { Read, Write, Update, Send, Receive };
     static bool is_read(Use use) noexcept { return use == Use::Read || use == Use::Send; }
     static bool is_written(Use use) noexcept { return use == Use::Write || use == Use::Receive; }
+    static bool is_message(Use use) noexcept { return use == Use::Send || use == Use::Receive; }
     struct Buffer {
         Use use = Use::Read;
         Parts parts;
-        std::unique_ptr<HostMemory> memory;
+        std::unique_ptr<HostMemory> memory{};
         std::uintptr_t shift = 0;
         // Of one element; then `memory` holds packed bytes.
         std::optional<Layout> layout{};
@@ -184,15 +194,6 @@ private:
     bool concerns(Span span) const noexcept;
     bool concerns(const Parts& parts) const noexcept;
     template <class Pointer>
-    void take(Pointer& at, MPI_Count count, MPI_Datatype type, Use use) noexcept {
-        if (count <= 0) return;
-        const Shape shape(type);
-        if (!concerns(shape.span(reinterpret_cast<std::uintptr_t>(at), count))) return;
-        Parts parts;
-        parts.add(reinterpret_cast<std::uintptr_t>(at), count, type, shape);
-        take(at, std::move(parts), use);
-    }
-    template <class Pointer>
     void take(Pointer& at, Parts&& parts, Use use) noexcept {
         failed_ = failed_ || !parts.ok();
         if (failed_ || !concerns(parts)) return;
@@ -200,15 +201,11 @@ private:
     }
     template <class Pointer, class Count>
     void take_message(Pointer& at, Count& count, MPI_Datatype& type, Use use) noexcept {
-        if (count <= 0) return;
-        const Shape shape(type);
-        if (!concerns(shape.span(reinterpret_cast<std::uintptr_t>(at), count))) return;
-        Parts parts;
-        parts.add(reinterpret_cast<std::uintptr_t>(at), count, type, shape);
+        Parts parts(at, count, type);
         if (failed_ || !concerns(parts)) return;
         if (std::byte* const packed = replace_packed(*parts.begin(), use); packed != nullptr) {
             at = packed;
-            count = static_cast<Count>(count * shape.bytes());
+            count = static_cast<Count>(count * parts.begin()->shape.bytes());
             type = handles.byte;
         } else if (!failed_) {
             take(at, std::move(parts), use);
@@ -228,8 +225,12 @@ private:
         partitions_ = partitions;
         take(at, std::move(parts), use);
     }
+    Buffer& add(Use use, Parts&& parts = {}) noexcept {
+        return *new (begin() + count_++) Buffer{use, std::move(parts)};
+    }
     // Returns the memory of packed bytes in their place; nullptr where they are replaced in the usual way.
     std::byte* replace_packed(const Elements& elements, Use use) noexcept;
+    const Object* to_be_left_on_device(const Elements& elements, Use use) const noexcept;
     std::byte* pack_on_device(const Elements& elements, const Layout& layout, Use use) noexcept;
     static std::unique_ptr<Lent> lend(std::uintptr_t at, std::size_t bytes, Use use) noexcept;
     std::byte* leave_to_mpi(const Elements& elements, Use use) noexcept;
