@@ -57,30 +57,20 @@ inline bool on() noexcept { return enabled.load(std::memory_order_relaxed); }
 [[gnu::hot]] void add(const Record& record) noexcept;
 [[gnu::hot]] void add_until_now(Record record) noexcept;
 
-// A span of the calling thread, from construction to destruction. While nothing is recorded its members stay in
-// registers and cost nothing.
+// A span of the calling thread, from construction to destruction.
 class Span {
 public:
     Span(Kind kind, const char* name, std::size_t bytes = 0, std::uint32_t number = 0) noexcept
-        : begin_(on() ? ticks::look() : 0), bytes_(bytes), name_(name), number_(number), kind_(kind) {}
+        : record_{.begin = on() ? ticks::look() : 0, .name = name, .bytes = bytes, .number = number, .kind = kind} {}
     ~Span() {
-        if (begin_ != 0) [[unlikely]] {
-            add_until_now(
-                {.begin = begin_, .name = name_, .bytes = bytes_, .number = number_, .kind = kind_, .failed = failed_});
-        }
+        if (record_.begin != 0) [[unlikely]]
+            add_until_now(record_);
     }
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;
 
 protected:
-    bool failed_ = false;
-    std::uint64_t begin_;  // 0: not recorded
-    std::size_t bytes_;
-
-private:
-    const char* const name_;
-    const std::uint32_t number_;
-    const Kind kind_;
+    Record record_;  // begin 0: it is not kept
 };
 
 // A thread's share of a copy, part by part.
@@ -88,9 +78,9 @@ class Share : public Span {
 public:
     Share() noexcept : Span(Kind::Copy, "copy") {}
     ~Share() {
-        if (bytes_ == 0) begin_ = 0;
+        if (record_.bytes == 0) record_.begin = 0;
     }
-    void add(std::size_t bytes) noexcept { bytes_ += bytes; }
+    void add(std::size_t bytes) noexcept { record_.bytes += bytes; }
 };
 
 // A transfer: the bytes count as moved if done() is called before its end.
@@ -98,44 +88,29 @@ class Transfer : public Span {
 public:
     Transfer(Kind kind, const char* name, std::size_t bytes, std::uint32_t number = 0) noexcept
         : Span(kind, name, bytes, number) {
-        failed_ = true;
+        record_.failed = true;
     }
-    void done() noexcept { failed_ = false; }
+    void done() noexcept { record_.failed = false; }
 };
 
 // An access that trapped. Recorded only if it was served: otherwise the access is repeated and traps again.
-class Fault {
+class Fault : public Span {
 public:
-    Fault(std::uintptr_t address, bool is_write) noexcept
-        : begin_(on() ? ticks::look() : 0), address_(address), is_write_(is_write) {}
+    Fault(std::uintptr_t address, bool is_write) noexcept : Span(Kind::Fault, is_write ? "write fault" : "read fault") {
+        record_.place = address;
+        record_.flag = is_write;
+    }
+    ~Fault() {
+        if (!served_) record_.begin = 0;
+    }
     void served(std::uint32_t object, std::size_t fetched) noexcept {
-        object_ = object;
-        fetched_ = fetched;
+        record_.number = object;
+        record_.bytes = fetched;
         served_ = true;
     }
-    void stack(std::uint64_t ticket) noexcept { stack_ = ticket; }
-    ~Fault() {
-        if (begin_ != 0 && served_) [[unlikely]] {
-            add_until_now({.begin = begin_,
-                           .name = is_write_ ? "write fault" : "read fault",
-                           .bytes = fetched_,
-                           .place = address_,
-                           .stream = stack_,
-                           .number = object_,
-                           .kind = Kind::Fault,
-                           .flag = is_write_});
-        }
-    }
-    Fault(const Fault&) = delete;
-    Fault& operator=(const Fault&) = delete;
+    void stack(std::uint64_t ticket) noexcept { record_.stream = ticket; }
 
 private:
-    const std::uint64_t begin_;
-    const std::uintptr_t address_;
-    std::size_t fetched_ = 0;
-    std::uint64_t stack_ = 0;
-    std::uint32_t object_ = 0;
-    const bool is_write_;
     bool served_ = false;
 };
 
@@ -143,33 +118,25 @@ private:
 // caller's lock.
 class InStream {
 public:
-    explicit constexpr InStream(bool to_host) noexcept : to_host_(to_host) {}
+    explicit constexpr InStream(bool to_host) noexcept
+        : record_{.name = to_host ? "to host" : "to device", .kind = Kind::Stream, .flag = to_host} {}
     void sent(std::size_t bytes) noexcept {
-        if (!on()) [[likely]] {
+        if (!on()) [[likely]]
             return;
-        }
-        if (count_++ == 0) begin_ = ticks::look();
-        bytes_ += bytes;
+        if (record_.number++ == 0) record_.begin = ticks::look();
+        record_.bytes += bytes;
     }
     void ended(const void* context) noexcept {
-        if (count_ != 0) [[unlikely]] {
-            add_until_now({.begin = begin_,
-                           .name = to_host_ ? "to host" : "to device",
-                           .bytes = bytes_,
-                           .place = reinterpret_cast<std::uintptr_t>(context),
-                           .number = count_,
-                           .kind = Kind::Stream,
-                           .flag = to_host_});
+        if (record_.number != 0) [[unlikely]] {
+            record_.place = reinterpret_cast<std::uintptr_t>(context);
+            add_until_now(record_);
             forget();
         }
     }
-    void forget() noexcept { begin_ = bytes_ = count_ = 0; }
+    void forget() noexcept { record_.begin = record_.bytes = record_.number = 0; }
 
 private:
-    std::uint64_t begin_ = 0;
-    std::size_t bytes_ = 0;
-    std::uint32_t count_ = 0;
-    const bool to_host_;
+    Record record_;
 };
 
 // "": none. Otherwise a path, "%p" replaced by the process id. Once, before anything is to be recorded: chooses the
