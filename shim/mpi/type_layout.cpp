@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <new>
-#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -20,78 +19,66 @@ namespace {
 
 using Found = std::optional<Layout>;
 
+// By which constructor a type was made, and with how many arguments.
+struct Envelope {
+    int made_by = MPI_UNDEFINED, integers = 0, addresses = 0, types = 0;
+    // With a name or without.
+    bool predefined() const noexcept {
+        return made_by == MPI_COMBINER_NAMED || made_by == MPI_COMBINER_F90_REAL ||
+               made_by == MPI_COMBINER_F90_COMPLEX || made_by == MPI_COMBINER_F90_INTEGER;
+    }
+};
+
+// The older function fails, fatally, for types with large counts.
+Envelope envelope_of(MPI_Datatype type) noexcept {
+    Envelope e;
+    if (functions.MPI_Type_get_envelope_c == nullptr) {
+        const int got = functions.MPI_Type_get_envelope(type, &e.integers, &e.addresses, &e.types, &e.made_by);
+        return got == MPI_SUCCESS ? e : Envelope();
+    }
+    MPI_Count counts[4]{};
+    const int got = functions.MPI_Type_get_envelope_c(type, &counts[0], &counts[1], &counts[2], &counts[3], &e.made_by);
+    if (got != MPI_SUCCESS || counts[2] != 0) return Envelope();
+    return {e.made_by, static_cast<int>(counts[0]), static_cast<int>(counts[1]), static_cast<int>(counts[3])};
+}
+
 // What a type was made with. The types among it are references of ours.
 class Contents {
 public:
-    explicit Contents(MPI_Datatype type) noexcept {
-        int integers = 0, addresses = 0, types = 0;
-        if (!envelope(type, integers, addresses, types) || predefined() || types == 0) return;
-        memory_.reset(new (std::nothrow) std::byte[static_cast<std::size_t>(types) * sizeof(MPI_Datatype) +
-                                                   static_cast<std::size_t>(addresses) * sizeof(MPI_Aint) +
-                                                   static_cast<std::size_t>(integers) * sizeof(int) + 1]);
+    explicit Contents(MPI_Datatype type) noexcept : made_(envelope_of(type)) {
+        if (predefined() || made_.types == 0) return;
+        memory_.reset(new (std::nothrow) std::byte[static_cast<std::size_t>(made_.types) * sizeof(MPI_Datatype) +
+                                                   static_cast<std::size_t>(made_.addresses) * sizeof(MPI_Aint) +
+                                                   static_cast<std::size_t>(made_.integers) * sizeof(int) + 1]);
         if (memory_ == nullptr) return;
-        auto* const all_addresses = reinterpret_cast<MPI_Aint*>(memory_.get());
-        auto* const all_types = reinterpret_cast<MPI_Datatype*>(all_addresses + addresses);
-        auto* const all_integers = reinterpret_cast<int*>(all_types + types);
-        if (functions.MPI_Type_get_contents(type, integers, addresses, types, all_integers, all_addresses, all_types) !=
-            MPI_SUCCESS) {
-            return;
-        }
-        addresses_ = {all_addresses, static_cast<std::size_t>(addresses)};
-        types_ = {all_types, static_cast<std::size_t>(types)};
-        integers_ = {all_integers, static_cast<std::size_t>(integers)};
-        known_ = true;
+        addresses_ = reinterpret_cast<MPI_Aint*>(memory_.get());
+        types_ = reinterpret_cast<MPI_Datatype*>(addresses_ + made_.addresses);
+        integers_ = reinterpret_cast<int*>(types_ + made_.types);
+        known_ = functions.MPI_Type_get_contents(type, made_.integers, made_.addresses, made_.types, integers_,
+                                                 addresses_, types_) == MPI_SUCCESS;
     }
     ~Contents() {
-        for (auto& type : types_) {
-            if (!is_predefined(type)) functions.MPI_Type_free(&type);
+        for (int i = 0; known_ && i < made_.types; ++i) {
+            if (!is_predefined(types_[i])) functions.MPI_Type_free(&types_[i]);
         }
     }
     Contents(const Contents&) = delete;
     Contents& operator=(const Contents&) = delete;
 
     bool known() const noexcept { return known_; }
-    // With a name or without.
-    bool predefined() const noexcept {
-        return made_by_ == MPI_COMBINER_NAMED || made_by_ == MPI_COMBINER_F90_REAL ||
-               made_by_ == MPI_COMBINER_F90_COMPLEX || made_by_ == MPI_COMBINER_F90_INTEGER;
-    }
-    int made_by() const noexcept { return made_by_; }
+    bool predefined() const noexcept { return made_.predefined(); }
+    int made_by() const noexcept { return made_.made_by; }
     int integer(std::size_t i) const noexcept { return integers_[i]; }
     MPI_Aint address(std::size_t i) const noexcept { return addresses_[i]; }
     MPI_Datatype type(std::size_t i) const noexcept { return types_[i]; }
 
-    static bool is_predefined(MPI_Datatype type) noexcept {
-        int integers = 0, addresses = 0, types = 0;
-        Contents none;
-        return none.envelope(type, integers, addresses, types) && none.predefined();
-    }
-
 private:
-    Contents() noexcept = default;
-    // The older function fails, fatally, for types with large counts.
-    bool envelope(MPI_Datatype type, int& integers, int& addresses, int& types) noexcept {
-        if (functions.MPI_Type_get_envelope_c == nullptr) {
-            return functions.MPI_Type_get_envelope(type, &integers, &addresses, &types, &made_by_) == MPI_SUCCESS;
-        }
-        MPI_Count counts[4]{};
-        if (functions.MPI_Type_get_envelope_c(type, &counts[0], &counts[1], &counts[2], &counts[3], &made_by_) !=
-                MPI_SUCCESS ||
-            counts[2] != 0) {
-            return false;
-        }
-        integers = static_cast<int>(counts[0]);
-        addresses = static_cast<int>(counts[1]);
-        types = static_cast<int>(counts[3]);
-        return true;
-    }
-
-    int made_by_ = MPI_UNDEFINED;
+    const Envelope made_;
     bool known_ = false;
     std::unique_ptr<std::byte[]> memory_;
-    std::span<MPI_Aint> addresses_;
-    std::span<MPI_Datatype> types_;
-    std::span<int> integers_;
+    MPI_Aint* addresses_ = nullptr;
+    MPI_Datatype* types_ = nullptr;
+    int* integers_ = nullptr;
 };
 
 // Deeper ones are nobody's.
@@ -267,7 +254,7 @@ Found* kept(MPI_Datatype type) noexcept HPE_REQUIRES(mutex) {
 
 }  // namespace
 
-bool is_predefined(MPI_Datatype type) noexcept { return Contents::is_predefined(type); }
+bool is_predefined(MPI_Datatype type) noexcept { return envelope_of(type).predefined(); }
 
 std::optional<Layout> decoded(MPI_Datatype type) noexcept { return decode(type, 0); }
 
@@ -278,7 +265,7 @@ std::optional<Layout> layout_of(MPI_Datatype type) noexcept {
     }
     Found found = decode(type, 0);
     if (found && !may_come_as_bytes(type)) found.reset();
-    if (Contents::is_predefined(type)) return found;
+    if (is_predefined(type)) return found;
     const Locked lock(mutex);
     if (key == MPI_KEYVAL_INVALID &&
         functions.MPI_Type_create_keyval(not_for_copies, ended, &key, nullptr) != MPI_SUCCESS) {
