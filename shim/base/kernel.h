@@ -10,6 +10,7 @@
 
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 
 #include <cerrno>
 #include <csignal>
@@ -60,13 +61,22 @@ inline int madvise(void* at, std::size_t bytes, int advice) noexcept {
 inline int munlock(void* at, std::size_t bytes) noexcept {
     return static_cast<int>(as_libc(raw(SYS_munlock, word(at), word(bytes))));
 }
+inline ssize_t writev(int file, const iovec* parts, int count) noexcept {
+    return as_libc(raw(SYS_writev, file, word(parts), count));
+}
 inline int sigaltstack(const stack_t* stack, stack_t* old) noexcept {
     return static_cast<int>(as_libc(raw(SYS_sigaltstack, word(stack), word(old))));
 }
-// With the kernel's size of a set. Returns 0 or an error number; errno is kept.
+// With the kernel's size of a set; libc's is a door of ours. Returns 0 or an error number; errno is kept.
 inline int sigprocmask(int how, const sigset_t* set, sigset_t* old) noexcept {
     constexpr long kSetBytes = 8;
     return static_cast<int>(-raw(SYS_rt_sigprocmask, how, word(set), word(old), kSetBytes));
+}
+inline void sigprocmask(int how, int signal) noexcept {
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, signal);
+    kernel::sigprocmask(how, &only, nullptr);
 }
 
 // Whether there are eight bytes at the address that may be read: the kernel reads the set before it looks at what to do

@@ -10,23 +10,14 @@
 
 namespace hpe {
 
-namespace {
-
-// Not libc's: profilers stand in front of it, and this may be the fault path.
-ssize_t write_parts(int fd, const iovec* parts, int count) noexcept {
-    return kernel::as_libc(kernel::raw(SYS_writev, fd, kernel::word(parts), count));
-}
-
-}  // namespace
-
 ssize_t quiet_writev(int fd, const iovec* parts, int count) noexcept {
     sigset_t both, before, pending;
     sigemptyset(&both);
     sigaddset(&both, SIGPIPE);
     sigaddset(&both, SIGXFSZ);
-    if (SignalsBlocked::real_sigmask(SIG_BLOCK, &both, &before) != 0) return write_parts(fd, parts, count);
+    if (kernel::sigprocmask(SIG_BLOCK, &both, &before) != 0) return kernel::writev(fd, parts, count);
     sigpending(&pending);
-    const auto written = write_parts(fd, parts, count);
+    const auto written = kernel::writev(fd, parts, count);
     const ErrnoKept kept;
     // Signals that were pending before are the program's and stay. Also after a partial write: the pipe's reader may
     // have gone in the middle of it.
@@ -39,7 +30,7 @@ ssize_t quiet_writev(int fd, const iovec* parts, int count) noexcept {
     if (sigisemptyset(&both) == 0) {
         kernel::raw(SYS_rt_sigtimedwait, kernel::word(&both), 0, kernel::word(&now), kernel_set_bytes);
     }
-    SignalsBlocked::real_sigmask(SIG_SETMASK, &before, nullptr);
+    kernel::sigprocmask(SIG_SETMASK, &before, nullptr);
     return written;
 }
 

@@ -2,20 +2,14 @@
 // Signal masks past our own doors, and threads of our own.
 #include "shim/base/thread.h"
 
-#include "shim/base/kernel.h"
-
 namespace hpe {
 
-int SignalsBlocked::real_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
-    return kernel::sigprocmask(how, set, old);
-}
-
 int SignalsBlocked::libc_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
-    if (set == nullptr) return real_sigmask(how, set, old);
+    if (set == nullptr) return kernel::sigprocmask(how, set, old);
     sigset_t allowed;
     sigfillset(&allowed);  // all but those
     sigandset(&allowed, set, &allowed);
-    return real_sigmask(how, &allowed, old);
+    return kernel::sigprocmask(how, &allowed, old);
 }
 
 bool start_thread(void (*body)(void*)) noexcept {
@@ -27,7 +21,7 @@ bool start_thread(void (*body)(void*)) noexcept {
     sigset_t blocked, before;
     sigfillset(&blocked);
     sigdelset(&blocked, SIGSEGV);
-    SignalsBlocked::real_sigmask(SIG_SETMASK, &blocked, &before);
+    kernel::sigprocmask(SIG_SETMASK, &blocked, &before);
     pthread_t thread;
     const auto run = [](void* argument) -> void* {
         this_thread.ours = true;
@@ -35,7 +29,7 @@ bool start_thread(void (*body)(void*)) noexcept {
         return nullptr;
     };
     const bool made = pthread_create(&thread, &attributes, run, reinterpret_cast<void*>(body)) == 0;
-    SignalsBlocked::real_sigmask(SIG_SETMASK, &before, nullptr);
+    kernel::sigprocmask(SIG_SETMASK, &before, nullptr);
     pthread_attr_destroy(&attributes);
     return made;
 }

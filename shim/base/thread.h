@@ -7,6 +7,8 @@
 
 #include <initializer_list>
 
+#include "shim/base/kernel.h"
+
 namespace hpe {
 
 struct ThreadState {
@@ -56,20 +58,12 @@ public:
         // Whether SIGSTKFLT is blocked says whether the program blocks SIGSEGV; threads that the driver makes meanwhile
         // inherit it (signals.h).
         for (int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSTKFLT}) sigdelset(&all, fault);
-        real_sigmask(SIG_BLOCK, &all, &saved_);
+        kernel::sigprocmask(SIG_BLOCK, &all, &saved_);
     }
-    ~SignalsBlocked() { real_sigmask(SIG_SETMASK, &saved_, nullptr); }
+    ~SignalsBlocked() { kernel::sigprocmask(SIG_SETMASK, &saved_, nullptr); }
     SignalsBlocked(const SignalsBlocked&) = delete;
     SignalsBlocked& operator=(const SignalsBlocked&) = delete;
 
-    // The system call itself: pthread_sigmask is one of our doors. Returns 0 or an error number; errno is kept.
-    static int real_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept;
-    static void real_sigmask(int how, int signal) noexcept {
-        sigset_t only;
-        sigemptyset(&only);
-        sigaddset(&only, signal);
-        real_sigmask(how, &only, nullptr);
-    }
     // As libc's own pthread_sigmask, which leaves alone the signals that it sends to threads itself (setuid,
     // pthread_cancel), whatever a program blocks.
     static int libc_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept;

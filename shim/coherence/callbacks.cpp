@@ -39,7 +39,7 @@ public:
         ++this_thread.in_callback;
         this_thread.callback_stream = stream;
         // The driver may have made this thread while everything was blocked.
-        SignalsBlocked::real_sigmask(SIG_UNBLOCK, SIGSEGV);
+        kernel::sigprocmask(SIG_UNBLOCK, SIGSEGV);
         // The stream's work before this function may have changed borrowed blocks, whose borrowers have not waited.
         coherence().end_loans();
         began_ = coherence().loans_sent();

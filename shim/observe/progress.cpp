@@ -44,7 +44,7 @@ void print() try {
 void serve(void*) noexcept {
     name_this_thread("hpe-progress");
     // So that it comes also where all threads of the program block it.
-    SignalsBlocked::real_sigmask(SIG_UNBLOCK, the_signal);
+    kernel::sigprocmask(SIG_UNBLOCK, the_signal);
     for (std::uint32_t answered = 0;;) {
         wait_while(asked, answered);
         answered = asked.load(std::memory_order_acquire);

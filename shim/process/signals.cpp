@@ -159,7 +159,7 @@ void postpone(siginfo_t* info) noexcept {
     struct sigaction plain {};
     plain.sa_handler = SIG_DFL;
     real_sigaction(signal, &plain, nullptr);
-    SignalsBlocked::real_sigmask(SIG_UNBLOCK, signal);
+    kernel::sigprocmask(SIG_UNBLOCK, signal);
     syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), signal);
     _exit(128 + signal);
 }
@@ -286,8 +286,8 @@ int program_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
     if (error != 0) return error;
     // SIGSEGV blocked before our handler was installed is in the kernel's mask: the stand-in takes its place.
     if (has(before, SIGSEGV)) {
-        if (set == nullptr || how == SIG_BLOCK) SignalsBlocked::real_sigmask(SIG_BLOCK, kStandIn);
-        SignalsBlocked::real_sigmask(SIG_UNBLOCK, SIGSEGV);
+        if (set == nullptr || how == SIG_BLOCK) kernel::sigprocmask(SIG_BLOCK, kStandIn);
+        kernel::sigprocmask(SIG_UNBLOCK, SIGSEGV);
         sigaddset(&before, kStandIn);
         sigdelset(&before, SIGSEGV);
     }
@@ -313,7 +313,7 @@ namespace {
 
 // Blocks what the kernel would have blocked while the handler runs; the handler may still access objects.
 void run_handler(const struct sigaction& action, const sigset_t& mask, int signal, siginfo_t* info, void* context) {
-    SignalsBlocked::real_sigmask(SIG_SETMASK, &mask, nullptr);
+    kernel::sigprocmask(SIG_SETMASK, &mask, nullptr);
     if ((action.sa_flags & SA_SIGINFO) != 0) {
         action.sa_sigaction(signal, info, context);
     } else {

@@ -231,7 +231,7 @@ void move_if_placed(unsigned& known) noexcept {
 void serve(void*) noexcept {
     name_this_thread("hpe-copier");
     // A mapped file of the program's that was cut short raises SIGBUS here, and the program may have a handler for it.
-    SignalsBlocked::real_sigmask(SIG_UNBLOCK, SIGBUS);
+    kernel::sigprocmask(SIG_UNBLOCK, SIGBUS);
     // Between the blocks of one copy a helper is wanted again within microseconds: less than a sleep and a wake cost.
     constexpr unsigned kSpins = 2000;
     const auto crew = born.fetch_add(1, std::memory_order_relaxed) < kFew ? Crew::Few : Crew::All;
