@@ -144,13 +144,16 @@ template <class Run>
 CUresult for_changes(const std::byte* now, const std::byte* before, std::size_t bytes, Run&& run) noexcept {
     constexpr std::size_t kStep = 256;  // mostly nothing has changed
     for (std::size_t at = 0; at < bytes;) {
-        if (const auto step = std::min(kStep, bytes - at); std::memcmp(now + at, before + at, step) == 0) {
-            at += step;
+        const auto end = at + std::min(kStep, bytes - at);
+        if (std::memcmp(now + at, before + at, end - at) == 0) {
+            at = end;
             continue;
         }
-        while (now[at] == before[at]) ++at;
+        // Who borrowed the block may write the old byte back meanwhile.
+        while (at < end && now[at] == before[at]) ++at;
         const auto begin = at;
         while (at < bytes && now[at] != before[at]) ++at;
+        if (begin == at) continue;
         if (const auto result = run(begin, at - begin); result != CUDA_SUCCESS) return result;
     }
     return CUDA_SUCCESS;
