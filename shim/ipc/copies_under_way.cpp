@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <vector>
 
+#include "shim/base/added.h"
 #include "shim/base/errno_kept.h"
 #include "shim/base/never_destroyed.h"
 #include "shim/base/thread.h"
@@ -136,13 +137,15 @@ bool pin(ExportTable& table, CUcontext context) noexcept {
     auto& all = places().pinned;
     if (std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.table == &table; })) return true;
     if (!pinned::take(sizeof table.readers)) return false;
-    if (driver.cuMemHostRegister_v2(table.readers.data(), sizeof table.readers, CU_MEMHOSTREGISTER_PORTABLE) !=
-        CUDA_SUCCESS) {
-        pinned::give_back(sizeof table.readers);
-        return false;
+    if (added(all, {&table, context}) != nullptr) {
+        if (driver.cuMemHostRegister_v2(table.readers.data(), sizeof table.readers, CU_MEMHOSTREGISTER_PORTABLE) ==
+            CUDA_SUCCESS) {
+            return true;
+        }
+        all.pop_back();
     }
-    all.push_back({&table, context});
-    return true;
+    pinned::give_back(sizeof table.readers);
+    return false;
 }
 
 }  // namespace
@@ -153,20 +156,20 @@ const Place* place(ExportTable& table, CUcontext context) noexcept {
                                     [&](const Place& one) { return one.table == &table && one.context == context; });
     if (known != all.end()) return known->reader != nullptr ? &*known : nullptr;
     if (!in_flight.idle()) return nullptr;
-    Place made{&table, context, nullptr, 0};
+    Place* const made = added(all, {&table, context, nullptr, 0});
+    if (made == nullptr) return nullptr;
     const Inside inside;
     const ContextScope scope(context);
     const CaptureRelaxed relaxed;
     if (scope.result() == CUDA_SUCCESS && pin(table, context)) {
         auto* const reader = claim(table);
         if (reader != nullptr &&
-            driver.cuPointerGetAttribute(&made.ended, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+            driver.cuPointerGetAttribute(&made->ended, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
                                          reinterpret_cast<CUdeviceptr>(&reader->ended)) == CUDA_SUCCESS) {
-            made.reader = reader;
+            made->reader = reader;
         }
     }
-    all.push_back(made);
-    return made.reader != nullptr ? &all.back() : nullptr;
+    return made->reader != nullptr ? made : nullptr;
 }
 
 void forget(CUcontext context) noexcept {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "shim/base/added.h"
 #include "shim/base/mutex.h"
 #include "shim/base/never_destroyed.h"
 #include "shim/base/thread.h"
@@ -111,6 +112,7 @@ Exported* find(Exports& all, const Allocation& allocation) noexcept HPE_REQUIRES
     return found != all.allocations.end() ? &*found : nullptr;
 }
 
+// nullptr: there is no memory for it.
 Exported* find_or_export(Exports& all, const Allocation& allocation) noexcept HPE_REQUIRES(all.mutex) {
     if (Exported* const known = find(all, allocation)) return known;
     const Object& object = *allocation.object;
@@ -123,9 +125,8 @@ Exported* find_or_export(Exports& all, const Allocation& allocation) noexcept HP
             scope.result() != CUDA_SUCCESS || driver.cuIpcGetMemHandle(&one.handle, allocation.base) != CUDA_SUCCESS ||
             driver.cuPointerGetAttribute(&one.id, CU_POINTER_ATTRIBUTE_BUFFER_ID, allocation.base) != CUDA_SUCCESS;
     }
-    all.allocations.push_back(std::move(one));
     any_exported.store(true, std::memory_order_release);
-    return &all.allocations.back();
+    return added(all.allocations, std::move(one));
 }
 
 void begin_change(ExportEntry& entry) noexcept {
@@ -202,7 +203,7 @@ void add_to(std::vector<Reader>& readers, int peer, std::size_t bytes) noexcept 
         one.bytes = std::min(one.bytes, bytes);
         return;
     }
-    readers.push_back({peer, bytes});
+    added(readers, {peer, bytes});
 }
 
 bool is_known(const Allocation& allocation, int peer, std::size_t bytes,
@@ -221,10 +222,11 @@ void count_way(Exports& all, int peer, std::size_t bytes, bool other) noexcept H
     const auto found = std::find_if(all.other_ways.begin(), all.other_ways.end(),
                                     [&](const OtherWay& one) { return one.peer == peer; });
     if (found == all.other_ways.end() && !other) return;
-    auto& way = found != all.other_ways.end() ? *found : all.other_ways.emplace_back(OtherWay{peer});
-    way.in_turn = other ? way.in_turn + 1 : 0;
-    if (way.in_turn >= kOtherWayInTurn) way.longest = std::max(way.longest, bytes);
-    if (!other) way.longest = std::min(way.longest, bytes - 1);
+    auto* const way = found != all.other_ways.end() ? &*found : added(all.other_ways, OtherWay{peer});
+    if (way == nullptr) return;
+    way->in_turn = other ? way->in_turn + 1 : 0;
+    if (way->in_turn >= kOtherWayInTurn) way->longest = std::max(way->longest, bytes);
+    if (!other) way->longest = std::min(way->longest, bytes - 1);
 }
 
 CUcontext context_of(std::uintptr_t device) noexcept {
@@ -255,7 +257,7 @@ Export::Export(std::uintptr_t device, const std::byte* host, const Image& image,
     const Locked lock(all.mutex);
     if (!open(all)) return;
     const Exported* const exported = find_or_export(all, allocation);
-    if (exported->refused && image.at == nullptr) return;
+    if (exported == nullptr || (exported->refused && image.at == nullptr)) return;
     entry_ =
         enter(all, *exported, {reinterpret_cast<std::uintptr_t>(host), bytes, device - allocation.base, true, image});
 }
@@ -271,8 +273,9 @@ Export::Export(std::uintptr_t device, const Image& image, std::size_t bytes, int
         if (exported != nullptr && open(all)) {
             entry_ = enter(all, *exported, {device, bytes, device - allocation.base, false, image});
         }
-        if (entry_ != nullptr) {
-            all.filling.push_back({this, entry_, allocation.base, allocation.object->serial(), context_});
+        if (entry_ != nullptr &&
+            added(all.filling, {this, entry_, allocation.base, allocation.object->serial(), context_}) == nullptr) {
+            remove(*std::exchange(entry_, nullptr));
         }
     }
     if (entry_ == nullptr) end_filling(image, context_, bytes);
@@ -334,7 +337,7 @@ std::optional<SharedMemory> shared(std::uintptr_t device) noexcept {
     const Locked lock(all.mutex);
     if (!open(all)) return std::nullopt;
     const Exported* const exported = find_or_export(all, allocation);
-    if (exported->refused) return std::nullopt;
+    if (exported == nullptr || exported->refused) return std::nullopt;
     return SharedMemory{exported->handle, exported->id, device - allocation.base};
 }
 

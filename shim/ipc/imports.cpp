@@ -10,6 +10,7 @@
 #include <bit>
 #include <vector>
 
+#include "shim/base/added.h"
 #include "shim/base/never_destroyed.h"
 #include "shim/base/thread.h"
 #include "shim/driver/driver.h"
@@ -60,17 +61,17 @@ ExportTable* open_table(pid_t process) noexcept {
 }
 
 Peer* peer_of(Imports& all, pid_t process, bool expected) noexcept {
-    auto found = std::find_if(all.peers.begin(), all.peers.end(), [&](const Peer& p) { return p.process == process; });
-    if (found == all.peers.end()) {
-        if (!expected) return nullptr;
-        found = all.peers.insert(all.peers.end(), {process, nullptr, 0, 0, 0});
-    }
+    const auto known =
+        std::find_if(all.peers.begin(), all.peers.end(), [&](const Peer& p) { return p.process == process; });
+    if (known == all.peers.end() && !expected) return nullptr;
+    Peer* const found = known != all.peers.end() ? &*known : added(all.peers, {process, nullptr, 0, 0, 0});
+    if (found == nullptr) return nullptr;
     // One without a table may send host memory only: it is asked ever more seldom.
     if (found->table == nullptr && expected && std::has_single_bit(++found->asked)) {
         found->table = open_table(process);
         if (found->table != nullptr) any_table.store(true, std::memory_order_release);
     }
-    return found->table != nullptr ? &*found : nullptr;
+    return found->table != nullptr ? found : nullptr;
 }
 
 void close_import(const Import& import) noexcept {
@@ -125,21 +126,23 @@ bool read_entry(ExportEntry& entry, std::uintptr_t at, std::size_t bytes, Found&
     return false;
 }
 
-// Opened, or what became of that: the driver is asked once.
-Import& import_of(Imports& all, pid_t process, const SharedMemory& memory, CUcontext context) noexcept {
+// Opened, or what became of that: the driver is asked once. nullptr: there is no memory for it.
+Import* import_of(Imports& all, pid_t process, const SharedMemory& memory, CUcontext context) noexcept {
     const auto known = std::find_if(all.open.begin(), all.open.end(), [&](const Import& i) {
         return i.process == process && i.id == memory.id && i.context == context;
     });
-    if (known != all.open.end()) return *known;
-    Import import{process, memory.id, context, 0};
+    if (known != all.open.end()) return &*known;
+    Import* const import = added(all.open, {process, memory.id, context, 0});
+    if (import == nullptr) return nullptr;
     const Inside inside;
     const ContextScope scope(context);
     const CaptureRelaxed relaxed;
     if (scope.result() != CUDA_SUCCESS ||
-        driver.cuIpcOpenMemHandle_v2(&import.base, memory.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_SUCCESS) {
-        import.base = 0;
+        driver.cuIpcOpenMemHandle_v2(&import->base, memory.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) !=
+            CUDA_SUCCESS) {
+        import->base = 0;
     }
-    return all.open.emplace_back(import);
+    return import;
 }
 
 // For bytes that lie on the device alone, in a process that has nothing open any more: what it had went with its
@@ -168,9 +171,9 @@ void find_on_device(Imports& all, pid_t process, CUcontext context, Found& found
         context = known != nullptr ? known->context : elsewhere_too ? nullptr : any_context();
         if (context == nullptr) return;
     }
-    const Import* which = &import_of(all, process, found.memory, context);
+    const Import* which = import_of(all, process, found.memory, context);
     // A device that cannot reach the owner's: another context of this process may have opened it.
-    if (which->base == 0) which = opened([&](const Import& i) { return i.id == found.memory.id; });
+    if (which == nullptr || which->base == 0) which = opened([&](const Import& i) { return i.id == found.memory.id; });
     if (which == nullptr) return;
     found.context = which->context;
     found.device = which->base + found.memory.offset + found.first;
@@ -217,8 +220,8 @@ CUdeviceptr open(pid_t process, const SharedMemory& memory, CUcontext context) n
     Peer* const peer = peer_of(all, process, true);
     if (peer == nullptr) return 0;
     close_ended(all, *peer);
-    const auto& import = import_of(all, process, memory, context);
-    return import.base != 0 ? import.base + memory.offset : 0;
+    const Import* const import = import_of(all, process, memory, context);
+    return import != nullptr && import->base != 0 ? import->base + memory.offset : 0;
 }
 
 const reading_devices::Place* place(pid_t process, CUcontext context) noexcept {

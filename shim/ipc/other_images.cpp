@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "shim/base/added.h"
 #include "shim/base/errno_kept.h"
 #include "shim/base/kernel.h"
 #include "shim/base/never_destroyed.h"
@@ -153,7 +154,7 @@ const std::byte* pinned(pid_t process, const imports::Found& found, CUcontext co
                 std::find_if(all.begin(), all.end(), [](const Mapped& i) { return i.mapping == nullptr; });
             if (forgotten != all.end()) all.erase(forgotten);
         }
-        all.push_back({found.inode, found.file_bytes, nullptr, nullptr});
+        added(all, {found.inode, found.file_bytes, nullptr, nullptr});
         return nullptr;
     }
     std::rotate(known, known + 1, all.end());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shim/base/active.h"
+#include "shim/base/added.h"
 #include "shim/base/address.h"
 #include "shim/base/helper.h"
 #include "shim/base/mutex.h"
@@ -71,7 +72,7 @@ Arrival::Arrival(const Object& object, std::uintptr_t device, const std::byte* h
     again();
     auto& all = Reads::all();
     const Locked lock(all.mutex);
-    all.expected.push_back(this);
+    added(all.expected, this);  // where it is not, its bytes come to host memory
     arrivals.fetch_add(1, std::memory_order_release);
 }
 

@@ -147,12 +147,16 @@ long raw(long number, long a, long b, long c, long d, long e, long f) noexcept {
                       (number == SYS_munmap && fails(Munmap, begin, bytes)) ||
                       (number == SYS_sigaltstack && fails(Sigaltstack));
     if (fail) return -ENOMEM;
-    const int saved = errno;
-    errno = 0;
-    const long result = syscall(number, a, b, c, d, e, f);
-    const int error = errno;
-    errno = saved;
-    return result == -1 && error != 0 ? -error : result;
+    // Not by syscall(): that is a door of libhpe's, too.
+    long result = number;
+    register long fourth asm("r10") = d;
+    register long fifth asm("r8") = e;
+    register long sixth asm("r9") = f;
+    asm volatile("syscall"
+                 : "+a"(result)
+                 : "D"(a), "S"(b), "d"(c), "r"(fourth), "r"(fifth), "r"(sixth)
+                 : "rcx", "r11", "memory");
+    return result;
 }
 
 // Where a function of libhpe.so is, by the symbol table of its file: it exports none of its own.
