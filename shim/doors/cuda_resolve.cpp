@@ -106,6 +106,8 @@ void* find_real(std::size_t index) noexcept {
 }
 
 void* door_for(void* real) noexcept {
+    // Another thread, whose first call has come to a door that was found already, may still be looking.
+    if (void* const handle = libcuda()) fill(handle);
     for (auto at = slot_of(real);; at = (at + 1) % kSlots) {
         void* there = by_pointer[at].real.load(std::memory_order_acquire);
         if (there == nullptr) return real;
@@ -117,7 +119,8 @@ void* door_for(void* real) noexcept {
 }
 
 bool unsettled_passes_through() noexcept {
-    const bool active = process::active.load(std::memory_order_relaxed) || linked_first_use();
+    const bool active =
+        process::active.load(std::memory_order_relaxed) || (this_thread.inside == 0 && linked_first_use());
     if (active && !this_thread.settled) signals::settle_thread();
     if (this_thread.inside != 0 || !active) return true;
     return !std::exchange(this_thread.reentered, false) && recording();

@@ -101,6 +101,8 @@ bool first_use() noexcept {
     }
     bool on = false;
     try {
+        const Inside
+            inside;  // a call of CUDA's by this thread meanwhile, as a malloc of the program's may make, passes
         on = read_options();
     } catch (const std::bad_alloc&) {
         log::warn("no memory is left to begin with: the program runs without libhpe");
@@ -111,7 +113,10 @@ bool first_use() noexcept {
     return on;
 }
 
-bool undecided() noexcept { return phase.load(std::memory_order_acquire) == Phase::Unknown; }
+bool undecided() noexcept {
+    const auto now = phase.load(std::memory_order_acquire);
+    return now == Phase::Unknown || now == Phase::Reading;
+}
 
 void cuda_started() noexcept {
     started.store(true, std::memory_order_relaxed);

@@ -11,7 +11,7 @@ namespace hpe::process {
 // one line, before any CUDA work. Returns whether to put doors in front of the driver. Any thread.
 bool first_use() noexcept;
 
-// Whether first_use() has not been called yet.
+// Whether first_use() has not decided yet.
 bool undecided() noexcept;
 
 // The driver was initialised: from here on a forked child is inert.
