@@ -15,7 +15,6 @@
 
 #include "shim/base/active.h"
 #include "shim/base/log.h"
-#include "shim/base/mutex.h"
 #include "shim/coherence/coherence.h"
 #include "shim/copies/own_work.h"
 #include "shim/copies/reducing.h"
@@ -39,10 +38,7 @@ static_assert(kMostRanks <= kMostPeers);
 // --- who takes part --------------------------------------------------------------------------------------------------
 
 // Of this process, once and for ever.
-enum class Part : unsigned char { Unknown, None, Entered };
-constinit std::atomic<Part> part{Part::Unknown};
-constinit Mutex entering;
-// Of communicators: their State. Written once, before `part`.
+// Of communicators: their State. Written once, by enters().
 constinit std::atomic<int> key{MPI_KEYVAL_INVALID};
 
 // What a communicator is known by, as an attribute of it. One that has had no large call has none.
@@ -71,14 +67,8 @@ bool enters() noexcept {
 }
 
 bool takes_part() noexcept {
-    if (part.load(std::memory_order_acquire) == Part::Unknown) {
-        const Locked lock(entering);
-        if (part.load(std::memory_order_relaxed) == Part::Unknown) {
-            part.store(enters() ? Part::Entered : Part::None, std::memory_order_release);
-        }
-    }
-    // A child of fork() has its parent's.
-    return part.load(std::memory_order_relaxed) == Part::Entered && process::active.load(std::memory_order_relaxed);
+    static const bool entered = enters();  // a child of fork() has its parent's
+    return entered && process::active.load(std::memory_order_relaxed);
 }
 
 bool set(MPI_Comm comm, State state) noexcept {
@@ -309,8 +299,7 @@ bool is_large(MPI_Count count, MPI_Datatype type) noexcept {
 
 std::optional<int> all_reduce(const void* from, void* to, MPI_Count count, MPI_Datatype type, MPI_Op op,
                               MPI_Comm comm) noexcept {
-    if (part.load(std::memory_order_relaxed) == Part::None || comm == handles.no_comm || !is_large(count, type) ||
-        !takes_part()) {
+    if (comm == handles.no_comm || !is_large(count, type) || !takes_part()) {
         return std::nullopt;
     }
     const auto state = state_of(comm);

@@ -3,8 +3,10 @@
 #include "shim/transfer/copiers.h"
 
 #include <linux/magic.h>
+#include <sched.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -214,6 +216,8 @@ bool Queue::work() noexcept {
     }
 }
 
+enum class Home : std::uint8_t { Unknown, Near, Anywhere };
+constinit Home home HPE_GUARDED_BY(mutex) = Home::Unknown;
 // The processors for the helpers; `placements` counts the changes.
 cpu_set_t wanted_place HPE_GUARDED_BY(mutex);
 constinit std::atomic<unsigned> placements{0};
@@ -308,10 +312,23 @@ unsigned start(unsigned wanted) noexcept {
     return made;
 }
 
-void place(const cpu_set_t& processors) noexcept {
+unsigned place(const cpu_set_t* near) noexcept {
     const Locked lock(mutex);
-    wanted_place = processors;
-    placements.fetch_add(1, std::memory_order_release);
+    const auto use = [](const cpu_set_t& processors) {
+        mutex.assume_held();
+        wanted_place = processors;
+        placements.fetch_add(1, std::memory_order_release);
+    };
+    cpu_set_t all;
+    if (home == Home::Unknown) {
+        home = near != nullptr ? Home::Near : Home::Anywhere;
+        if (near != nullptr) use(*near);
+    } else if (home == Home::Near && (near == nullptr || !CPU_EQUAL(near, &wanted_place))) {
+        home = Home::Anywhere;
+        // The main thread's processors: the calling thread may be bound to fewer.
+        if (sched_getaffinity(getpid(), sizeof all, &all) == 0) use(all);
+    }
+    return home == Home::Near ? static_cast<unsigned>(CPU_COUNT(&wanted_place)) : 0;
 }
 
 void Job::begin(const Rows& rows, std::size_t part, Reader reader, Crew crew) noexcept {

@@ -32,8 +32,10 @@ namespace hpe::copiers {
 // Makes the helpers if there are none yet. `wanted` 0: none. Returns how many run.
 unsigned start(unsigned wanted) noexcept;
 unsigned running() noexcept;
-// The processors that the helpers use from the next job on.
-void place(const cpu_set_t& processors) noexcept;
+// Before helpers serve another device, the processors near it; nullptr: they are not known, or too few. From the next
+// job on helpers run near the first device; anywhere, once they serve one that is elsewhere. Returns how many
+// processors that leaves them; 0: all that the process has.
+unsigned place(const cpu_set_t* near) noexcept;
 
 // Who reads the bytes next. A copy leaves them in this processor's caches, in no cache (stream_copy.h), or in the cache
 // that all processors share (shared_copy.h).

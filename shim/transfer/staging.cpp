@@ -3,7 +3,6 @@
 #include "shim/transfer/staging.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -130,30 +129,10 @@ bool near_current(cpu_set_t& near) noexcept {
            CPU_COUNT(&near) >= kFew;
 }
 
-// Where helpers run: near the first device that they serve; anywhere once they serve a device that is elsewhere.
-struct Home {
-    Mutex mutex;
-    bool known HPE_GUARDED_BY(mutex) = false;
-    bool narrow HPE_GUARDED_BY(mutex) = false;
-    cpu_set_t processors HPE_GUARDED_BY(mutex){};
-};
-constinit Home home;
-
 unsigned place_helpers() noexcept {
     cpu_set_t near;
-    const bool narrow = near_current(near);
-    const Locked lock(home.mutex);
-    if (!home.known) {
-        home.known = true;
-        home.narrow = narrow;
-        if (narrow) copiers::place(home.processors = near);
-    } else if (home.narrow && (!narrow || !CPU_EQUAL(&near, &home.processors))) {
-        home.narrow = false;
-        // The main thread's processors: the calling thread may be bound to fewer.
-        if (sched_getaffinity(getpid(), sizeof near, &near) == 0) copiers::place(near);
-    }
-    const auto room = home.narrow ? static_cast<unsigned>(CPU_COUNT(&home.processors)) - 1 : wanted_helpers;
-    return fixed_helpers ? wanted_helpers : std::min(wanted_helpers, room);
+    const auto processors = copiers::place(near_current(near) ? &near : nullptr);
+    return fixed_helpers || processors == 0 ? wanted_helpers : std::min(wanted_helpers, processors - 1);
 }
 
 unsigned start_helpers(Pool& pool) noexcept {

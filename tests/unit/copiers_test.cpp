@@ -351,7 +351,7 @@ unsigned helpers_on(const cpu_set_t& wanted) {
 
 }  // namespace
 
-TEST_CASE("helpers run where they are placed from the next job on, and the caller where it was") {
+TEST_CASE("helpers run near the first device, anywhere once they serve another, and the caller where it was") {
     cpu_set_t mine, one, now;
     REQUIRE(sched_getaffinity(0, sizeof mine, &mine) == 0);
     CPU_ZERO(&one);
@@ -359,12 +359,16 @@ TEST_CASE("helpers run where they are placed from the next job on, and the calle
         if (CPU_ISSET(i, &mine)) CPU_SET(i, &one);
     }
     REQUIRE(copiers::start(kHelpers) == kHelpers);
-    for (const auto* set : {&one, &mine}) {
-        copiers::place(*set);
+    const auto check = [&](const cpu_set_t* near, unsigned processors, const cpu_set_t& wanted) {
+        CHECK(copiers::place(near) == processors);
         // Each job wakes all that sleep and may begin it.
-        for (int i = 0; i < 10000 && helpers_on(*set) != kHelpers; ++i) CHECK(copy_all(4, 3, false) == 0);
-        CHECK(helpers_on(*set) == kHelpers);
-    }
+        for (int i = 0; i < 10000 && helpers_on(wanted) != kHelpers; ++i) CHECK(copy_all(4, 3, false) == 0);
+        CHECK(helpers_on(wanted) == kHelpers);
+    };
+    check(&one, 1, one);
+    check(&one, 1, one);
+    check(nullptr, 0, mine);
+    check(&one, 0, mine);
     REQUIRE(sched_getaffinity(0, sizeof now, &now) == 0);
     CHECK(CPU_EQUAL(&now, &mine));
 }
