@@ -338,11 +338,9 @@ void in_child() noexcept {
     memory.store(nullptr, std::memory_order_release);
 }
 
-bool while_quiet(void (*look)(void*), void* argument) noexcept {
-    if (state() != State::Ready || !begin_unwinding(std::chrono::milliseconds(200))) return false;
-    look(argument);
-    end_unwinding();
-    return true;
+Quiet::Quiet() noexcept : is_(state() == State::Ready && begin_unwinding(std::chrono::milliseconds(200))) {}
+Quiet::~Quiet() {
+    if (is_) end_unwinding();
 }
 
 Counts counts() noexcept {

@@ -83,8 +83,18 @@ void finish() noexcept;
 // In a forked child there is no such thread, and nothing is taken.
 void in_child() noexcept;
 
-// Calls look(argument) while nothing is unwound. False: not soon, or never any more (finish()).
-bool while_quiet(void (*look)(void*), void* argument) noexcept;
+// Scope in which nothing is unwound. False: not soon, or never any more (finish()).
+class Quiet {
+public:
+    Quiet() noexcept;
+    ~Quiet();
+    Quiet(const Quiet&) = delete;
+    Quiet& operator=(const Quiet&) = delete;
+    explicit operator bool() const noexcept { return is_; }
+
+private:
+    const bool is_;
+};
 
 struct Counts {
     std::uint64_t known, unwound, not_taken;

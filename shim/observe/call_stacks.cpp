@@ -168,27 +168,23 @@ std::string text_of(backtrace::Ticket ticket) {
 
 std::string hottest() {
     constexpr std::size_t most = 6;
-    struct Found {
-        std::uint32_t number = 0;
-        backtrace::Payload costs{};
-        std::string text;
-    } found;
-    backtrace::while_quiet(
-        [](void* argument) {
-            auto& best = *static_cast<Found*>(argument);
-            const auto count = static_cast<std::uint32_t>(call_tree::stacks().size());
-            for (auto number = call_tree::kOther + 1; number < call_tree::kOther + count; ++number) {
-                const auto costs = call_tree::counted(number);
-                if (costs[Cost::Ticks] > best.costs[Cost::Ticks]) best = {number, costs, {}};
-            }
-            if (best.number == 0) return;
-            best.text = fmt::format("{}: {}", call_tree::stacks()[best.number - call_tree::kOther].what,
-                                    calls_of(best.number, most));
-        },
-        &found);
-    if (found.text.empty()) return {};
-    return fmt::format("{:.3f} s in {} x {}", seconds(found.costs[Cost::Ticks], ticks::point()),
-                       found.costs[Cost::Count], found.text);
+    backtrace::Payload costs{};
+    std::string text;
+    {
+        const backtrace::Quiet quiet;
+        if (!quiet) return {};
+        std::uint32_t best = 0;
+        const auto count = static_cast<std::uint32_t>(call_tree::stacks().size());
+        for (auto number = call_tree::kOther + 1; number < call_tree::kOther + count; ++number) {
+            const auto its = call_tree::counted(number);
+            if (its[Cost::Ticks] <= costs[Cost::Ticks]) continue;
+            best = number;
+            costs = its;
+        }
+        if (best == 0) return {};
+        text = fmt::format("{}: {}", call_tree::stacks()[best - call_tree::kOther].what, calls_of(best, most));
+    }
+    return fmt::format("{:.3f} s in {} x {}", seconds(costs[Cost::Ticks], ticks::point()), costs[Cost::Count], text);
 }
 
 std::string as_json() {
