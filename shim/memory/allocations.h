@@ -99,7 +99,9 @@ public:
         any_uncached_.store(false, std::memory_order_seq_cst);
     }
     // From the offset on, where it is in such a page; `end` if nothing before it is.
-    std::size_t next_uncached(std::size_t offset, std::size_t end) const noexcept { return next(offset, end, true); }
+    std::size_t next_uncached(std::size_t offset, std::size_t end) const noexcept {
+        return any_uncached() ? next(offset, end, true) : end;
+    }
     std::size_t next_shared(std::size_t offset, std::size_t end) const noexcept { return next(offset, end, false); }
 
 private:
