@@ -4,6 +4,7 @@
 #include "shim/mpi/elements.h"
 
 #include <algorithm>
+#include <array>
 #include <climits>
 #include <cstring>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "shim/coherence/lease.h"
 #include "shim/copies/own_work.h"
 #include "shim/copies/packing.h"
+#include "shim/mpi/held.h"
 #include "shim/mpi/host_memory.h"
 #include "shim/mpi/type_layout.h"
 
@@ -125,14 +127,49 @@ bool store_by_copy(const Elements& elements, const void* caller, Store&& store) 
 
 }  // namespace
 
-Shape::Shape(MPI_Datatype type) noexcept {
-    if (type == handles.no_type) return;
-    MPI_Count lower = 0;
-    if (functions.MPI_Type_size_x(type, &bytes_) != MPI_SUCCESS || bytes_ <= 0 ||
-        functions.MPI_Type_get_extent_x(type, &lower, &extent_) != MPI_SUCCESS ||
-        functions.MPI_Type_get_true_extent_x(type, &true_begin_, &true_extent_) != MPI_SUCCESS) {
-        bytes_ = 0;
+// Of the types that most messages have, whose handles mean the same for ever: to ask takes three calls of MPI's.
+class Shape::OfNumbers {
+public:
+    static const Shape* find(MPI_Datatype type) noexcept {
+        static const OfNumbers all;
+        const auto& slot = all.slots_[place(type)];
+        return slot.type == type ? &slot.shape : nullptr;
     }
+
+private:
+    OfNumbers() noexcept {
+        for (const auto& one : arithmetic.numbers) add(one.type);
+        add(handles.byte);
+    }
+    void add(MPI_Datatype type) noexcept {
+        if (type != MPI_Datatype{}) slots_[place(type)] = {type, asked(type)};
+    }
+    static constexpr unsigned kPlaces = 8;  // by so many bits
+    static std::size_t place(MPI_Datatype type) noexcept {
+        return number(type) * 0x9E3779B97F4A7C15ull >> (64 - kPlaces);
+    }
+
+    struct Slot {
+        MPI_Datatype type{};
+        Shape shape;
+    };
+    std::array<Slot, 1u << kPlaces> slots_;
+};
+
+Shape::Shape(MPI_Datatype type) noexcept {
+    const Shape* const known = OfNumbers::find(type);
+    *this = known != nullptr ? *known : asked(type);
+}
+
+Shape Shape::asked(MPI_Datatype type) noexcept {
+    Shape shape;
+    MPI_Count lower = 0;
+    if (type == handles.no_type || functions.MPI_Type_size_x(type, &shape.bytes_) != MPI_SUCCESS || shape.bytes_ <= 0 ||
+        functions.MPI_Type_get_extent_x(type, &lower, &shape.extent_) != MPI_SUCCESS ||
+        functions.MPI_Type_get_true_extent_x(type, &shape.true_begin_, &shape.true_extent_) != MPI_SUCCESS) {
+        shape.bytes_ = 0;
+    }
+    return shape;
 }
 
 Span Shape::span(std::uintptr_t at, MPI_Count count) const noexcept {

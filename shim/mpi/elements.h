@@ -48,6 +48,8 @@ public:
     bool dense(MPI_Count count) const noexcept { return bytes_ == true_extent_ && (count == 1 || extent_ == bytes_); }
 
 private:
+    class OfNumbers;
+    static Shape asked(MPI_Datatype type) noexcept;
     MPI_Count bytes_ = 0, extent_ = 0, true_begin_ = 0, true_extent_ = 0;
 };
 

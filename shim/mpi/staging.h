@@ -96,13 +96,13 @@ public:
     // written; so are those of which MPI may leave parts as they were.
     template <class Pointer>
     void reads(Pointer& at, MPI_Count count, MPI_Datatype type) noexcept {
-        take(at, Parts(at, count, type), Use::Read);
+        take(at, parts_of(at, count, type), Use::Read);
     }
     void writes(void*& at, MPI_Count count, MPI_Datatype type) noexcept {
-        take(at, Parts(at, count, type), Use::Write);
+        take(at, parts_of(at, count, type), Use::Write);
     }
     void updates(void*& at, MPI_Count count, MPI_Datatype type) noexcept {
-        take(at, Parts(at, count, type), Use::Update);
+        take(at, parts_of(at, count, type), Use::Update);
     }
     template <class Pointer>
     void reads(Pointer& at, Parts&& parts) noexcept {
@@ -191,24 +191,35 @@ private:
         int rank;
         MPI_Comm comm;
     };
+    // Where it may concern an object: of most calls that is all.
+    Parts parts_of(const void* at, MPI_Count count, MPI_Datatype type) const noexcept {
+        Parts parts;
+        if (count <= 0) return parts;
+        const Shape shape(type);
+        if (concerns(shape.span(address(at), count))) parts.add(address(at), count, type, shape);
+        return parts;
+    }
     bool concerns(Span span) const noexcept;
     bool concerns(const Parts& parts) const noexcept;
     template <class Pointer>
     void take(Pointer& at, Parts&& parts, Use use) noexcept {
         failed_ = failed_ || !parts.ok();
-        if (failed_ || !concerns(parts)) return;
-        at = reinterpret_cast<Pointer>(reinterpret_cast<std::uintptr_t>(at) + replace(std::move(parts), use));
+        if (!failed_ && concerns(parts)) at = moved(at, replace(std::move(parts), use));
+    }
+    template <class Pointer>
+    static Pointer moved(Pointer at, std::uintptr_t by) noexcept {
+        return reinterpret_cast<Pointer>(reinterpret_cast<std::uintptr_t>(at) + by);
     }
     template <class Pointer, class Count>
     void take_message(Pointer& at, Count& count, MPI_Datatype& type, Use use) noexcept {
-        Parts parts(at, count, type);
+        Parts parts = parts_of(at, count, type);
         if (failed_ || !concerns(parts)) return;
         if (std::byte* const packed = replace_packed(*parts.begin(), use); packed != nullptr) {
             at = packed;
             count = static_cast<Count>(count * parts.begin()->shape.bytes());
             type = handles.byte;
         } else if (!failed_) {
-            take(at, std::move(parts), use);
+            at = moved(at, replace(std::move(parts), use));
         }
     }
     template <class Pointer>
