@@ -83,8 +83,9 @@ template <class C>
         Inside inside;
         driver.cuMemFree_v2(*pointer);
     }
-    // Not after the call, which leaves little of the driver in the caches.
-    const auto context = current_context();
+    // Not after the call, which leaves little of the driver in the caches; but the call may be the first that looks for
+    // the driver.
+    const auto context = driver.cuCtxGetCurrent != nullptr ? current_context() : nullptr;
     CUresult result = call(pointer, padded);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && padded != bytes) {
         result = call(pointer, padded);  // memory may have been freed meanwhile

@@ -14,8 +14,6 @@
 #include <string_view>
 #include <utility>
 
-#include "shim/base/mutex.h"
-#include "shim/base/spin_lock.h"
 #include "shim/doors/door.h"
 #include "shim/doors/mpi_imports.h"
 #include "shim/process/signals.h"
@@ -24,15 +22,11 @@ namespace hpe::doors {
 
 namespace {
 
-// True pointer to door: open addressing, filled once.
+// True pointer to door: the places of doors plus one, by open addressing, 0: none. Without a lock: each thread that
+// comes before it is filled fills it, since one that waited could hold the loader's lock, which another needs for that.
 constexpr std::size_t kSlots = 4096;
-struct Slot {
-    std::atomic<void*> real{nullptr};
-    std::atomic<std::uint32_t> index{0};
-};
-constinit std::array<Slot, kSlots> by_pointer;
+constinit std::array<std::atomic<std::uint32_t>, kSlots> by_pointer;
 constinit std::atomic<bool> filled{false};
-constinit SpinLock filling;
 
 std::size_t slot_of(const void* pointer) noexcept {
     return (reinterpret_cast<std::uintptr_t>(pointer) >> 4) * 0x9E3779B97F4A7C15ull >> (64 - 12);
@@ -64,29 +58,32 @@ void say_passed_through() {
     }
 }
 
+void* real_of(std::uint32_t place) noexcept { return door_real[place - 1].load(std::memory_order_relaxed); }
+
+// Of two names of one function the wrapped one counts.
+void enter(std::uint32_t place, void* real) noexcept {
+    for (auto at = slot_of(real);;) {
+        auto there = by_pointer[at].load(std::memory_order_acquire);
+        if (there != 0 && real_of(there) != real) {
+            at = (at + 1) % kSlots;
+            continue;
+        }
+        if (there != 0 && !door_table[place - 1].treated) return;
+        if (by_pointer[at].compare_exchange_strong(there, place, std::memory_order_release)) return;
+    }
+}
+
 void fill(void* handle) noexcept {
     if (filled.load(std::memory_order_acquire)) return;
-    const Locked lock(filling);
-    if (!filled.load(std::memory_order_relaxed)) {
-        for (std::size_t i = 0; i < door_count; ++i) {
-            void* real = real_dlsym(handle, door_table[i].name);
-            // Our own export would be found if the handle were not libcuda's.
-            if (real == nullptr || real == door_table[i].wrapper) continue;
-            door_real[i].store(real, std::memory_order_relaxed);
-            for (auto at = slot_of(real);; at = (at + 1) % kSlots) {
-                void* there = by_pointer[at].real.load(std::memory_order_relaxed);
-                // Two names of one function: the wrapped one counts.
-                if (there != nullptr && there != real) continue;
-                if (there == nullptr || door_table[i].treated) {
-                    by_pointer[at].index.store(static_cast<std::uint32_t>(i), std::memory_order_relaxed);
-                    by_pointer[at].real.store(real, std::memory_order_release);
-                }
-                break;
-            }
-        }
-        process::at_exit(say_passed_through);
-        filled.store(true, std::memory_order_release);
+    for (std::uint32_t i = 0; i < door_count; ++i) {
+        void* real = real_dlsym(handle, door_table[i].name);
+        // Our own export would be found if the handle were not libcuda's.
+        if (real == nullptr || real == door_table[i].wrapper) continue;
+        door_real[i].store(real, std::memory_order_relaxed);
+        enter(i + 1, real);
     }
+    process::at_exit(say_passed_through);
+    filled.store(true, std::memory_order_release);
 }
 
 // Adopts the driver behind a handle. False when it is no libcuda, or another one than before.
@@ -109,10 +106,10 @@ void* door_for(void* real) noexcept {
     // Another thread, whose first call has come to a door that was found already, may still be looking.
     if (void* const handle = libcuda()) fill(handle);
     for (auto at = slot_of(real);; at = (at + 1) % kSlots) {
-        void* there = by_pointer[at].real.load(std::memory_order_acquire);
-        if (there == nullptr) return real;
-        if (there != real) continue;
-        const auto& door = door_table[by_pointer[at].index.load(std::memory_order_relaxed)];
+        const auto there = by_pointer[at].load(std::memory_order_acquire);
+        if (there == 0) return real;
+        if (real_of(there) != real) continue;
+        const auto& door = door_table[there - 1];
         if (door.treated || log::enabled(log::Level::Debug)) return door.wrapper;
         return trace::on() && !only_asks(door.name) ? door.wrapper : real;
     }

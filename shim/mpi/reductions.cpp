@@ -37,7 +37,6 @@ static_assert(kMostRanks <= kMostPeers);
 
 // --- who takes part --------------------------------------------------------------------------------------------------
 
-// Of this process, once and for ever.
 // Of communicators: their State. Written once, by enters().
 constinit std::atomic<int> key{MPI_KEYVAL_INVALID};
 

@@ -99,10 +99,14 @@ bool first_use() noexcept {
         if (seen == Phase::Unknown && phase.compare_exchange_strong(seen, Phase::Reading)) break;
         wait_while(phase, Phase::Reading);
     }
+    pthread_atfork(nullptr, nullptr, [] {
+        auto reading = Phase::Reading;  // by a thread that the child does not have
+        phase.compare_exchange_strong(reading, Phase::Unknown);
+    });
+    // Calls of CUDA's that this thread makes meanwhile, as the program's malloc may, pass.
+    const Inside inside;
     bool on = false;
     try {
-        const Inside
-            inside;  // a call of CUDA's by this thread meanwhile, as a malloc of the program's may make, passes
         on = read_options();
     } catch (const std::bad_alloc&) {
         log::warn("no memory is left to begin with: the program runs without libhpe");
