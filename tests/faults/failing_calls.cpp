@@ -2,7 +2,7 @@
 // Preloaded behind libhpe.so: lets the system calls that libhpe makes fail with ENOMEM (EAGAIN for pthread_create), and
 // nobody else's. libhpe makes them itself, all in one function (shim/base/kernel.h): a jump to ours is written over it,
 // as UCX does with libc's functions. pthread_create is libc's, and interposed; so is what gives memory of the heap
-// (malloc, for which calloc and realloc count, too).
+// (malloc, for which calloc, realloc and aligned_alloc count, too).
 //
 // HPE_TEST_FAIL=RULE[,RULE]: NAME:N the Nth call fails; NAME:N-M those do; NAME:N+ that and all later ones;
 // NAME:split every call that would split a mapping, as at the limit on mappings. HPE_TEST_COUNT=FILE: how often each
@@ -212,6 +212,7 @@ extern "C" {
 void* __libc_malloc(std::size_t);
 void* __libc_calloc(std::size_t, std::size_t);
 void* __libc_realloc(void*, std::size_t);
+void* __libc_memalign(std::size_t, std::size_t);
 
 void* malloc(std::size_t bytes) noexcept {
     return is_libhpe(__builtin_return_address(0)) && fails(Malloc) ? nullptr : __libc_malloc(bytes);
@@ -221,6 +222,9 @@ void* calloc(std::size_t count, std::size_t bytes) noexcept {
 }
 void* realloc(void* memory, std::size_t bytes) noexcept {
     return is_libhpe(__builtin_return_address(0)) && fails(Malloc) ? nullptr : __libc_realloc(memory, bytes);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
+    return is_libhpe(__builtin_return_address(0)) && fails(Malloc) ? nullptr : __libc_memalign(alignment, bytes);
 }
 }
 
