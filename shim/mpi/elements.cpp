@@ -138,7 +138,13 @@ public:
 
 private:
     OfNumbers() noexcept {
-        for (const auto& one : arithmetic.numbers) add(one.type);
+        // Those that every MPI has: to ask for one of Fortran's, where there is no Fortran, may end the job.
+        using Of = Arithmetic;
+        for (const auto at : {Of::at_int, Of::at_long, Of::at_long_long_int, Of::at_int32_t, Of::at_int64_t,
+                              Of::at_unsigned, Of::at_unsigned_long, Of::at_unsigned_long_long, Of::at_uint32_t,
+                              Of::at_uint64_t, Of::at_float, Of::at_double}) {
+            add(arithmetic.numbers[at].type);
+        }
         add(handles.byte);
     }
     void add(MPI_Datatype type) noexcept {
