@@ -34,7 +34,7 @@ public:
     // False when a page of it belongs to another open object, or memory runs out; no open object is touched then.
     bool insert(Blocks* object);
     void erase(Blocks* object);  // what is not there stays so
-    // Whether it has its place, be it open or closed.
+    // Whether the object has its place, be it open or closed. No object is in two tables.
     static bool has(const Blocks& object) noexcept { return object.in_table_.load(std::memory_order_acquire); }
 
     // Calls `visit` for every object that overlaps [begin, begin + bytes), in address order. No lock is held. The range

@@ -244,8 +244,8 @@ CUresult graph_node(const C& call, A... arguments) {
     parameters = &settled;
     const CUresult result = call(arguments...);
     if (result != CUDA_SUCCESS) return result;
-    // Out-parameters (the address of a graph's allocation, the graphs inside of a node) go back to the program. No
-    // allocation comes by a call that changes a node.
+    // Out-parameters (the address of a graph's allocation, the graphs inside of a node) go back to the program. Calls
+    // that change a node have none, and CUDA refuses them for allocations.
     if (settled.type == CU_GRAPH_NODE_TYPE_GRAPH) given->graph.graph = settled.graph.graph;
     if (settled.type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
         given->conditional.phGraph_out = settled.conditional.phGraph_out;

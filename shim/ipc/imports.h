@@ -19,7 +19,8 @@ namespace hpe::ipc::imports {
 // Whether another process's table is open: its messages may have no bytes in host memory.
 bool any() noexcept;
 
-// An entry as it was at one moment; of an image the byte at `at`.
+// An entry as it was at one moment. The addresses of the image and in its file are those of the byte at `at`; `memory`
+// is the message's first.
 struct Found : Readable {
     ExportEntry* entry = nullptr;  // nullptr: host memory like any other
     std::uint64_t version = 0;     // of the entry: all this counts only as long as it stays
