@@ -159,6 +159,15 @@ struct Made<row, kind, Treatment, int(A...)> {
     static int door(A... arguments) {
         const auto real = own<int(A...)>(row);
         if (!any_objects()) return real(arguments...);
+        if constexpr (requires(Look & look) { Treatment{}(look, arguments...); }) {
+            Look look;
+            Treatment{}(look, arguments...);
+            if (!look.found_any()) {
+                const int result = real(arguments...);
+                pending::completed();
+                return result;
+            }
+        }
         return staged<kind, Treatment>(real, __builtin_return_address(0), arguments...);
     }
 };

@@ -43,10 +43,11 @@ constexpr auto by_name = [] {
 // Made when it is first asked for: that may be before this file's constructors run.
 mpi::Library library() noexcept {
     static const mpi::Door doors[] = {
-#define MPI_DOOR_LIKE(other, name, kind, treatment)                                                \
-    {#name,                                                                                        \
-     address(&Made<row_##name, Kind::kind, decltype([](auto&... a) noexcept { treatment(a...); }), \
-                   decltype(::other)>::door),                                                      \
+#define MPI_DOOR_LIKE(other, name, kind, treatment)                                                     \
+    {#name,                                                                                             \
+     address(&Made<row_##name, Kind::kind,                                                              \
+                   decltype([](auto&... a) noexcept -> decltype(treatment(a...)) { treatment(a...); }), \
+                   decltype(::other)>::door),                                                           \
      &own_functions[row_##name]},
 #define MPI_OWN_DOOR(name, door) {#name, address<decltype(::name)>(door), &own_functions[row_##name]},
 #include "shim/doors/mpi_catalog.inc"

@@ -202,9 +202,11 @@ void Elements::give_type_back() noexcept {
     keeps_type = false;
 }
 
+bool concerns(Span span) noexcept { return !span.empty() && lease::concerns(pointer(span.begin), span.bytes()); }
+
 bool names_an_object(const Elements& elements) noexcept {
     const auto span = elements.span();
-    if (span.empty() || !lease::concerns(pointer(span.begin), span.bytes())) return false;
+    if (!concerns(span)) return false;
     if (elements.shape.dense(elements.count) || lease::in_one_object(pointer(span.begin), span.bytes())) return true;
     const auto one = decoded(elements.type);
     const auto all = one ? Layout::repeated(*one, static_cast<std::uint64_t>(elements.count), elements.shape.extent())

@@ -66,6 +66,8 @@ struct Elements {
     void give_type_back() noexcept;
 };
 
+// Whether an object may lie in it.
+bool concerns(Span span) noexcept;
 // Whether any byte that the type names may lie in an object. Types that name addresses of the host alone may have all
 // that is on the device between them.
 bool names_an_object(const Elements& elements) noexcept;

@@ -83,6 +83,10 @@ void Parts::add(std::uintptr_t at, MPI_Count count, MPI_Datatype type, const Sha
     span_.join(place->span());
 }
 
+void Look::buffer(const void* at, MPI_Count count, MPI_Datatype type) noexcept {
+    if (count > 0 && concerns(Shape(type).span(address(at), count))) found_any_ = true;
+}
+
 Staging::Staging(const void* caller, bool lasting) noexcept : caller_(caller), lasting_(lasting) {}
 
 Staging::Staging(Staging&& other) noexcept
@@ -107,12 +111,8 @@ Staging::~Staging() {
     }
 }
 
-bool Staging::concerns(Span span) const noexcept {
-    return !span.empty() && lease::concerns(pointer(span.begin), span.bytes());
-}
-
-bool Staging::concerns(const Parts& parts) const noexcept {
-    if (!concerns(parts.span()) || std::none_of(parts.begin(), parts.end(), names_an_object)) return false;
+bool Staging::in_objects(const Parts& parts) noexcept {
+    if (std::none_of(parts.begin(), parts.end(), names_an_object)) return false;
     call_stacks::wait_was_needed();
     return true;
 }

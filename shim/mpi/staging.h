@@ -78,6 +78,28 @@ private:
     bool ok_ = true;
 };
 
+// Finds out whether any buffer of a message may lie in an object: most have none there, and pay for no Staging.
+class Look {
+public:
+    template <class Count>
+    void sends(const void* at, Count count, MPI_Datatype type, int, MPI_Comm) noexcept {
+        buffer(at, count, type);
+    }
+    template <class Count>
+    void receives(const void* at, Count count, MPI_Datatype type) noexcept {
+        buffer(at, count, type);
+    }
+    template <class Count>
+    void exchanges(const void* at, Count count, MPI_Datatype type) noexcept {
+        buffer(at, count, type);
+    }
+    bool found_any() const noexcept { return found_any_; }
+
+private:
+    void buffer(const void* at, MPI_Count count, MPI_Datatype type) noexcept;
+    bool found_any_ = false;
+};
+
 // In a blocking collective call: whether a rank also copies from one of its buffers to the other.
 enum class Copies : std::uint8_t { BetweenRanks, WithinRanks };
 
@@ -199,12 +221,11 @@ private:
         if (concerns(shape.span(address(at), count))) parts.add(address(at), count, type, shape);
         return parts;
     }
-    bool concerns(Span span) const noexcept;
-    bool concerns(const Parts& parts) const noexcept;
+    static bool in_objects(const Parts& parts) noexcept;
     template <class Pointer>
     void take(Pointer& at, Parts&& parts, Use use) noexcept {
         failed_ = failed_ || !parts.ok();
-        if (!failed_ && concerns(parts)) at = moved(at, replace(std::move(parts), use));
+        if (!failed_ && in_objects(parts)) at = moved(at, replace(std::move(parts), use));
     }
     template <class Pointer>
     static Pointer moved(Pointer at, std::uintptr_t by) noexcept {
@@ -213,7 +234,7 @@ private:
     template <class Pointer, class Count>
     void take_message(Pointer& at, Count& count, MPI_Datatype& type, Use use) noexcept {
         Parts parts = parts_of(at, count, type);
-        if (failed_ || !concerns(parts)) return;
+        if (failed_ || !in_objects(parts)) return;
         if (std::byte* const packed = replace_packed(*parts.begin(), use); packed != nullptr) {
             at = packed;
             count = static_cast<Count>(count * parts.begin()->shape.bytes());
