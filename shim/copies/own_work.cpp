@@ -150,6 +150,7 @@ bool copy_within_device(std::uintptr_t to, std::uintptr_t from, std::size_t byte
 
 std::size_t load_by_device(std::byte* to, const void* from, std::size_t bytes, const void* caller) noexcept {
     const CountedCopy counted(address(from), bytes);
+    if (bytes < counted.smallest()) return lease::load(to, from, bytes, caller);
     std::size_t done = 0;
     while (done < bytes) {
         const auto at = address(from) + done;
@@ -173,6 +174,7 @@ std::size_t load_by_device(std::byte* to, const void* from, std::size_t bytes, c
 
 std::size_t store_by_device(void* to, const std::byte* from, std::size_t bytes, const void* caller) noexcept {
     const CountedCopy counted(address(to), bytes);
+    if (bytes < counted.smallest()) return lease::store(to, from, bytes, caller);
     std::size_t done = 0;
     while (done < bytes) {
         const auto at = address(to) + done;

@@ -18,7 +18,6 @@
 #include "shim/mpi/host_memory.h"
 #include "shim/mpi/peers.h"
 #include "shim/mpi/type_layout.h"
-#include "shim/observe/call_stacks.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
 
@@ -55,10 +54,8 @@ bool bring_to_device(Span span) noexcept {
 // Memory and the objects that it stands for are about to be copied.
 void pin(const HostMemory& memory, const Elements& elements) noexcept {
     const auto span = elements.span();
-    const Object* const object = coherence().object_of(span.begin);
-    if (object != nullptr && HostMemory::keeps(span.bytes()) && copied_by_device(span.begin, span.bytes())) {
-        memory.pin(object->context);
-    }
+    if (!HostMemory::keeps(span.bytes()) || !copied_by_device(span.begin, span.bytes())) return;
+    if (const Object* const object = coherence().object_of(span.begin)) memory.pin(object->context);
 }
 
 }  // namespace
@@ -109,12 +106,6 @@ Staging::~Staging() {
         if (buffer.packed != nullptr) buffer.packed->elements.give_type_back();
         buffer.~Buffer();
     }
-}
-
-bool Staging::in_objects(const Parts& parts) noexcept {
-    if (std::none_of(parts.begin(), parts.end(), names_an_object)) return false;
-    call_stacks::wait_was_needed();
-    return true;
 }
 
 std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {
@@ -317,11 +308,12 @@ std::byte* Staging::leave_to_mpi(const Elements& elements, Use use) noexcept {
 // Some MPIs are slow with gaps. One that was not built for CUDA copies within a rank by the CPU, whatever is under it.
 bool Staging::leave_to_collective(const Parts& parts, Use use) noexcept {
     const auto span = parts.span();
-    const Object* const object = coherence().object_of(span.begin);
-    if (!collective_ || !ipc::on() || object == nullptr || span.bytes() < ipc::kSmallestAlways || !dense(parts) ||
-        (*collective_ == Copies::WithinRanks && !built_for_cuda()) || !moves_device_memory(object->context)) {
+    if (!collective_ || !ipc::on() || span.bytes() < ipc::kSmallestAlways || !dense(parts) ||
+        (*collective_ == Copies::WithinRanks && !built_for_cuda())) {
         return false;
     }
+    const Object* const object = coherence().object_of(span.begin);
+    if (object == nullptr || !moves_device_memory(object->context)) return false;
     auto lent = lend(span.begin, span.bytes(), use);
     if (lent == nullptr) return false;
     add(use).lent = std::move(lent);

@@ -24,6 +24,7 @@
 // error of the call that ends the transfer. Each says so in one line.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -41,6 +42,7 @@
 #include "shim/mpi/device_memory.h"
 #include "shim/mpi/elements.h"
 #include "shim/mpi/host_memory.h"
+#include "shim/observe/call_stacks.h"
 
 namespace hpe::mpi {
 
@@ -62,6 +64,7 @@ public:
     Parts(Parts&& other) noexcept;
     Parts& operator=(Parts&&) = delete;
     bool ok() const noexcept { return ok_; }
+    bool empty() const noexcept { return count_ == 0; }
     void add(std::uintptr_t at, MPI_Count count, MPI_Datatype type, const Shape& shape) noexcept;
     const Elements* begin() const noexcept { return list(); }
     const Elements* end() const noexcept { return list() + count_; }
@@ -128,10 +131,10 @@ public:
     }
     template <class Pointer>
     void reads(Pointer& at, Parts&& parts) noexcept {
-        take(at, std::move(parts), Use::Read);
+        take_any(at, std::move(parts), Use::Read);
     }
-    void writes(void*& at, Parts&& parts) noexcept { take(at, std::move(parts), Use::Write); }
-    void updates(void*& at, Parts&& parts) noexcept { take(at, std::move(parts), Use::Update); }
+    void writes(void*& at, Parts&& parts) noexcept { take_any(at, std::move(parts), Use::Write); }
+    void updates(void*& at, Parts&& parts) noexcept { take_any(at, std::move(parts), Use::Update); }
 
     // The same for messages, of which count and type may change, too.
     template <class Pointer, class Count>
@@ -213,19 +216,25 @@ private:
         int rank;
         MPI_Comm comm;
     };
-    // Where it may concern an object: of most calls that is all.
+    // None where the type names no byte of an object: of most calls that is all.
     Parts parts_of(const void* at, MPI_Count count, MPI_Datatype type) const noexcept {
         Parts parts;
         if (count <= 0) return parts;
         const Shape shape(type);
-        if (concerns(shape.span(address(at), count))) parts.add(address(at), count, type, shape);
+        if (names_an_object({address(at), count, type, shape})) parts.add(address(at), count, type, shape);
         return parts;
     }
-    static bool in_objects(const Parts& parts) noexcept;
     template <class Pointer>
     void take(Pointer& at, Parts&& parts, Use use) noexcept {
+        if (failed_ || parts.empty()) return;
+        call_stacks::wait_was_needed();
+        at = moved(at, replace(std::move(parts), use));
+    }
+    // Where it is not known yet whether they are in objects.
+    template <class Pointer>
+    void take_any(Pointer& at, Parts&& parts, Use use) noexcept {
         failed_ = failed_ || !parts.ok();
-        if (!failed_ && in_objects(parts)) at = moved(at, replace(std::move(parts), use));
+        if (std::any_of(parts.begin(), parts.end(), names_an_object)) take(at, std::move(parts), use);
     }
     template <class Pointer>
     static Pointer moved(Pointer at, std::uintptr_t by) noexcept {
@@ -234,7 +243,8 @@ private:
     template <class Pointer, class Count>
     void take_message(Pointer& at, Count& count, MPI_Datatype& type, Use use) noexcept {
         Parts parts = parts_of(at, count, type);
-        if (failed_ || !in_objects(parts)) return;
+        if (failed_ || parts.empty()) return;
+        call_stacks::wait_was_needed();
         if (std::byte* const packed = replace_packed(*parts.begin(), use); packed != nullptr) {
             at = packed;
             count = static_cast<Count>(count * parts.begin()->shape.bytes());
@@ -255,7 +265,7 @@ private:
             parts.add(first + static_cast<std::uintptr_t>(done * shape.extent()), count, type, shape);
         }
         partitions_ = partitions;
-        take(at, std::move(parts), use);
+        take_any(at, std::move(parts), use);
     }
     Buffer& add(Use use, Parts&& parts = {}) noexcept {
         return *new (begin() + count_++) Buffer{use, std::move(parts)};
