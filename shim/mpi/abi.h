@@ -120,6 +120,7 @@ extern constinit Functions functions;
 // Handles that every process has, by MPI's names and those that Open MPI's library has.
 #define HPE_MPI_HANDLES(F)                                              \
     F(MPI_Datatype, byte, MPI_BYTE, ompi_mpi_byte)                      \
+    F(MPI_Datatype, character, MPI_CHAR, ompi_mpi_char)                 \
     F(MPI_Datatype, no_type, MPI_DATATYPE_NULL, ompi_mpi_datatype_null) \
     F(MPI_Request, no_request, MPI_REQUEST_NULL, ompi_request_null)     \
     F(MPI_Comm, self, MPI_COMM_SELF, ompi_mpi_comm_self)                \

@@ -146,6 +146,7 @@ private:
             add(arithmetic.numbers[at].type);
         }
         add(handles.byte);
+        add(handles.character);
     }
     void add(MPI_Datatype type) noexcept {
         if (type != MPI_Datatype{}) slots_[place(type)] = {type, asked(type)};
@@ -167,6 +168,12 @@ Shape::Shape(MPI_Datatype type) noexcept {
     *this = known != nullptr ? *known : asked(type);
 }
 
+Span Shape::span(std::uintptr_t at, MPI_Count count, MPI_Datatype type) noexcept {
+    if (const Shape* const known = OfNumbers::find(type)) [[likely]]
+        return known->span(at, count);
+    return asked(type).span(at, count);
+}
+
 Shape Shape::asked(MPI_Datatype type) noexcept {
     Shape shape;
     MPI_Count lower = 0;
@@ -176,14 +183,6 @@ Shape Shape::asked(MPI_Datatype type) noexcept {
         shape.bytes_ = 0;
     }
     return shape;
-}
-
-Span Shape::span(std::uintptr_t at, MPI_Count count) const noexcept {
-    if (bytes_ <= 0 || count <= 0) return {};
-    const auto last = (count - 1) * extent_;
-    const auto first_byte = true_begin_ + std::min<MPI_Count>(last, 0);
-    const auto end = true_begin_ + true_extent_ + std::max<MPI_Count>(last, 0);
-    return {at + static_cast<std::uintptr_t>(first_byte), at + static_cast<std::uintptr_t>(end)};
 }
 
 void Elements::keep_type() noexcept {
@@ -203,6 +202,10 @@ void Elements::give_type_back() noexcept {
 }
 
 bool concerns(Span span) noexcept { return !span.empty() && lease::concerns(pointer(span.begin), span.bytes()); }
+
+bool concerns(const void* at, MPI_Count count, MPI_Datatype type) noexcept {
+    return concerns(Shape::span(address(at), count, type));
+}
 
 bool names_an_object(const Elements& elements) noexcept {
     const auto span = elements.span();

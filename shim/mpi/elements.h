@@ -10,6 +10,7 @@
 // access that the device cannot serve ends as one of the program's.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -43,7 +44,14 @@ public:
     MPI_Count bytes() const noexcept { return bytes_; }
     MPI_Count extent() const noexcept { return extent_; }
     // From the first to behind the last byte of `count` elements at `at`.
-    Span span(std::uintptr_t at, MPI_Count count) const noexcept;
+    Span span(std::uintptr_t at, MPI_Count count) const noexcept {
+        if (bytes_ <= 0 || count <= 0) return {};
+        const auto last = (count - 1) * extent_;
+        const auto first_byte = true_begin_ + std::min<MPI_Count>(last, 0);
+        const auto end = true_begin_ + true_extent_ + std::max<MPI_Count>(last, 0);
+        return {at + static_cast<std::uintptr_t>(first_byte), at + static_cast<std::uintptr_t>(end)};
+    }
+    static Span span(std::uintptr_t at, MPI_Count count, MPI_Datatype type) noexcept;
     // No byte of the span is left out.
     bool dense(MPI_Count count) const noexcept { return bytes_ == true_extent_ && (count == 1 || extent_ == bytes_); }
 
@@ -66,8 +74,9 @@ struct Elements {
     void give_type_back() noexcept;
 };
 
-// Whether an object may lie in it.
+// Whether an object may lie in it, or between the first and the last byte of elements.
 bool concerns(Span span) noexcept;
+bool concerns(const void* at, MPI_Count count, MPI_Datatype type) noexcept;
 // Whether any byte that the type names may lie in an object. Types that name addresses of the host alone may have all
 // that is on the device between them.
 bool names_an_object(const Elements& elements) noexcept;

@@ -80,10 +80,6 @@ void Parts::add(std::uintptr_t at, MPI_Count count, MPI_Datatype type, const Sha
     span_.join(place->span());
 }
 
-void Look::buffer(const void* at, MPI_Count count, MPI_Datatype type) noexcept {
-    if (count > 0 && concerns(Shape(type).span(address(at), count))) found_any_ = true;
-}
-
 Staging::Staging(const void* caller, bool lasting) noexcept : caller_(caller), lasting_(lasting) {}
 
 Staging::Staging(Staging&& other) noexcept

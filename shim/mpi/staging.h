@@ -99,7 +99,9 @@ public:
     bool found_any() const noexcept { return found_any_; }
 
 private:
-    void buffer(const void* at, MPI_Count count, MPI_Datatype type) noexcept;
+    void buffer(const void* at, MPI_Count count, MPI_Datatype type) noexcept {
+        if (count > 0 && concerns(at, count, type)) found_any_ = true;
+    }
     bool found_any_ = false;
 };
 
