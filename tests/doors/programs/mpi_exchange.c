@@ -3,6 +3,7 @@
 // that a program opens which has no MPI.
 // usage: mpi_exchange linked|table|searched|next|asked
 #define _GNU_SOURCE
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <mpi.h>
@@ -25,6 +26,9 @@ int exchange(const char* how) {
         wrong = MPIX_Query_cuda_support == NULL || MPIX_Query_cuda_support() != 1;
         int (*found)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support");
         wrong += found == NULL || found() != 1;
+        // Nothing of CUDA was used yet: the driver says so.
+        CUdeviceptr none;
+        wrong += cuMemAlloc(&none, 4 << 20) != CUDA_ERROR_NOT_INITIALIZED;
     }
     int *out, *in;
     cudaMalloc((void**)&out, N * sizeof *out);
