@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Which arguments of collective calls are buffers, and how much of them matters on this rank: named to the Staging,
-// which changes them. Arguments that do not matter here are `rest`.
+// which changes them, and before it to a Look where few arguments say that. Arguments that do not matter here are
+// `rest`.
 //
 // Source: MPI 4.1, chapters 6 (collectives, intercommunicators, MPI_IN_PLACE) and 8.6 (neighbourhoods).
 //
@@ -43,7 +44,8 @@ inline int others(MPI_Comm comm) noexcept {
 
 // What this rank is in a call with a root.
 struct Part {
-    bool root = false, member = false;
+    bool root = true, member = true;
+    Part() noexcept = default;
     Part(int root_rank, MPI_Comm comm) noexcept {
         if (is_inter(comm)) {
             root = root_rank == MPI_ROOT;
@@ -56,6 +58,9 @@ struct Part {
         }
     }
 };
+// A Look asks no question of MPI, and takes all buffers for significant.
+inline Part part_of(const Staging&, int root, MPI_Comm comm) noexcept { return Part(root, comm); }
+inline Part part_of(const Look&, int, MPI_Comm) noexcept { return {}; }
 
 template <class Counts, class Places>
 Parts parts(const void* at, Counts counts, Places places, MPI_Datatype type, int ranks) noexcept {
@@ -79,24 +84,24 @@ Parts parts(const void* at, Counts counts, Places places, const MPI_Datatype* ty
     return all;
 }
 
-template <class Count, class... Rest>
-void broadcast(Staging& staging, void*& at, Count count, MPI_Datatype type, int root, MPI_Comm comm,
+template <class Buffers, class Count, class... Rest>
+void broadcast(Buffers& buffers, void*& at, Count count, MPI_Datatype type, int root, MPI_Comm comm,
                Rest&...) noexcept {
-    const Part part(root, comm);
+    const Part part = part_of(buffers, root, comm);
     if (part.root)
-        staging.reads(at, count, type);
+        buffers.reads(at, count, type);
     else if (part.member)
-        staging.writes(at, count, type);
+        buffers.writes(at, count, type);
 }
 
 // What arrives at the root, or everywhere.
-template <class Count>
-void collects(Staging& staging, bool keeps, void*& to, Count count, MPI_Datatype type, int ranks) noexcept {
+template <class Buffers, class Count>
+void collects(Buffers& buffers, bool keeps, void*& to, Count count, MPI_Datatype type, int ranks) noexcept {
     const auto all = static_cast<MPI_Count>(count) * ranks;
     if (keeps)
-        staging.updates(to, all, type);
+        buffers.updates(to, all, type);
     else
-        staging.writes(to, all, type);
+        buffers.writes(to, all, type);
 }
 template <class Counts, class Places, class Types>
 void collects(Staging& staging, bool keeps, void*& to, Counts counts, Places places, Types types, int ranks) noexcept {
@@ -106,13 +111,13 @@ void collects(Staging& staging, bool keeps, void*& to, Counts counts, Places pla
         staging.writes(to, parts(to, counts, places, types, ranks));
 }
 
-template <class Pointer, class Count, class Room, class... Rest>
-void gather(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room, MPI_Datatype to_type,
+template <class Buffers, class Pointer, class Count, class Room, class... Rest>
+void gather(Buffers& buffers, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room, MPI_Datatype to_type,
             int root, MPI_Comm comm, Rest&...) noexcept {
-    const Part part(root, comm);
+    const Part part = part_of(buffers, root, comm);
     const bool keeps = in_place(from);
-    if (part.member && !keeps) staging.reads(from, count, type);
-    if (part.root) collects(staging, keeps, to, room, to_type, others(comm));
+    if (part.member && !keeps) buffers.reads(from, count, type);
+    if (part.root) collects(buffers, keeps, to, room, to_type, others(comm));
 }
 template <class Pointer, class Count, class Counts, class Places, class... Rest>
 void gather_v(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Counts counts, Places places,
@@ -123,12 +128,12 @@ void gather_v(Staging& staging, Pointer& from, Count count, MPI_Datatype type, v
     if (part.root) collects(staging, keeps, to, counts, places, to_type, others(comm));
 }
 
-template <class Pointer, class Count, class Room, class... Rest>
-void scatter(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
+template <class Buffers, class Pointer, class Count, class Room, class... Rest>
+void scatter(Buffers& buffers, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
              MPI_Datatype to_type, int root, MPI_Comm comm, Rest&...) noexcept {
-    const Part part(root, comm);
-    if (part.root) staging.reads(from, static_cast<MPI_Count>(count) * others(comm), type);
-    if (part.member && !in_place(to)) staging.writes(to, room, to_type);
+    const Part part = part_of(buffers, root, comm);
+    if (part.root) buffers.reads(from, static_cast<MPI_Count>(count) * others(comm), type);
+    if (part.member && !in_place(to)) buffers.writes(to, room, to_type);
 }
 template <class Pointer, class Counts, class Places, class Room, class... Rest>
 void scatter_v(Staging& staging, Pointer& from, Counts counts, Places places, MPI_Datatype type, void*& to, Room room,
@@ -138,12 +143,12 @@ void scatter_v(Staging& staging, Pointer& from, Counts counts, Places places, MP
     if (part.member && !in_place(to)) staging.writes(to, room, to_type);
 }
 
-template <class Pointer, class Count, class Room, class... Rest>
-void all_gather(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
+template <class Buffers, class Pointer, class Count, class Room, class... Rest>
+void all_gather(Buffers& buffers, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
                 MPI_Datatype to_type, MPI_Comm comm, Rest&...) noexcept {
     const bool keeps = in_place(from);
-    if (!keeps) staging.reads(from, count, type);
-    collects(staging, keeps, to, room, to_type, others(comm));
+    if (!keeps) buffers.reads(from, count, type);
+    collects(buffers, keeps, to, room, to_type, others(comm));
 }
 template <class Pointer, class Count, class Counts, class Places, class... Rest>
 void all_gather_v(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Counts counts,
@@ -153,13 +158,13 @@ void all_gather_v(Staging& staging, Pointer& from, Count count, MPI_Datatype typ
     collects(staging, keeps, to, counts, places, to_type, others(comm));
 }
 
-template <class Pointer, class Count, class Room, class... Rest>
-void all_to_all(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
+template <class Buffers, class Pointer, class Count, class Room, class... Rest>
+void all_to_all(Buffers& buffers, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
                 MPI_Datatype to_type, MPI_Comm comm, Rest&...) noexcept {
     const int ranks = others(comm);
     const bool keeps = in_place(from);
-    if (!keeps) staging.reads(from, static_cast<MPI_Count>(count) * ranks, type);
-    collects(staging, keeps, to, room, to_type, ranks);
+    if (!keeps) buffers.reads(from, static_cast<MPI_Count>(count) * ranks, type);
+    collects(buffers, keeps, to, room, to_type, ranks);
 }
 // Types: one, or an array of them.
 template <class Pointer, class Counts, class Places, class Types, class Rooms, class ToPlaces, class ToTypes,
@@ -172,19 +177,19 @@ void all_to_all_v(Staging& staging, Pointer& from, Counts counts, Places places,
     collects(staging, keeps, to, rooms, to_places, to_types, ranks);
 }
 
-template <class Pointer, class Count, class... Rest>
-void reduce(Staging& staging, Pointer& from, void*& to, Count count, MPI_Datatype type, MPI_Op, int root, MPI_Comm comm,
+template <class Buffers, class Pointer, class Count, class... Rest>
+void reduce(Buffers& buffers, Pointer& from, void*& to, Count count, MPI_Datatype type, MPI_Op, int root, MPI_Comm comm,
             Rest&...) noexcept {
-    const Part part(root, comm);
+    const Part part = part_of(buffers, root, comm);
     const bool keeps = in_place(from);
-    if (part.member && !keeps) staging.reads(from, count, type);
-    if (part.root) collects(staging, keeps, to, count, type, 1);
+    if (part.member && !keeps) buffers.reads(from, count, type);
+    if (part.root) collects(buffers, keeps, to, count, type, 1);
 }
-template <class Pointer, class Count, class... Rest>
-void all_reduce(Staging& staging, Pointer& from, void*& to, Count count, MPI_Datatype type, Rest&...) noexcept {
+template <class Buffers, class Pointer, class Count, class... Rest>
+void all_reduce(Buffers& buffers, Pointer& from, void*& to, Count count, MPI_Datatype type, Rest&...) noexcept {
     const bool keeps = in_place(from);
-    if (!keeps) staging.reads(from, count, type);
-    collects(staging, keeps, to, count, type, 1);
+    if (!keeps) buffers.reads(from, count, type);
+    collects(buffers, keeps, to, count, type, 1);
 }
 // Unless the devices make it.
 template <std::size_t row, class Function>
@@ -196,16 +201,15 @@ struct AllReduces<row, int(const void*, void*, Count, MPI_Datatype, MPI_Op, MPI_
             return *made == reductions::kFailed ? cannot() : *made;
         }
         const auto real = own<int(const void*, void*, Count, MPI_Datatype, MPI_Op, MPI_Comm)>(row);
-        if (!any_objects()) return real(from, to, count, type, op, comm);
-        using Treatment = decltype([](auto&... a) noexcept { all_reduce(a...); });
-        return staged<Kind::Whole, Treatment>(real, __builtin_return_address(0), from, to, count, type, op, comm);
+        using Treatment = decltype([](auto&... a) noexcept -> decltype(all_reduce(a...)) { all_reduce(a...); });
+        return treated<Kind::Whole, Treatment>(real, __builtin_return_address(0), from, to, count, type, op, comm);
     }
 };
 // The first rank's is not written.
-template <class Pointer, class Count, class... Rest>
-void scan_before(Staging& staging, Pointer& from, void*& to, Count count, MPI_Datatype type, Rest&...) noexcept {
-    if (!in_place(from)) staging.reads(from, count, type);
-    staging.updates(to, count, type);
+template <class Buffers, class Pointer, class Count, class... Rest>
+void scan_before(Buffers& buffers, Pointer& from, void*& to, Count count, MPI_Datatype type, Rest&...) noexcept {
+    if (!in_place(from)) buffers.reads(from, count, type);
+    buffers.updates(to, count, type);
 }
 template <class Pointer, class Counts, class... Rest>
 void reduce_scatter(Staging& staging, Pointer& from, void*& to, Counts counts, MPI_Datatype type, MPI_Op, MPI_Comm comm,
@@ -221,15 +225,15 @@ void reduce_scatter(Staging& staging, Pointer& from, void*& to, Counts counts, M
         staging.writes(to, counts[rank], type);
     }
 }
-template <class Pointer, class Count, class... Rest>
-void reduce_scatter_block(Staging& staging, Pointer& from, void*& to, Count count, MPI_Datatype type, MPI_Op,
+template <class Buffers, class Pointer, class Count, class... Rest>
+void reduce_scatter_block(Buffers& buffers, Pointer& from, void*& to, Count count, MPI_Datatype type, MPI_Op,
                           MPI_Comm comm, Rest&...) noexcept {
     const auto all = static_cast<MPI_Count>(count) * local_size(comm);
     if (in_place(from)) {
-        staging.updates(to, all, type);
+        buffers.updates(to, all, type);
     } else {
-        staging.reads(from, all, type);
-        staging.writes(to, count, type);
+        buffers.reads(from, all, type);
+        buffers.writes(to, count, type);
     }
 }
 

@@ -152,23 +152,27 @@ template <Kind kind, class Treatment, class Real, class... A>
     return result;
 }
 
+template <Kind kind, class Treatment, class Real, class... A>
+[[gnu::always_inline]] inline int treated(const Real& real, const void* caller, A... arguments) {
+    if (!any_objects()) return real(arguments...);
+    if constexpr (requires(Look & look) { Treatment{}(look, arguments...); }) {
+        Look look;
+        Treatment{}(look, arguments...);
+        if (!look.found_any()) {
+            const int result = real(arguments...);
+            pending::completed();
+            return result;
+        }
+    }
+    return staged<kind, Treatment>(real, caller, arguments...);
+}
+
 template <std::size_t row, Kind kind, class Treatment, class Function>
 struct Made;
 template <std::size_t row, Kind kind, class Treatment, class... A>
 struct Made<row, kind, Treatment, int(A...)> {
     static int door(A... arguments) {
-        const auto real = own<int(A...)>(row);
-        if (!any_objects()) return real(arguments...);
-        if constexpr (requires(Look & look) { Treatment{}(look, arguments...); }) {
-            Look look;
-            Treatment{}(look, arguments...);
-            if (!look.found_any()) {
-                const int result = real(arguments...);
-                pending::completed();
-                return result;
-            }
-        }
-        return staged<kind, Treatment>(real, __builtin_return_address(0), arguments...);
+        return treated<kind, Treatment>(own<int(A...)>(row), __builtin_return_address(0), arguments...);
     }
 };
 

@@ -133,7 +133,7 @@ public:
     static const Shape* find(MPI_Datatype type) noexcept {
         static const OfNumbers all;
         const auto& slot = all.slots_[place(type)];
-        return slot.type == type ? &slot.shape : nullptr;
+        return slot.type == type && slot.shape.bytes_ > 0 ? &slot.shape : nullptr;
     }
 
 private:
@@ -163,15 +163,11 @@ private:
     std::array<Slot, 1u << kPlaces> slots_;
 };
 
-Shape::Shape(MPI_Datatype type) noexcept {
-    const Shape* const known = OfNumbers::find(type);
-    *this = known != nullptr ? *known : asked(type);
-}
+const Shape* Shape::known(MPI_Datatype type) noexcept { return OfNumbers::find(type); }
 
-Span Shape::span(std::uintptr_t at, MPI_Count count, MPI_Datatype type) noexcept {
-    if (const Shape* const known = OfNumbers::find(type)) [[likely]]
-        return known->span(at, count);
-    return asked(type).span(at, count);
+Shape::Shape(MPI_Datatype type) noexcept {
+    const Shape* const number = known(type);
+    *this = number != nullptr ? *number : asked(type);
 }
 
 Shape Shape::asked(MPI_Datatype type) noexcept {
@@ -203,8 +199,9 @@ void Elements::give_type_back() noexcept {
 
 bool concerns(Span span) noexcept { return !span.empty() && lease::concerns(pointer(span.begin), span.bytes()); }
 
-bool concerns(const void* at, MPI_Count count, MPI_Datatype type) noexcept {
-    return concerns(Shape::span(address(at), count, type));
+bool may_concern(const void* at, MPI_Count count, MPI_Datatype type) noexcept {
+    const Shape* const shape = Shape::known(type);
+    return shape == nullptr || concerns(shape->span(address(at), count));
 }
 
 bool names_an_object(const Elements& elements) noexcept {

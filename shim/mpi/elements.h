@@ -51,7 +51,8 @@ public:
         const auto end = true_begin_ + true_extent_ + std::max<MPI_Count>(last, 0);
         return {at + static_cast<std::uintptr_t>(first_byte), at + static_cast<std::uintptr_t>(end)};
     }
-    static Span span(std::uintptr_t at, MPI_Count count, MPI_Datatype type) noexcept;
+    // Of a number; nullptr: MPI has to be asked.
+    static const Shape* known(MPI_Datatype type) noexcept;
     // No byte of the span is left out.
     bool dense(MPI_Count count) const noexcept { return bytes_ == true_extent_ && (count == 1 || extent_ == bytes_); }
 
@@ -74,9 +75,10 @@ struct Elements {
     void give_type_back() noexcept;
 };
 
-// Whether an object may lie in it, or between the first and the last byte of elements.
+// Whether an object lies in it.
 bool concerns(Span span) noexcept;
-bool concerns(const void* at, MPI_Count count, MPI_Datatype type) noexcept;
+// The same of elements; true also of types that MPI would have to be asked about.
+bool may_concern(const void* at, MPI_Count count, MPI_Datatype type) noexcept;
 // Whether any byte that the type names may lie in an object. Types that name addresses of the host alone may have all
 // that is on the device between them.
 bool names_an_object(const Elements& elements) noexcept;

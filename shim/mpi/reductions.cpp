@@ -289,6 +289,7 @@ std::optional<int> Call::make(MPI_Datatype type, MPI_Op op) noexcept {
 }
 
 bool is_large(MPI_Count count, MPI_Datatype type) noexcept {
+    if (const Shape* const number = Shape::known(type)) return count >= kSmallest / number->bytes();
     MPI_Count bytes = 0, all = 0;
     return count > 0 && type != handles.no_type && functions.MPI_Type_size_x(type, &bytes) == MPI_SUCCESS &&
            bytes > 0 && !__builtin_mul_overflow(count, bytes, &all) && all >= kSmallest;

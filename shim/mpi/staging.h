@@ -81,26 +81,22 @@ private:
     bool ok_ = true;
 };
 
-// Finds out whether any buffer of a message may lie in an object: most have none there, and pay for no Staging.
+// Finds out whether any buffer of a call may lie in an object: most have none there, and pay for no Staging. It asks no
+// question of MPI. So buffers of types that are not numbers may; and where the call's buffers depend on what this rank
+// is, all are looked at, significant or not.
 class Look {
 public:
-    template <class Count>
-    void sends(const void* at, Count count, MPI_Datatype type, int, MPI_Comm) noexcept {
-        buffer(at, count, type);
-    }
-    template <class Count>
-    void receives(const void* at, Count count, MPI_Datatype type) noexcept {
-        buffer(at, count, type);
-    }
-    template <class Count>
-    void exchanges(const void* at, Count count, MPI_Datatype type) noexcept {
-        buffer(at, count, type);
-    }
+    void reads(const void* at, MPI_Count count, MPI_Datatype type) noexcept { buffer(at, count, type); }
+    void writes(const void* at, MPI_Count count, MPI_Datatype type) noexcept { buffer(at, count, type); }
+    void updates(const void* at, MPI_Count count, MPI_Datatype type) noexcept { buffer(at, count, type); }
+    void sends(const void* at, MPI_Count count, MPI_Datatype type, int, MPI_Comm) noexcept { buffer(at, count, type); }
+    void receives(const void* at, MPI_Count count, MPI_Datatype type) noexcept { buffer(at, count, type); }
+    void exchanges(const void* at, MPI_Count count, MPI_Datatype type) noexcept { buffer(at, count, type); }
     bool found_any() const noexcept { return found_any_; }
 
 private:
     void buffer(const void* at, MPI_Count count, MPI_Datatype type) noexcept {
-        if (count > 0 && concerns(at, count, type)) found_any_ = true;
+        if (count > 0 && may_concern(at, count, type)) found_any_ = true;
     }
     bool found_any_ = false;
 };
