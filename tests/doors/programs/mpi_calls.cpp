@@ -347,6 +347,26 @@ void pairs_of_types(Twins& w) {
     }
 }
 
+// Arguments that mean something to the root alone are anything elsewhere: nowhere, or memory that is not to change.
+void insignificant(Twins& w) {
+    constexpr int n = kSmall;
+    const auto bytes = static_cast<std::size_t>(4 * n * w.ranks);
+    Pair send(w, bytes), receive(w, bytes);
+    both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said&) {
+        void* const nowhere = reinterpret_cast<void*>(16);
+        for (int root = 0; root < w.ranks; ++root) {
+            const bool here = w.rank == root;
+            MPI_Gather(s, n, MPI_INT, here ? r : nowhere, here ? n : -1, here ? MPI_INT : MPI_DATATYPE_NULL, root,
+                       comm);
+            MPI_Scatter(here ? s : nowhere, here ? n : -1, here ? MPI_INT : MPI_DATATYPE_NULL, r, n, MPI_INT, root,
+                        comm);
+            MPI_Reduce(s, here ? r : nowhere, n, MPI_INT, MPI_SUM, root, comm);
+            MPI_Gather(s, n, MPI_INT, here ? r : s + 4, n, MPI_INT, root, comm);
+            MPI_Reduce(s, here ? r : s + 4, n, MPI_INT, MPI_MAX, root, comm);
+        }
+    });
+}
+
 // Between two halves of the ranks.
 void intercommunicator(Twins& w) {
     Pair send(w, 4 * kLarge), receive(w, 4 * kLarge);
@@ -572,6 +592,7 @@ const Cases cases = {
     {"past_the_end_with_gaps", past_the_end_with_gaps},
     {"external_numbers", external_numbers},
     {"pairs_of_types", pairs_of_types},
+    {"insignificant", insignificant},
     {"intercommunicator", intercommunicator},
     {"threads", threads},
     {"freed_among_threads", freed_among_threads},
