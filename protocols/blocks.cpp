@@ -1,19 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Their locks, and an object's life.
+// Locks of blocks, and an object's life.
 #include "protocols/blocks.h"
 
 namespace hpe {
-
-std::string_view name(State s) {
-    constexpr std::string_view names[kStates] = {"DeviceOnly", "Invalid", "ReadOnly", "Dirty"};
-    return names[static_cast<std::size_t>(s)];
-}
-
-std::string_view name(Event e) {
-    constexpr std::string_view names[kEvents] = {"CpuRead",    "CpuWrite",    "Release", "Acquire",
-                                                 "DeviceRead", "DeviceWrite", "Evict"};
-    return names[static_cast<std::size_t>(e)];
-}
 
 State Block::lock() noexcept {
     auto word = word_.load(std::memory_order_relaxed);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 // A coherence protocol: pure logic. It says how a block changes state on an event (one table, data) and, for rolling
-// update, which blocks to flush early. It never calls out: the runtime carries a Plan out, then commits.
+// update, which blocks to flush early. It never calls out: the runtime carries a Plan out, then commits. Batch- and
+// lazy-update (ADSM/GMAC paper section 4.3) move whole objects, and are this class with their tables.
 //
 // Threads: any, also inside the fault path; dirtied(), overwritten() and released() one at a time, which the caller
 // sees to. Nothing locks or allocates.
 //
-// The plan and what it names belong to the caller. Errors: none; make_protocol() returns nullptr for another name.
+// The plan and what it names belong to the caller, the table to nobody. Errors: none; make_protocol() returns nullptr
+// for another name.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +22,14 @@ namespace hpe {
 
 class Protocol {
 public:
+    explicit Protocol(const TransitionTable& transitions) noexcept : transitions_(transitions) {}
     virtual ~Protocol() = default;
-
-    virtual std::string_view name() const noexcept = 0;
-    virtual const TransitionTable& transitions() const noexcept = 0;
 
     // The unit of coherence for an object of this size; `configured` is HPE_BLOCK_SIZE, 0: adaptive. Bytes, a multiple
     // of the page.
-    virtual std::size_t block_bytes(std::size_t object_bytes, std::size_t configured) const noexcept = 0;
+    virtual std::size_t block_bytes(std::size_t object_bytes, std::size_t /*configured*/) const noexcept {
+        return object_bytes;
+    }
     // How much one fault may open, where accesses sweep through the object. Bytes, whole blocks.
     virtual std::size_t reach_bytes(std::size_t object_bytes, std::size_t configured) const noexcept {
         return block_bytes(object_bytes, configured);
@@ -50,8 +52,11 @@ public:
     virtual void released() noexcept {}
 
     Transition on(State state, Event event) const noexcept {
-        return transitions()[static_cast<std::size_t>(state)][static_cast<std::size_t>(event)];
+        return transitions_[static_cast<std::size_t>(state)][static_cast<std::size_t>(event)];
     }
+
+private:
+    const TransitionTable& transitions_;
 };
 
 // Names that HPE_PROTOCOL takes. rolling_size 0: adaptive. The protocol lives as long as the process.

@@ -20,10 +20,8 @@ public:
     // rolling_size: Dirty runs allowed. 0: two per allocation, as in the paper; twice as many whenever an evicted run
     // is written again, since it was evicted too early; each release halves this addition. With 1 the neighbour of the
     // newest run stays Dirty, too: one store may straddle both.
-    explicit Rolling(std::size_t rolling_size) noexcept : fixed_(rolling_size) {}
+    explicit Rolling(std::size_t rolling_size) noexcept : Protocol(kWriteInvalidate), fixed_(rolling_size) {}
 
-    std::string_view name() const noexcept override { return "rolling"; }
-    const TransitionTable& transitions() const noexcept override { return kWriteInvalidate; }
     std::size_t block_bytes(std::size_t object_bytes, std::size_t configured) const noexcept override;
     std::size_t reach_bytes(std::size_t object_bytes, std::size_t configured) const noexcept override;
     void dirtied(RunRef run, bool again, std::size_t allocations, Plan& plan) noexcept override;

@@ -9,7 +9,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 namespace hpe {
 
@@ -43,8 +42,5 @@ struct Transition {
 using TransitionTable = std::array<std::array<Transition, kEvents>, kStates>;
 
 constexpr bool valid_on_host(State s) { return s == State::ReadOnly || s == State::Dirty; }
-
-std::string_view name(State s);
-std::string_view name(Event e);
 
 }  // namespace hpe

@@ -153,11 +153,9 @@ void same_as_one_memory(std::string_view name, std::size_t rolling_size, std::si
 
 class Spoilt final : public Protocol {
 public:
-    Spoilt(State state, Event event, Transition transition) : table_(kWriteInvalidate) {
+    Spoilt(State state, Event event, Transition transition) : Protocol(table_), table_(kWriteInvalidate) {
         table_[static_cast<std::size_t>(state)][static_cast<std::size_t>(event)] = transition;
     }
-    std::string_view name() const noexcept override { return "spoilt"; }
-    const TransitionTable& transitions() const noexcept override { return table_; }
     std::size_t block_bytes(std::size_t, std::size_t configured) const noexcept override { return configured; }
 
 private:
