@@ -39,13 +39,11 @@ std::size_t Rolling::reach_bytes(std::size_t object_bytes, std::size_t configure
 
 std::size_t Rolling::limit(std::size_t allocations) const noexcept {
     if (fixed_ != 0) return std::min(fixed_, kRing - 1);
-    const auto adaptive = kBlocksPerObject * allocations + more_.load(std::memory_order_relaxed);
-    return std::clamp<std::size_t>(adaptive, 1, kRing - 1);
+    return std::clamp<std::size_t>(kRunsPerAllocation * allocations + more_, 1, kRing - 1);
 }
 
 void Rolling::dirtied(RunRef run, bool again, std::size_t allocations, Plan& plan) noexcept {
-    if (again && fixed_ == 0)
-        more_.store(std::min(more_.load() + limit(allocations), kRing), std::memory_order_relaxed);
+    if (again && fixed_ == 0) more_ = std::min(more_ + limit(allocations), kRing);
     const auto allowed = limit(allocations);
     while (count_ >= allowed) {
         const RunRef& oldest = ring_[head_];
@@ -71,7 +69,7 @@ void Rolling::overwritten(RunRef run, std::size_t allocations, Plan& plan) noexc
 
 void Rolling::released() noexcept {
     count_ = 0;
-    more_.store(more_.load() / 2, std::memory_order_relaxed);
+    more_ /= 2;
 }
 
 }  // namespace hpe

@@ -8,7 +8,7 @@
 #pragma once
 
 #include <array>
-#include <atomic>
+#include <cstddef>
 
 #include "protocols/protocol.h"
 #include "protocols/transitions.h"
@@ -41,10 +41,10 @@ public:
 private:
     // A ring in the order of first writes. An entry whose blocks are no longer Dirty costs a flush that does nothing.
     static constexpr std::size_t kRing = 1 << 16;
-    static constexpr std::size_t kBlocksPerObject = 2;
+    static constexpr std::size_t kRunsPerAllocation = 2;
 
     const std::size_t fixed_;
-    std::atomic<std::size_t> more_{0};  // runs, in addition to the paper's two per object
+    std::size_t more_ = 0;  // runs, in addition to the paper's two per allocation
     std::size_t head_ = 0, count_ = 0;
     std::array<RunRef, kRing> ring_;  // uninitialised: filling 1.5 MiB would be most of what a start costs
 };
