@@ -190,7 +190,7 @@ bool Coherence::add_to_region(CUcontext context, std::uintptr_t base, std::size_
 
 void Coherence::expect_callbacks() {
     if (callbacks_.exchange(true, std::memory_order_relaxed)) return;
-    ObjectPool::for_open([](const Object& object) { engine.prepare(static_cast<CUcontext>(object.context)); });
+    ObjectPool::for_open([](const Object& object) { engine.prepare(object.context); });
 }
 
 Object* Coherence::object_of(std::uintptr_t address) const noexcept {

@@ -192,8 +192,6 @@ public:
     // A thread has pages open so: what others stored there is not on the device yet (uncached::let_step_end()).
     bool page_open() const noexcept { return page_open_.load(std::memory_order_acquire); }
     void set_page_open(bool open) noexcept { page_open_.store(open, std::memory_order_seq_cst); }
-    // What the access wrote could not be sent.
-    void cannot_flush(CUcontext context, CUresult result) noexcept { set_sticky_error(context, result); }
 
     // For calls that do not trap (lease.h). The range lies in the object; `caller` is the instruction that the report
     // names. False, or nullptr: the device cannot give, or take, the bytes any more, or the object is gone.
@@ -236,9 +234,11 @@ public:
     void end_callback(std::uint64_t began) noexcept;
     std::uint64_t loans_sent() const noexcept { return loans_sent_.load(std::memory_order_acquire); }
 
-    // Set when what a callback wrote could not be sent, and its stream went on without it. As after a sticky error of
-    // CUDA's, every release and wait then fails with it, and no block is fetched, until the context ends.
+    // What a callback wrote, or an access to uncached memory, could not be sent, and device work went on without it. As
+    // after a sticky error of CUDA's, every release and wait then fails, and no block is fetched, until the context
+    // ends.
     CUresult sticky_error() const noexcept { return sticky_error_.load(std::memory_order_acquire); }
+    void set_sticky_error(CUcontext context, CUresult result) noexcept;
 
     const ObjectTable<Object>& table() const noexcept { return table_; }
     // That were ever made, but for those that were freed untouched and made again at once.
@@ -318,7 +318,6 @@ private:
     CUresult end_loans_of(Object& object, bool unordered) noexcept;
     void drop_loans_of(Object& object) noexcept;
     void end_loan_at(std::size_t place) noexcept;
-    void set_sticky_error(void* context, CUresult result) noexcept;
     CUresult wait_in_order() noexcept;
 
     CUresult release_all(const CUstream* stream);
@@ -348,7 +347,7 @@ private:
     std::atomic<CUresult> sticky_error_{CUDA_SUCCESS};
     std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // objects, and what look_at() was told
     LaunchGate launch_gate_;
-    std::atomic<void*> sticky_context_{nullptr};
+    std::atomic<CUcontext> sticky_context_{nullptr};
     std::atomic<std::uint64_t> loans_sent_{0};       // flushes of borrowed blocks, made by launches and copies
     std::atomic<unsigned> ending_{0}, ends_{0};      // Endings that are under way, and that are over
     std::atomic<Object*> host_valid_list_{nullptr};  // objects with host-valid blocks

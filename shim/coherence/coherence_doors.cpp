@@ -183,10 +183,10 @@ void expect_many(std::span<Object* const> objects) noexcept {
     for (Object* object : objects) {
         if (!in_use(*object)) continue;
         if (object->is_region() && object->allocations->count() >= across::kWorthAKernel) {
-            return engine.expect_many(static_cast<CUcontext>(object->context));
+            return engine.expect_many(object->context);
         }
         if (before != nullptr && Coherence::side_by_side(*before, *object) && ++pairs == across::kWorthAKernel) {
-            return engine.expect_many(static_cast<CUcontext>(object->context));
+            return engine.expect_many(object->context);
         }
         before = object;
     }

@@ -18,7 +18,7 @@ namespace {
 void add_uncached(const Object& region, const Allocations::One& one, std::size_t page) {
     const auto first = std::max(one.offset, page), last = std::min(one.end(), page + kPage);
     device_owned::add(region.base + first, last - first, "it shares a page with memory that others may write",
-                      static_cast<CUcontext>(region.context));
+                      region.context);
 }
 
 // One thread at a time: who exports the same memory, or what shares its pages, finds what this one has made of it.
@@ -49,7 +49,7 @@ CUresult Coherence::hand_over_in_gate(std::uintptr_t address, const char* reason
     const auto size = allocation.object->is_region() ? allocation.bytes : allocation.object->size;
     // Before it leaves the table: an access of another thread finds it in one of the two. What shares its pages goes
     // first: whoever opened such a page for that would write the rest unseen.
-    device_owned::add(allocation.base, size, reason, static_cast<CUcontext>(allocation.context), allocation.bytes);
+    device_owned::add(allocation.base, size, reason, allocation.context, allocation.bytes);
     share_no_page(allocation.base, size);
     const auto begun = begin_free(allocation);
     if (begun != CUDA_SUCCESS) {

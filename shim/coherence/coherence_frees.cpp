@@ -134,7 +134,7 @@ void Coherence::cancel_free(const Allocation& allocation) {
     } else {
         allocations_.fetch_sub(1, std::memory_order_relaxed);
     }
-    const bool added = add_with_data(static_cast<CUcontext>(allocation.context), base, allocation.bytes);
+    const bool added = add_with_data(allocation.context, base, allocation.bytes);
     lock.unlock();
     if (!added) keep_off(base, allocation.bytes, "it could not be freed");
 }

@@ -17,7 +17,7 @@
 
 namespace hpe {
 
-void Coherence::set_sticky_error(void* context, CUresult result) noexcept {
+void Coherence::set_sticky_error(CUcontext context, CUresult result) noexcept {
     sticky_context_.store(context, std::memory_order_relaxed);
     if (sticky_error_.exchange(result, std::memory_order_acq_rel) != CUDA_SUCCESS) return;
     log::error("cannot flush what the CPU wrote: {}; later CUDA calls fail", error_name(result));

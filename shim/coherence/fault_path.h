@@ -48,7 +48,7 @@ private:
 
 // Whether the driver is to be called by a helper thread: this one has too little stack, or it is ending, and the driver
 // has forgotten it (CUDA_ERROR_NOT_INITIALIZED, seen on an H100 and an H200 in signal handlers).
-inline bool driver_needs_helper(void* context) noexcept {
+inline bool driver_needs_helper(CUcontext context) noexcept {
     return on_alternate_stack() || ContextScope(context).result() != CUDA_SUCCESS;
 }
 

@@ -23,11 +23,10 @@ namespace hpe::module_variables {
 
 // What a variable was found through, and is unloaded with.
 struct Owner {
-    const void* handle;
-    bool is_library;  // else a module, which may be one of a library
-
-    static Owner of(CUmodule module) noexcept { return {module, false}; }
-    static Owner of(CUlibrary library) noexcept { return {library, true}; }
+    CUmodule module;    // which may be one of a library
+    CUlibrary library;  // nullptr: a module
+    static Owner of(CUmodule module) noexcept { return {module, nullptr}; }
+    static Owner of(CUlibrary library) noexcept { return {nullptr, library}; }
     bool operator==(const Owner&) const = default;
 };
 struct Variable {

@@ -89,7 +89,7 @@ void send(Page& page) noexcept HPE_REQUIRES(turn) {
         const auto [offset, bytes] = in_page(page, part);
         const auto sent = engine.write_changes(part.context, page.address + offset, page.view + offset,
                                                page.twin.data() + offset, bytes);
-        if (sent != CUDA_SUCCESS) coherence().cannot_flush(part.context, sent);
+        if (sent != CUDA_SUCCESS) coherence().set_sticky_error(part.context, sent);
     }
 }
 
@@ -198,14 +198,13 @@ template <class Move>
 bool move(std::uintptr_t at, std::size_t bytes, Move&& run) noexcept {
     const AsInHandler scope;
     const auto part = stretch(at, bytes);
-    auto* const context = static_cast<CUcontext>(part.context);
     if (!part.uncached || part.bytes != bytes || coherence().sticky_error() != CUDA_SUCCESS ||
-        coherence().wait_before_access(elsewhere(context)) != CUDA_SUCCESS) {
+        coherence().wait_before_access(elsewhere(part.context)) != CUDA_SUCCESS) {
         return false;
     }
     const Locked no_step(turn);
     auto result = CUDA_SUCCESS;
-    helper::with_driver(elsewhere(context), helper::Kind::Transfer, [&] { result = run(context); });
+    helper::with_driver(elsewhere(part.context), helper::Kind::Transfer, [&] { result = run(part.context); });
     return result == CUDA_SUCCESS;
 }
 

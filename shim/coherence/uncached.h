@@ -16,6 +16,8 @@
 // bytes; bytes that it does not take make later CUDA calls fail (Coherence::sticky_error).
 #pragma once
 
+#include <cuda.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -25,7 +27,7 @@ namespace hpe::uncached {
 struct Stretch {
     std::size_t bytes = 0;
     bool uncached = false;
-    void* context = nullptr;  // a CUcontext in which it can be copied
+    CUcontext context = nullptr;  // in which it can be copied
 };
 Stretch stretch(std::uintptr_t begin, std::size_t bytes) noexcept;
 // For calls that do not trap (lease.h), between such memory and memory that can be accessed. False: the device does not

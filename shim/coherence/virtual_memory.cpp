@@ -172,7 +172,7 @@ LosesAccess::LosesAccess(std::uintptr_t at, std::size_t bytes, std::span<const C
         });
         if (!loses) continue;
         const Object* const object = coherence().object_at(mapping.at);
-        void* const context = object != nullptr ? object->context : nullptr;
+        const auto context = object != nullptr ? object->context : nullptr;
         result_ = coherence().hand_over(mapping.at, "its device may not write it");
         if (result_ != CUDA_SUCCESS) return;
         ranges_.push_back({mapping.at, mapping.bytes, context});
@@ -181,7 +181,7 @@ LosesAccess::LosesAccess(std::uintptr_t at, std::size_t bytes, std::span<const C
 
 LosesAccess::~LosesAccess() {
     for (const auto& range : ranges_) {
-        if (range.object_of != nullptr) become_object(range.at, range.bytes, static_cast<CUcontext>(range.object_of));
+        if (range.object_of != nullptr) become_object(range.at, range.bytes, range.object_of);
     }
 }
 

@@ -36,7 +36,7 @@ private:
     struct Range {
         std::uintptr_t at;
         std::size_t bytes;
-        void* object_of;  // the CUcontext of the object that it was, or nullptr
+        CUcontext object_of;  // whose object it was; nullptr: it was none
     };
     std::vector<Range> ranges_;
     CUresult result_ = CUDA_SUCCESS;

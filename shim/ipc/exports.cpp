@@ -231,7 +231,7 @@ void count_way(Exports& all, int peer, std::size_t bytes, bool other) noexcept H
 
 CUcontext context_of(std::uintptr_t device) noexcept {
     const Object* const object = coherence().object_of(device);
-    return object != nullptr ? static_cast<CUcontext>(object->context) : nullptr;
+    return object != nullptr ? object->context : nullptr;
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ Import* import_of(Imports& all, pid_t process, const SharedMemory& memory, CUcon
 // context, or was freed by its owner. A process without any context gets its device's primary one.
 CUcontext any_context() noexcept {
     CUcontext context = nullptr;
-    ObjectPool::for_open([&](const Object& object) { context = static_cast<CUcontext>(object.context); });
+    ObjectPool::for_open([&](const Object& object) { context = object.context; });
     if (context != nullptr) return context;
     const Inside inside;
     CUdevice device = 0;

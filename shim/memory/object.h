@@ -7,6 +7,8 @@
 // atomic is set before the object is opened. Errors: nullptr or false where memory is short.
 #pragma once
 
+#include <cuda.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -46,8 +48,8 @@ class Object;
 struct Allocation {
     Object* object = nullptr;
     std::uintptr_t base = 0;
-    std::size_t bytes = 0;    // as requested
-    void* context = nullptr;  // the CUcontext
+    std::size_t bytes = 0;  // as requested
+    CUcontext context = nullptr;
     bool ends_object = true;  // its free does
 
     explicit operator bool() const noexcept { return object != nullptr; }
@@ -61,7 +63,7 @@ public:
     std::size_t requested_size = 0;
     // What of `size` is there on the device: all, but of a variable's last page.
     std::size_t device_size = 0;
-    void* context = nullptr;  // the CUcontext that owns the device memory
+    CUcontext context = nullptr;  // that owns the device memory
     // InFlight::work() at the allocation, if the device was idle; 0 otherwise. Until the counter moves, the device copy
     // holds no data.
     std::uint64_t birth = 0;

@@ -222,7 +222,7 @@ CUresult transfer(std::span<const Engine::Part> parts, bool to_host, Move&& move
     const auto moved = allocated_bytes(parts);
     if (moved == 0) return CUDA_SUCCESS;  // between the allocations of a region
     const auto& first = parts.front();
-    const auto context = static_cast<CUcontext>(first.object->context);
+    const auto context = first.object->context;
     trace::Transfer traced(to_host ? trace::Kind::Fetch : trace::Kind::Flush, to_host ? "fetch" : "flush", moved,
                            first.object->report_id_at(first.offset));
     Channel* const channel = channels.of(context);
@@ -323,14 +323,14 @@ CUresult Engine::flush(Object& object, std::size_t offset, std::size_t bytes, Or
 }
 
 CUresult Engine::fetch(std::span<const Part> neighbours, Order order) noexcept {
-    const auto context = static_cast<CUcontext>(neighbours.front().object->context);
+    const auto context = neighbours.front().object->context;
     const auto kernel = order == Order::Ordered && many_allocations(neighbours) ? across::kernel_of(context) : nullptr;
     if (kernel != nullptr && fetch_range(neighbours, order, kernel) == CUDA_SUCCESS) return CUDA_SUCCESS;
     return one_by_one(neighbours, [&](auto part) { return fetch_range(part, order); });
 }
 
 CUresult Engine::flush(std::span<const Part> neighbours, Order order) noexcept {
-    const auto context = static_cast<CUcontext>(neighbours.front().object->context);
+    const auto context = neighbours.front().object->context;
     const auto kernel =
         order == Order::Launching && many_allocations(neighbours) ? across::kernel_of(context) : nullptr;
     if (kernel != nullptr && in_flight.idle() && flush_range(neighbours, order, kernel) == CUDA_SUCCESS) {
@@ -347,7 +347,7 @@ void Engine::expect_many(CUcontext context) noexcept {
 
 CUresult Engine::flush_changes(Object& object, std::size_t offset, std::size_t bytes, const std::byte* twin) noexcept {
     trace::Transfer traced(trace::Kind::Flush, "flush", bytes, object.report_id_at(offset));
-    Channel* channel = channels.of(static_cast<CUcontext>(object.context));
+    Channel* channel = channels.of(object.context);
     ContextScope scope(object.context);
     if (scope.result() != CUDA_SUCCESS) return scope.result();
     if (channel == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;  // all other ways wait for the device

@@ -286,7 +286,7 @@ bool covers(const Window& window, std::uint32_t first, std::uint32_t count) noex
 // Calls end(window) for the windows of the object that `chosen` accepts, after their transfers ended.
 template <class Chosen, class End>
 CUresult end_windows(Object& object, Chosen&& chosen, End&& end) noexcept {
-    Prefetcher* prefetcher = prefetchers.known(static_cast<CUcontext>(object.context));
+    Prefetcher* prefetcher = prefetchers.known(object.context);
     if (prefetcher == nullptr || prefetcher->windows_used.load(std::memory_order_acquire) == 0) return CUDA_SUCCESS;
     auto result = CUDA_SUCCESS;
     const Locked lock(prefetcher->lock);
@@ -311,7 +311,7 @@ void configure(bool wanted) noexcept { enabled = wanted; }
 bool on() noexcept { return enabled; }
 
 void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept {
-    Prefetcher* prefetcher = prefetchers.of(static_cast<CUcontext>(object.context));
+    Prefetcher* prefetcher = prefetchers.of(object.context);
     if (prefetcher == nullptr || stretch.count == 0) return;
     ContextScope scope(object.context);
     if (scope.result() != CUDA_SUCCESS) return;
