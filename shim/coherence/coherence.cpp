@@ -161,7 +161,7 @@ bool Coherence::track_in_region(std::uintptr_t base, std::size_t requested) {
     if (context == nullptr) return false;
     const Locked lock(regions_);
     // Again when the CPU touches the first of a region (map_shadow): to ask takes as long as to allocate.
-    if (!regions_possible_ && !reserved_as_whole(base / Allocations::kChunk * Allocations::kChunk, base)) {
+    if (!regions_possible_ && !reserved_as_whole(base)) {
         no_regions_.store(true, std::memory_order_relaxed);
         return false;
     }
@@ -245,7 +245,7 @@ bool Coherence::add_with_data(CUcontext context, std::uintptr_t base, std::size_
 Coherence::BlockRange Coherence::lock_on_device(Object& object, DeviceRange range) {
     constexpr unsigned kMost = 100;  // host functions may borrow such a block again and again
     for (unsigned attempt = 0; attempt < kMost; ++attempt) {
-        if (before_device_writes(range, nullptr) != CUDA_SUCCESS) continue;
+        if (before_device_writes(range) != CUDA_SUCCESS) continue;
         const BlockRange blocks{object.block_at(range.begin), object.block_at(range.begin + range.bytes - 1) + 1};
         object.lock(blocks.first, blocks.end);
         // It may have been coarsened meanwhile.
@@ -264,7 +264,7 @@ bool Coherence::track_variable(CUcontext context, std::uintptr_t base, std::size
         const auto offset = base - chunk;
         const Object* const region = table_.find(base);
         const bool taken = region != nullptr && region->is_region() && region->allocations->holding(offset).bytes != 0;
-        return !taken && reserved_as_whole(chunk, base) && add_with_data(context, base, bytes);
+        return !taken && reserved_as_whole(base) && add_with_data(context, base, bytes);
     }
     const auto size = padded(bytes);
     const char* refusal = nullptr;

@@ -96,13 +96,9 @@ public:
     void about_to_free(const Allocation& allocation) const noexcept {
         if (allocation.object->shadowed.load(std::memory_order_acquire) != 0) tell_unmapped(allocation);
     }
-    // Around the true free: begin_free() unmaps the shadow; if it succeeds, exactly one of the two others follows. In
-    // the gate, as a launch. CUDA_ERROR_INVALID_VALUE: another thread is freeing the object; CUDA_ERROR_OUT_OF_MEMORY:
-    // the object stays.
-    [[gnu::hot]] CUresult begin_free(Object& object);
-    [[gnu::hot]] void finish_free(Object& object);
-    void cancel_free(Object& object);
-    // The same of an allocation, which may be one of several in its object.
+    // Around the true free: begin_free() unmaps the shadow, if the allocation is not one of several in its object; if
+    // it succeeds, exactly one of the two others follows. In the gate, as a launch. CUDA_ERROR_INVALID_VALUE: another
+    // thread is freeing it; CUDA_ERROR_OUT_OF_MEMORY: it stays.
     enum class Refusal : std::uint8_t { Possible, None };  // of the true free; None: it has been made
     [[gnu::hot]] CUresult begin_free(Allocation& allocation, Refusal refusal = Refusal::Possible);
     [[gnu::hot]] void finish_free(const Allocation& allocation);
@@ -156,8 +152,7 @@ public:
     bool needs_release() const noexcept { return host_valid_objects_.load(std::memory_order_acquire) != 0; }
     // Flushes every Dirty block and invalidates every host copy. Inside the gate, as a launch. Without `stream` the CPU
     // waits until the device has all bytes; with one, of the current context, that stream waits instead.
-    CUresult release() { return release(nullptr); }
-    CUresult release(const CUstream* stream);
+    CUresult release(const CUstream* stream = nullptr);
     // The same for a range that the device is about to read or overwrite. Inside the gate, as a launch.
     CUresult before_device_reads(DeviceRange range, const CUstream* stream = nullptr) {
         return apply_to_range(range, Event::DeviceRead, stream);
@@ -256,7 +251,7 @@ private:
     [[gnu::hot]] static void describe(Object& object, const Made& made);
     void give_up(Object& object);
     static bool reserved(std::uintptr_t begin, std::size_t size, std::uintptr_t allocation) noexcept;
-    static bool reserved_as_whole(std::uintptr_t chunk, std::uintptr_t allocation) noexcept;
+    static bool reserved_as_whole(std::uintptr_t in_chunk) noexcept;
     bool add_to_region(CUcontext context, std::uintptr_t base, std::size_t requested) HPE_REQUIRES(regions_);
     bool add_with_data(CUcontext context, std::uintptr_t base, std::size_t bytes) HPE_REQUIRES(regions_);
     void share_no_page(std::uintptr_t base, std::size_t bytes);
@@ -271,6 +266,9 @@ private:
     void keep_apart(Object& region, const Allocations::One& one);
     static void close_gaps(const Object& region, std::size_t offset, std::size_t bytes) noexcept;
     CUresult leave_region(Object& object, const Allocation& allocation);
+    [[gnu::hot]] CUresult begin_free(Object& object);
+    [[gnu::hot]] void finish_free(Object& object);
+    void cancel_free(Object& object);
     void drop(Object& object, std::vector<Kept>& kept);
     void recycle(Object& object);
     // `address`: of an allocation that the caller holds.

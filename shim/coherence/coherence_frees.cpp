@@ -41,7 +41,7 @@ CUresult Coherence::begin_free(Allocation& allocation, Refusal refusal) {
     // The driver may refuse the free (a capture, no context, a variable), which must not lose what the CPU wrote
     // (cancel_free).
     if (refusal == Refusal::Possible && object.host_valid_blocks.load(std::memory_order_acquire) != 0) {
-        before_device_reads({allocation.base, allocation.bytes}, nullptr);
+        before_device_reads({allocation.base, allocation.bytes});
     }
     const Locked lock(regions_);
     const auto offset = allocation.base - object.base;

@@ -84,8 +84,9 @@ bool Coherence::reserved(std::uintptr_t begin, std::size_t size, std::uintptr_t 
            bytes >= size && base + bytes - begin >= size;
 }
 
-bool Coherence::reserved_as_whole(std::uintptr_t chunk, std::uintptr_t allocation) noexcept {
-    return reserved(chunk, Allocations::kChunk, allocation);
+// The chunk of an allocation.
+bool Coherence::reserved_as_whole(std::uintptr_t in_chunk) noexcept {
+    return reserved(in_chunk / Allocations::kChunk * Allocations::kChunk, Allocations::kChunk, in_chunk);
 }
 
 bool Coherence::map_shadow(Object& object, std::uintptr_t address, bool unordered) noexcept {
@@ -95,7 +96,7 @@ bool Coherence::map_shadow(Object& object, std::uintptr_t address, bool unordere
     if (object.is_region()) {
         bool reserved = false;
         helper::with_driver(unordered, helper::Kind::Transfer,
-                            [&] { reserved = reserved_as_whole(object.base, object.allocation_in_page(address)); });
+                            [&] { reserved = reserved_as_whole(object.allocation_in_page(address)); });
         if (!reserved) {
             log::error("the driver has not reserved all of the chunk {:#x} of addresses: it stays on the device",
                        object.base);

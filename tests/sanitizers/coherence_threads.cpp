@@ -69,10 +69,10 @@ struct Swept {
     ~Swept() {
         auto& state = hpe::coherence();
         hpe::LaunchInGate in_gate(state.launch_gate());
-        hpe::Object& object = *state.object_at(device);
-        tell_again([&] { return state.begin_free(object); });
+        auto allocation = state.allocation_at(device);
+        tell_again([&] { return state.begin_free(allocation); });
         DO(cuMemFree_v2(device));
-        state.finish_free(object);
+        state.finish_free(allocation);
     }
     Swept(const Swept&) = delete;
     Swept& operator=(const Swept&) = delete;
