@@ -242,14 +242,21 @@ bool Coherence::add_with_data(CUcontext context, std::uintptr_t base, std::size_
     return added;
 }
 
+Coherence::BlockRange Coherence::lock_blocks(Object& object, DeviceRange range) noexcept {
+    for (;;) {
+        const BlockRange blocks{object.block_at(range.begin), object.block_at(range.begin + range.bytes - 1) + 1};
+        object.lock(blocks.first, blocks.end);
+        if (blocks.end <= object.blocks()) return blocks;
+        object.unlock(blocks.first, blocks.end);  // it was coarsened meanwhile
+    }
+}
+
 Coherence::BlockRange Coherence::lock_on_device(Object& object, DeviceRange range) {
     constexpr unsigned kMost = 100;  // host functions may borrow such a block again and again
     for (unsigned attempt = 0; attempt < kMost; ++attempt) {
         if (before_device_writes(range) != CUDA_SUCCESS) continue;
-        const BlockRange blocks{object.block_at(range.begin), object.block_at(range.begin + range.bytes - 1) + 1};
-        object.lock(blocks.first, blocks.end);
-        // It may have been coarsened meanwhile.
-        bool valid = blocks.first != object.block_at(range.begin) || blocks.end > object.blocks();
+        const auto blocks = lock_blocks(object, range);
+        bool valid = false;
         for (auto i = blocks.first; i < blocks.end; ++i) valid = valid || valid_on_host(object.block(i).peek().state);
         if (!valid) return blocks;
         object.unlock(blocks.first, blocks.end);

@@ -259,8 +259,9 @@ private:
         std::uint32_t first = 0, end = 0;
         bool empty() const noexcept { return first == end; }
     };
-    // Locks the blocks of the range, none of which is valid on the host. Empty: the device does not take the bytes.
-    // With signals blocked.
+    // Locks the blocks of the range, with signals blocked. On the device: none of them is valid on the host; empty: the
+    // device does not take the bytes.
+    static BlockRange lock_blocks(Object& object, DeviceRange range) noexcept;
     BlockRange lock_on_device(Object& object, DeviceRange range);
     bool mark_uncached(Object& region, std::uintptr_t page) HPE_REQUIRES(regions_);
     void keep_apart(Object& region, const Allocations::One& one);
@@ -313,7 +314,7 @@ private:
     // The caller has locked the loan's block. end_loan() makes it Invalid; on an error nothing changes.
     CUresult send_changes(const Loan& loan) noexcept;
     CUresult end_loan(Loan& loan) noexcept;
-    CUresult end_loans_of(Object& object, bool unordered) noexcept;
+    CUresult end_loans_of(Object& object, BlockRange locked, bool unordered) noexcept;
     void drop_loans_of(Object& object) noexcept;
     void end_loan_at(std::size_t place) noexcept;
     CUresult wait_in_order() noexcept;

@@ -6,12 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "shim/base/helper.h"
 #include "shim/base/kernel.h"
 #include "shim/base/log.h"
 #include "shim/base/mutex.h"
 #include "shim/base/thread.h"
-#include "shim/coherence/loans.h"
 #include "shim/driver/driver.h"
 #include "shim/memory/arena.h"
 #include "shim/memory/pager.h"
@@ -76,24 +74,12 @@ CUresult Coherence::leave_region(Object& object, const Allocation& allocation) {
     if (!object.touched()) return CUDA_SUCCESS;
     SignalsBlocked blocked;
     const Locked lock(apply_);
-    std::uint32_t first = 0, end = 0;
-    for (;;) {
-        first = object.block_at(allocation.base);
-        end = object.block_at(allocation.base + allocation.bytes - 1) + 1;
-        object.lock(first, end);
-        if (end <= object.blocks()) break;
-        object.unlock(first, end);  // it was coarsened meanwhile
-    }
-    auto ended = CUDA_SUCCESS;
+    const auto locked = lock_blocks(object, {allocation.base, allocation.bytes});
     object.allocations->add(offset, allocation.bytes);
-    for (auto i = first; i < end && ended == CUDA_SUCCESS; ++i) {
-        if (!object.block(i).borrowed()) continue;
-        helper::with_driver(this_thread.in_callback != 0, helper::Kind::Transfer,
-                            [&] { ended = end_loan(*loans::of(object, i)); });
-    }
+    const auto ended = end_loans_of(object, locked, this_thread.in_callback != 0);
     object.allocations->remove(offset);
     close_gaps(object, offset, allocation.bytes);
-    object.unlock(first, end);
+    object.unlock(locked.first, locked.end);
     auto drained = engine.drain();
     if (drained == CUDA_SUCCESS) drained = ended;
     if (drained == CUDA_SUCCESS || lost_context(drained)) return CUDA_SUCCESS;
@@ -163,7 +149,7 @@ CUresult Coherence::begin_free(Object& object) {
     object.lock(0, count);
     // If the true free fails, what borrowers wrote must have reached the device, and the rest of their blocks must not
     // count as newer than the device's copy.
-    end_loans_of(object, this_thread.in_callback != 0);
+    end_loans_of(object, {0, count}, this_thread.in_callback != 0);
     // The first access to the next object at this address must trap: no page may stay accessible.
     const bool closed = !object.shadowed.load(std::memory_order_acquire) ||
                         pager::unmap_shadow(object.base, object.size) || pager::close_shadow(object);

@@ -108,10 +108,9 @@ void Coherence::end_callback(std::uint64_t began) noexcept {
     if (result != CUDA_SUCCESS && !lost_context(result)) set_sticky_error(nullptr, result);
 }
 
-// Every block of the object is locked.
-CUresult Coherence::end_loans_of(Object& object, bool unordered) noexcept {
+CUresult Coherence::end_loans_of(Object& object, BlockRange locked, bool unordered) noexcept {
     auto result = CUDA_SUCCESS;
-    for (std::uint32_t i = 0; i < object.blocks() && result == CUDA_SUCCESS; ++i) {
+    for (auto i = locked.first; i < locked.end && result == CUDA_SUCCESS; ++i) {
         if (!object.block(i).borrowed()) continue;
         helper::with_driver(unordered, helper::Kind::Transfer, [&] { result = end_loan(*loans::of(object, i)); });
     }

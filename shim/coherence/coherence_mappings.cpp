@@ -148,7 +148,8 @@ bool Coherence::coarsen(Object& object, std::uint32_t serial, bool unordered) no
         }
     }
     // Loans end first, while the object still has the blocks that were borrowed.
-    const bool whole = end_loans_of(object, unordered) == CUDA_SUCCESS && bring_whole(object, count, unordered);
+    const bool whole =
+        end_loans_of(object, {0, count}, unordered) == CUDA_SUCCESS && bring_whole(object, count, unordered);
     if (!whole) {
         log::error("mprotect on object {:#x} failed ({}) and it cannot be brought whole", object.base,
                    std::strerror(errno));
