@@ -41,6 +41,12 @@ std::size_t copy_ordinary(long call, std::uintptr_t ordinary, std::byte* bounce,
     return copied < 0 ? 0 : static_cast<std::size_t>(copied);
 }
 
+// The object that all of it lies in, or nullptr.
+Object* object_with(const void* at, std::size_t bytes) noexcept {
+    Object* const object = coherence().object_of(address(at));
+    return object != nullptr && bytes == object->accessible_from(address(at), bytes) ? object : nullptr;
+}
+
 class FromFile final : public Coherence::Source {
 public:
     explicit FromFile(const copiers::File& file) noexcept : file_(file) {}
@@ -64,10 +70,7 @@ bool stands_for(const void* at, std::size_t bytes) noexcept {
     return in_one_object(at, bytes) || uncached::stretch(address(at), bytes).uncached;
 }
 
-bool in_one_object(const void* at, std::size_t bytes) noexcept {
-    const Object* const object = coherence().object_of(address(at));
-    return object != nullptr && bytes == object->accessible_from(address(at), bytes);
-}
+bool in_one_object(const void* at, std::size_t bytes) noexcept { return object_with(at, bytes) != nullptr; }
 
 bool all_uncached(const void* at, std::size_t bytes) noexcept {
     const auto first = uncached::stretch(address(at), bytes);
@@ -103,8 +106,7 @@ Bounce::~Bounce() {
 }
 
 ToRead::ToRead(const void* at, std::size_t bytes, const void* caller) noexcept : bytes_(bytes) {
-    Object* const object = coherence().object_of(address(at));
-    if (object != nullptr && bytes == object->accessible_from(address(at), bytes)) {
+    if (Object* const object = object_with(at, bytes)) {
         view_of_.emplace(*object, address(at));
         memory_ = coherence().ready_to_read(*object, address(at), bytes, caller);
         if (memory_ != nullptr) return;
@@ -139,14 +141,11 @@ std::size_t store(void* to, const std::byte* from, std::size_t bytes, const void
     const ErrnoKept kept;
     return for_parts(address(to), bytes, [&](Object* object, std::uintptr_t begin, std::size_t part) -> std::size_t {
         auto* const source = from + (begin - address(to));
-        if (object == nullptr && uncached::stretch(begin, part).uncached) {
+        if (object != nullptr && coherence().store(*object, begin, source, part, caller)) return part;
+        if (object != nullptr || uncached::stretch(begin, part).uncached) {
             return uncached::write(begin, source, part) ? part : 0;
         }
-        if (object == nullptr) {
-            return copy_ordinary(SYS_process_vm_writev, begin, const_cast<std::byte*>(source), part);
-        }
-        return coherence().store(*object, begin, source, part, caller) || uncached::write(begin, source, part) ? part
-                                                                                                               : 0;
+        return copy_ordinary(SYS_process_vm_writev, begin, const_cast<std::byte*>(source), part);
     });
 }
 
@@ -156,9 +155,8 @@ bool store_changes(void* to, std::byte* now, const std::byte* before, std::size_
 }
 
 bool open_to_write(void* at, std::size_t bytes, const void* caller) noexcept {
-    Object* const object = coherence().object_of(address(at));
-    return object != nullptr && bytes == object->accessible_from(address(at), bytes) &&
-           coherence().ready_to_write(*object, address(at), bytes, caller);
+    Object* const object = object_with(at, bytes);
+    return object != nullptr && coherence().ready_to_write(*object, address(at), bytes, caller);
 }
 
 std::size_t store_file(void* to, std::size_t bytes, const copiers::File& from) noexcept {
