@@ -24,12 +24,6 @@ namespace {
 // What event_of returns for a block outside the range. apply() never handles the program's waits.
 constexpr auto kNotConcerned = Event::Acquire;
 
-// What follows is guarded by Coherence::apply_: a launch allocates only when it concerns more than any before.
-std::vector<Object*>& chosen_objects() {
-    static NeverDestroyed<std::vector<Object*>> objects;
-    return *objects;
-}
-
 // A block that apply() has locked.
 struct Held {
     Object* object;
@@ -93,13 +87,16 @@ bool protect_run(const Held& first, const Held& last, State state) noexcept {
     return pager::close_shadow(object.base, bytes, Arena::closed(object.view));
 }
 
-std::vector<Held>& held_blocks() {
-    static NeverDestroyed<std::vector<Held>> blocks;
-    return *blocks;
-}
-std::vector<Engine::Part>& run_parts() {
-    static NeverDestroyed<std::vector<Engine::Part>> parts;
-    return *parts;
+// Guarded by Coherence::apply_, and kept: a launch allocates only when it concerns more than any before.
+struct Lists {
+    std::vector<std::pair<std::uintptr_t, Object*>> in_order;
+    std::vector<Object*> objects;
+    std::vector<Held> held;
+    std::vector<Engine::Part> parts;
+};
+Lists& lists() {
+    static NeverDestroyed<Lists> all;
+    return *all;
 }
 
 bool room_for(std::vector<Held>& held, std::size_t more) noexcept try {
@@ -111,7 +108,7 @@ bool room_for(std::vector<Held>& held, std::size_t more) noexcept try {
 
 // The parts of a run, object by object, for which there is room. Valid until the next call.
 std::span<const Engine::Part> parts_of(const Held& first, const Held& last) noexcept {
-    auto& parts = run_parts();
+    auto& parts = lists().parts;
     parts.clear();
     for (const Held* h = &first; h <= &last; ++h) {
         const auto bytes = h->object->bytes_of(h->index);
@@ -203,7 +200,7 @@ void say_protect_failed() noexcept {
 // Of the objects that find(objects) adds.
 template <class Find, class Choose>
 CUresult Coherence::apply_to(Find&& find, Choose&& event_of, const CUstream* stream) noexcept try {
-    auto& objects = chosen_objects();
+    auto& objects = lists().objects;
     objects.clear();
     find(objects);
     return apply(objects, event_of, stream);
@@ -217,8 +214,8 @@ CUresult Coherence::apply_to(Find&& find, Choose&& event_of, const CUstream* str
 template <class Choose>
 CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream) {
     spare_mappings(nullptr);
-    run_parts().reserve(objects.size());
-    auto& held = held_blocks();
+    lists().parts.reserve(objects.size());
+    auto& held = lists().held;
     held.clear();
     // Not with blocks locked, unless others become valid meanwhile (loans): libc's allocator may wait for another
     // thread.
@@ -354,9 +351,8 @@ CUresult Coherence::release_all(const CUstream* stream) {
     const Locked lock(apply_);
     // Sorted by a copy of the address: an object on the list may have been freed, and be recycled with another address
     // during the sort.
-    static NeverDestroyed<std::vector<std::pair<std::uintptr_t, Object*>>> kept;
     Object* const list = host_valid_list_.exchange(nullptr, std::memory_order_acq_rel);
-    const auto in_address_order = [list, &listed = *kept](std::vector<Object*>& objects) {
+    const auto in_address_order = [list, &listed = lists().in_order](std::vector<Object*>& objects) {
         listed.clear();
         for (auto* object = list; object != nullptr; object = object->next_host_valid) {
             listed.emplace_back(std::atomic_ref(object->base).load(std::memory_order_relaxed), object);
