@@ -316,18 +316,14 @@ CUresult Coherence::let_wait(CUresult applied, const CUstream* stream) {
 CUresult Coherence::await_flushes(bool stream_waits) {
     const Locked lock(flushes_);
     const auto result = stream_waits ? CUDA_SUCCESS : engine.drain();
-    if (result == CUDA_SUCCESS) set_streams_wait(engine.flushes_outstanding());
+    if (result == CUDA_SUCCESS) set_streams_wait(stream_waits && engine.flushes_outstanding());
     return result;
 }
 
 // Also in the fault path.
 CUresult Coherence::settle_flushes() noexcept {
-    if (!streams_wait_.load(std::memory_order_acquire)) return CUDA_SUCCESS;
-    // A second thread waits here until the first one's drain has ended: only then the bytes are on the device.
-    const Locked lock(flushes_);
-    const auto result = engine.drain();
-    if (result == CUDA_SUCCESS) set_streams_wait(false);
-    return result;
+    // A second thread waits there until the first one's drain has ended: only then the bytes are on the device.
+    return streams_wait_.load(std::memory_order_acquire) ? await_flushes(false) : CUDA_SUCCESS;
 }
 
 void Coherence::set_streams_wait(bool some) noexcept {
