@@ -5,8 +5,9 @@
 // Sources: ADSM/GMAC paper section 4.3 (release at launch, acquire at wait, rolling eviction); thesis section 5.2.3
 // (any thread may fault on any object of any device; a launch releases what all threads wrote).
 //
-// Threads: any. In a signal handler only what stands under "faults" may be called. Every function that returns CUresult
-// returns what the program's own call should return; on failure nothing has changed for the program's data.
+// Threads: any. In a signal handler only what finds objects and what stands under "faults" may be called. Every
+// function that returns CUresult returns what the program's own call should return; on failure nothing has changed for
+// the program's data.
 #pragma once
 
 #include <cuda.h>
@@ -164,6 +165,10 @@ public:
     void acquire() noexcept;
     // Whether a wait moves anything.
     bool acts_on_acquire() const noexcept { return protocol_->acts_on_acquire(); }
+    // Host callbacks will run. Makes what serving their faults needs, since during a callback driver calls that wait
+    // for the device would never return.
+    void expect_callbacks();
+    bool expects_callbacks() const noexcept { return callbacks_.load(std::memory_order_relaxed); }
 
     // --- faults ------------------------------------------------------------------------------------------------------
     enum class Served {
@@ -210,11 +215,6 @@ public:
         ~Source() = default;
     };
     std::size_t overwrite(Object& object, std::uintptr_t begin, std::size_t bytes, Source& source) noexcept;
-
-    // Host callbacks will run. Makes what serving their faults needs, since during a callback driver calls that wait
-    // for the device would never return.
-    void expect_callbacks();
-    bool expects_callbacks() const noexcept { return callbacks_.load(std::memory_order_relaxed); }
 
     // Ends every loan (loans.h). Called when a door returns whose thread faulted inside the driver, since the device
     // work of that call is enqueued already; and when the program has waited, since it may read what the device wrote
@@ -329,7 +329,6 @@ private:
     CUresult let_wait(CUresult applied, const CUstream* stream);
     CUresult await_flushes(bool stream_waits);
     CUresult settle_flushes() noexcept;
-    void set_streams_wait(bool some) noexcept HPE_REQUIRES(flushes_);
 
     Protocol* protocol_ = nullptr;
     SpinLock dirty_runs_;  // what the protocol knows of them

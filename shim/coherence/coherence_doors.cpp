@@ -315,24 +315,21 @@ CUresult Coherence::let_wait(CUresult applied, const CUstream* stream) {
 // since it may be in another stream.
 CUresult Coherence::await_flushes(bool stream_waits) {
     const Locked lock(flushes_);
-    const auto result = stream_waits ? CUDA_SUCCESS : engine.drain();
-    if (result == CUDA_SUCCESS) set_streams_wait(stream_waits && engine.flushes_outstanding());
-    return result;
+    if (const auto drained = stream_waits ? CUDA_SUCCESS : engine.drain(); drained != CUDA_SUCCESS) return drained;
+    const bool some = stream_waits && engine.flushes_outstanding();
+    if (streams_wait_.exchange(some, std::memory_order_acq_rel) == some) return CUDA_SUCCESS;
+    if (some) {
+        host_valid_objects_.fetch_add(1, std::memory_order_release);
+    } else {
+        host_valid_objects_.fetch_sub(1, std::memory_order_release);
+    }
+    return CUDA_SUCCESS;
 }
 
 // Also in the fault path.
 CUresult Coherence::settle_flushes() noexcept {
     // A second thread waits there until the first one's drain has ended: only then the bytes are on the device.
     return streams_wait_.load(std::memory_order_acquire) ? await_flushes(false) : CUDA_SUCCESS;
-}
-
-void Coherence::set_streams_wait(bool some) noexcept {
-    if (streams_wait_.exchange(some, std::memory_order_acq_rel) == some) return;
-    if (some) {
-        host_valid_objects_.fetch_add(1, std::memory_order_release);
-    } else {
-        host_valid_objects_.fetch_sub(1, std::memory_order_release);
-    }
 }
 
 CUresult Coherence::release(const CUstream* stream) {
