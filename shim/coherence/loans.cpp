@@ -11,6 +11,7 @@
 #include "shim/base/mutex.h"
 #include "shim/base/spin_lock.h"
 #include "shim/base/waiting.h"
+#include "shim/memory/mappings.h"
 
 #include "shim/base/in_fault_path.h"
 
@@ -19,10 +20,11 @@ namespace hpe {
 bool Loan::keep_twin(std::size_t count) noexcept {
     drop_twin();
     void* memory = MAP_FAILED;
-    for (int attempt = 0; attempt < 2 && memory == MAP_FAILED; ++attempt) {
+    const bool mapped = mappings::with_reserve([&] {
         memory = kernel::mmap(nullptr, count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
-    }
-    if (memory == MAP_FAILED) return false;
+        return memory != MAP_FAILED;
+    });
+    if (!mapped) return false;
     twin = static_cast<std::byte*>(memory);
     bytes = count;
     std::memcpy(twin, object->view + object->offset_of(block), count);

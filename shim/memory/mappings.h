@@ -10,6 +10,8 @@
 // default is taken to be the limit, and nothing to be scarce.
 #pragma once
 
+#include <cerrno>
+
 namespace hpe::mappings {
 
 // A range was mapped, unmapped or given another protection.
@@ -22,5 +24,15 @@ bool scarce() noexcept;
 // reserve are given up, so that a second try succeeds, and the next scarce() counts. The reserve is made again when
 // mappings are not scarce.
 void refused() noexcept;
+
+// Calls step(), which changes mappings; again with the reserve where it returns false and errno is ENOMEM.
+template <class Step>
+bool with_reserve(Step&& step) noexcept {
+    changed();
+    if (step()) return true;
+    if (errno != ENOMEM) return false;
+    refused();
+    return step();
+}
 
 }  // namespace hpe::mappings

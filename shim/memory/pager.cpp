@@ -12,24 +12,10 @@
 
 namespace hpe::pager {
 
-namespace {
-
-// Where the kernel has no more mappings, libhpe's reserve of them is spent.
-template <class Step>
-bool with_reserve(Step&& step) noexcept {
-    mappings::changed();
-    if (step()) return true;
-    if (errno != ENOMEM) return false;
-    mappings::refused();
-    return step();
-}
-
-}  // namespace
-
 // Atomic for other threads: at no moment is the range free, or accessible if `memory` is not.
 bool map_shadow(std::uintptr_t address, std::size_t size, std::byte* memory) noexcept {
     auto* const target = reinterpret_cast<void*>(address);
-    return with_reserve(
+    return mappings::with_reserve(
         [&] { return kernel::mremap(memory, 0, size, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target; });
 }
 
@@ -43,7 +29,7 @@ bool close_shadow(const Object& object) noexcept {
 
 bool unmap_shadow(std::uintptr_t address, std::size_t size) noexcept {
     auto* const target = reinterpret_cast<void*>(address);
-    return with_reserve([&] {
+    return mappings::with_reserve([&] {
         return kernel::mmap(target, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED) == target;
     });
 }
@@ -52,7 +38,8 @@ bool protect(std::uintptr_t address, std::size_t size, State state) noexcept {
     int protection = PROT_NONE;
     if (state == State::ReadOnly) protection = PROT_READ;
     if (state == State::Dirty) protection = PROT_READ | PROT_WRITE;
-    return with_reserve([&] { return kernel::mprotect(reinterpret_cast<void*>(address), size, protection) == 0; });
+    return mappings::with_reserve(
+        [&] { return kernel::mprotect(reinterpret_cast<void*>(address), size, protection) == 0; });
 }
 
 bool protect(const Object& object, std::size_t offset, std::size_t bytes, State state) noexcept {
