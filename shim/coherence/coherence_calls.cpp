@@ -122,13 +122,6 @@ private:
 
 bool Coherence::store(Object& object, std::uintptr_t begin, const std::byte* from, std::size_t bytes,
                       const void* caller) noexcept {
-    // What is Dirty the CPU may write where it is, as the program does: a store that traps if a launch of another
-    // thread has taken it meanwhile. That spares a message of a few bytes two system calls and a wait.
-    constexpr std::size_t kShort = 4096;
-    if (bytes <= kShort && Range(object, begin, bytes).pass(is_dirty)) {
-        std::memcpy(reinterpret_cast<void*>(begin), from, bytes);
-        return true;
-    }
     const auto end = begin + bytes;
     for (auto at = begin; at < end;) {
         const auto* const next = from + (at - begin);
