@@ -65,8 +65,6 @@ private:
     bool gone_ = false;
 };
 
-constexpr bool is_dirty(State state) noexcept { return state == State::Dirty; }
-
 // As an access of the caller's that trapped, for the report, too.
 bool serve_call(Coherence& coherence, std::uintptr_t at, bool is_write, const void* caller) noexcept {
     trace::Fault traced(at, is_write);
@@ -93,14 +91,15 @@ const std::byte* Coherence::ready_to_read(Object& object, std::uintptr_t begin, 
 }
 
 bool Coherence::ready_to_write(Object& object, std::uintptr_t begin, std::size_t bytes, const void* caller) noexcept {
+    const auto dirty = [](State s) { return s == State::Dirty; };
     Range range(object, begin, bytes);
-    if (range.pass(is_dirty)) return true;
+    if (range.pass(dirty)) return true;
     const AsInHandler scope;
     do {
         if (range.gone()) return false;
         if (!serve_call(*this, range.at(), true, caller)) return false;
         range.skip();  // the next one may push it out
-    } while (!range.pass(is_dirty));
+    } while (!range.pass(dirty));
     return true;
 }
 

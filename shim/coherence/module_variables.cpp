@@ -104,7 +104,8 @@ std::vector<Owner> modules_of(CUlibrary library) {
     {
         const Locked lock(all.mutex);
         for (const auto& [base, variable] : all.variables) {
-            if (variable.owner.library == nullptr && variable.context != nullptr) contexts.insert(variable.context);
+            if (variable.owner.loaded_library == nullptr && variable.context != nullptr)
+                contexts.insert(variable.context);
         }
     }
     std::vector<Owner> modules;
@@ -171,8 +172,8 @@ void add(const Variable& variable) {
 
 std::vector<Variable> take(Owner owner) {
     std::vector<Owner> owners{owner};
-    if (owner.library != nullptr) {
-        for (const auto& module : modules_of(owner.library)) owners.push_back(module);
+    if (owner.loaded_library != nullptr) {
+        for (const auto& module : modules_of(owner.loaded_library)) owners.push_back(module);
     }
     State& all = state();
     const Locked lock(all.mutex);

@@ -23,8 +23,8 @@ namespace hpe::module_variables {
 
 // What a variable was found through, and is unloaded with.
 struct Owner {
-    CUmodule module;    // which may be one of a library
-    CUlibrary library;  // nullptr: a module
+    CUmodule module;           // which may be one of a library
+    CUlibrary loaded_library;  // nullptr: a module
     static Owner of(CUmodule module) noexcept { return {module, nullptr}; }
     static Owner of(CUlibrary library) noexcept { return {nullptr, library}; }
     bool operator==(const Owner&) const = default;
