@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 
+#include "shim/base/guarded_copy.h"
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
@@ -81,37 +82,7 @@ bool serve(const siginfo_t& info, ucontext_t& context, int& cancellation) noexce
     return coherence().may_hold(address) && device_owned::changes.load(std::memory_order_acquire) != changes;
 }
 
-extern "C" [[gnu::visibility("hidden")]] const char hpe_guarded_copy_access[], hpe_guarded_copy_failed[];
-
-// Whether the trap came from a guarded copy, which then returns false.
-bool leave_guarded_copy(ucontext_t& context) noexcept {
-    auto& program_counter = context.uc_mcontext.gregs[REG_RIP];
-    if (program_counter != reinterpret_cast<greg_t>(hpe_guarded_copy_access)) return false;
-    program_counter = reinterpret_cast<greg_t>(hpe_guarded_copy_failed);
-    return true;
-}
-
 }  // namespace
-
-extern "C" [[gnu::naked]] bool hpe_guarded_copy(void*, const void*, std::size_t) noexcept {
-    asm(R"(
-        .globl  hpe_guarded_copy_access, hpe_guarded_copy_failed
-        .hidden hpe_guarded_copy_access, hpe_guarded_copy_failed
-        xorl    %eax, %eax
-1:      cmpq    %rdx, %rax
-        jae     2f
-hpe_guarded_copy_access:
-        movq    (%rsi,%rax), %rcx
-        movq    %rcx, (%rdi,%rax)
-        addq    $8, %rax
-        jmp     1b
-2:      movl    $1, %eax
-        ret
-hpe_guarded_copy_failed:
-        xorl    %eax, %eax
-        ret
-    )");
-}
 
 void on_fault(int signal, siginfo_t* info, void* context) {
     const int saved = errno;

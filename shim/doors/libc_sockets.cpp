@@ -13,8 +13,8 @@
 #include <cerrno>
 #include <new>
 
+#include "shim/base/guarded_copy.h"
 #include "shim/coherence/lease.h"
-#include "shim/doors/fault.h"
 #include "shim/doors/libc_door.h"
 #include "shim/doors/libc_transfers.h"
 #include "shim/doors/libc_vectors.h"

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "shim/base/guarded_copy.h"
 #include "shim/base/thread.h"
-#include "shim/doors/fault.h"
 #include "shim/process/signals.h"
 
 namespace hpe::doors {
