@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Which arguments of collective calls are buffers, and how much of them matters on this rank: named to the Staging,
-// which changes them, and before it to a Look where few arguments say that. Arguments that do not matter here are
-// `rest`.
+// which changes them, and before it to a Look, which spares a call with host memory the Staging. Arguments that do not
+// matter here are `rest`.
 //
 // Source: MPI 4.1, chapters 6 (collectives, intercommunicators, MPI_IN_PLACE) and 8.6 (neighbourhoods).
 //
@@ -58,29 +58,41 @@ struct Part {
         }
     }
 };
-// A Look asks no question of MPI, and takes all buffers for significant.
+// A Look takes one buffer for as significant as another, which spares questions. Arrays of counts are not: what is
+// insignificant may point nowhere.
 inline Part part_of(const Staging&, int root, MPI_Comm comm) noexcept { return Part(root, comm); }
 inline Part part_of(const Look&, int, MPI_Comm) noexcept { return {}; }
 
-template <class Counts, class Places>
-Parts parts(const void* at, Counts counts, Places places, MPI_Datatype type, int ranks) noexcept {
-    Parts all(static_cast<std::size_t>(ranks));
+// Calls each(address, count, type, shape) for each rank's part that is not empty.
+template <class Counts, class Places, class Each>
+void for_ranks(const void* at, Counts counts, Places places, MPI_Datatype type, int ranks, Each&& each) noexcept {
     const Shape shape(type);
     for (int i = 0; i < ranks; ++i) {
         const auto offset = static_cast<MPI_Count>(places[i]) * shape.extent();
-        all.add(reinterpret_cast<std::uintptr_t>(at) + static_cast<std::uintptr_t>(offset), counts[i], type, shape);
+        if (counts[i] > 0) each(address(at) + static_cast<std::uintptr_t>(offset), counts[i], type, shape);
     }
-    return all;
 }
 // A type for each.
-template <class Counts, class Places>
-Parts parts(const void* at, Counts counts, Places places, const MPI_Datatype* types, int ranks) noexcept {
-    Parts all(static_cast<std::size_t>(ranks));
+template <class Counts, class Places, class Each>
+void for_ranks(const void* at, Counts counts, Places places, const MPI_Datatype* types, int ranks,
+               Each&& each) noexcept {
     for (int i = 0; i < ranks; ++i) {
-        if (counts[i] <= 0) continue;
         const auto offset = static_cast<std::uintptr_t>(static_cast<MPI_Count>(places[i]));
-        all.add(reinterpret_cast<std::uintptr_t>(at) + offset, counts[i], types[i], Shape(types[i]));
+        if (counts[i] > 0) each(address(at) + offset, counts[i], types[i], Shape(types[i]));
     }
+}
+template <class Counts, class Places, class Types>
+Parts parts(const Staging&, const void* at, Counts counts, Places places, Types types, int ranks) noexcept {
+    Parts all(static_cast<std::size_t>(ranks));
+    for_ranks(at, counts, places, types, ranks,
+              [&](auto begin, auto count, auto type, const Shape& shape) { all.add(begin, count, type, shape); });
+    return all;
+}
+template <class Counts, class Places, class Types>
+Span parts(const Look&, const void* at, Counts counts, Places places, Types types, int ranks) noexcept {
+    Span all;
+    for_ranks(at, counts, places, types, ranks,
+              [&](auto begin, auto count, auto, const Shape& shape) { all.join(shape.span(begin, count)); });
     return all;
 }
 
@@ -103,12 +115,12 @@ void collects(Buffers& buffers, bool keeps, void*& to, Count count, MPI_Datatype
     else
         buffers.writes(to, all, type);
 }
-template <class Counts, class Places, class Types>
-void collects(Staging& staging, bool keeps, void*& to, Counts counts, Places places, Types types, int ranks) noexcept {
+template <class Buffers, class Counts, class Places, class Types>
+void collects(Buffers& buffers, bool keeps, void*& to, Counts counts, Places places, Types types, int ranks) noexcept {
     if (keeps)
-        staging.updates(to, parts(to, counts, places, types, ranks));
+        buffers.updates(to, parts(buffers, to, counts, places, types, ranks));
     else
-        staging.writes(to, parts(to, counts, places, types, ranks));
+        buffers.writes(to, parts(buffers, to, counts, places, types, ranks));
 }
 
 template <class Buffers, class Pointer, class Count, class Room, class... Rest>
@@ -119,13 +131,13 @@ void gather(Buffers& buffers, Pointer& from, Count count, MPI_Datatype type, voi
     if (part.member && !keeps) buffers.reads(from, count, type);
     if (part.root) collects(buffers, keeps, to, room, to_type, others(comm));
 }
-template <class Pointer, class Count, class Counts, class Places, class... Rest>
-void gather_v(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Counts counts, Places places,
+template <class Buffers, class Pointer, class Count, class Counts, class Places, class... Rest>
+void gather_v(Buffers& buffers, Pointer& from, Count count, MPI_Datatype type, void*& to, Counts counts, Places places,
               MPI_Datatype to_type, int root, MPI_Comm comm, Rest&...) noexcept {
     const Part part(root, comm);
     const bool keeps = in_place(from);
-    if (part.member && !keeps) staging.reads(from, count, type);
-    if (part.root) collects(staging, keeps, to, counts, places, to_type, others(comm));
+    if (part.member && !keeps) buffers.reads(from, count, type);
+    if (part.root) collects(buffers, keeps, to, counts, places, to_type, others(comm));
 }
 
 template <class Buffers, class Pointer, class Count, class Room, class... Rest>
@@ -135,12 +147,12 @@ void scatter(Buffers& buffers, Pointer& from, Count count, MPI_Datatype type, vo
     if (part.root) buffers.reads(from, static_cast<MPI_Count>(count) * others(comm), type);
     if (part.member && !in_place(to)) buffers.writes(to, room, to_type);
 }
-template <class Pointer, class Counts, class Places, class Room, class... Rest>
-void scatter_v(Staging& staging, Pointer& from, Counts counts, Places places, MPI_Datatype type, void*& to, Room room,
+template <class Buffers, class Pointer, class Counts, class Places, class Room, class... Rest>
+void scatter_v(Buffers& buffers, Pointer& from, Counts counts, Places places, MPI_Datatype type, void*& to, Room room,
                MPI_Datatype to_type, int root, MPI_Comm comm, Rest&...) noexcept {
     const Part part(root, comm);
-    if (part.root) staging.reads(from, parts(from, counts, places, type, others(comm)));
-    if (part.member && !in_place(to)) staging.writes(to, room, to_type);
+    if (part.root) buffers.reads(from, parts(buffers, from, counts, places, type, others(comm)));
+    if (part.member && !in_place(to)) buffers.writes(to, room, to_type);
 }
 
 template <class Buffers, class Pointer, class Count, class Room, class... Rest>
@@ -150,12 +162,12 @@ void all_gather(Buffers& buffers, Pointer& from, Count count, MPI_Datatype type,
     if (!keeps) buffers.reads(from, count, type);
     collects(buffers, keeps, to, room, to_type, others(comm));
 }
-template <class Pointer, class Count, class Counts, class Places, class... Rest>
-void all_gather_v(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Counts counts,
+template <class Buffers, class Pointer, class Count, class Counts, class Places, class... Rest>
+void all_gather_v(Buffers& buffers, Pointer& from, Count count, MPI_Datatype type, void*& to, Counts counts,
                   Places places, MPI_Datatype to_type, MPI_Comm comm, Rest&...) noexcept {
     const bool keeps = in_place(from);
-    if (!keeps) staging.reads(from, count, type);
-    collects(staging, keeps, to, counts, places, to_type, others(comm));
+    if (!keeps) buffers.reads(from, count, type);
+    collects(buffers, keeps, to, counts, places, to_type, others(comm));
 }
 
 template <class Buffers, class Pointer, class Count, class Room, class... Rest>
@@ -167,14 +179,14 @@ void all_to_all(Buffers& buffers, Pointer& from, Count count, MPI_Datatype type,
     collects(buffers, keeps, to, room, to_type, ranks);
 }
 // Types: one, or an array of them.
-template <class Pointer, class Counts, class Places, class Types, class Rooms, class ToPlaces, class ToTypes,
-          class... Rest>
-void all_to_all_v(Staging& staging, Pointer& from, Counts counts, Places places, Types types, void*& to, Rooms rooms,
+template <class Buffers, class Pointer, class Counts, class Places, class Types, class Rooms, class ToPlaces,
+          class ToTypes, class... Rest>
+void all_to_all_v(Buffers& buffers, Pointer& from, Counts counts, Places places, Types types, void*& to, Rooms rooms,
                   ToPlaces to_places, ToTypes to_types, MPI_Comm comm, Rest&...) noexcept {
     const int ranks = others(comm);
     const bool keeps = in_place(from);
-    if (!keeps) staging.reads(from, parts(from, counts, places, types, ranks));
-    collects(staging, keeps, to, rooms, to_places, to_types, ranks);
+    if (!keeps) buffers.reads(from, parts(buffers, from, counts, places, types, ranks));
+    collects(buffers, keeps, to, rooms, to_places, to_types, ranks);
 }
 
 template <class Buffers, class Pointer, class Count, class... Rest>
@@ -211,18 +223,18 @@ void scan_before(Buffers& buffers, Pointer& from, void*& to, Count count, MPI_Da
     if (!in_place(from)) buffers.reads(from, count, type);
     buffers.updates(to, count, type);
 }
-template <class Pointer, class Counts, class... Rest>
-void reduce_scatter(Staging& staging, Pointer& from, void*& to, Counts counts, MPI_Datatype type, MPI_Op, MPI_Comm comm,
+template <class Buffers, class Pointer, class Counts, class... Rest>
+void reduce_scatter(Buffers& buffers, Pointer& from, void*& to, Counts counts, MPI_Datatype type, MPI_Op, MPI_Comm comm,
                     Rest&...) noexcept {
     MPI_Count all = 0;
     int rank = 0;
     for (int i = 0, ranks = local_size(comm); i < ranks; ++i) all += counts[i];
     functions.MPI_Comm_rank(comm, &rank);
     if (in_place(from)) {
-        staging.updates(to, all, type);
+        buffers.updates(to, all, type);
     } else {
-        staging.reads(from, all, type);
-        staging.writes(to, counts[rank], type);
+        buffers.reads(from, all, type);
+        buffers.writes(to, counts[rank], type);
     }
 }
 template <class Buffers, class Pointer, class Count, class... Rest>
@@ -257,32 +269,32 @@ struct Neighbours {
     }
 };
 
-template <class Pointer, class Count, class Room, class... Rest>
-void neighbours_gather(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
+template <class Buffers, class Pointer, class Count, class Room, class... Rest>
+void neighbours_gather(Buffers& buffers, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
                        MPI_Datatype to_type, MPI_Comm comm, Rest&...) noexcept {
-    staging.reads(from, count, type);
-    staging.updates(to, static_cast<MPI_Count>(room) * Neighbours(comm).in, to_type);
+    buffers.reads(from, count, type);
+    buffers.updates(to, static_cast<MPI_Count>(room) * Neighbours(comm).in, to_type);
 }
-template <class Pointer, class Count, class Counts, class Places, class... Rest>
-void neighbours_gather_v(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Counts counts,
+template <class Buffers, class Pointer, class Count, class Counts, class Places, class... Rest>
+void neighbours_gather_v(Buffers& buffers, Pointer& from, Count count, MPI_Datatype type, void*& to, Counts counts,
                          Places places, MPI_Datatype to_type, MPI_Comm comm, Rest&...) noexcept {
-    staging.reads(from, count, type);
-    staging.updates(to, parts(to, counts, places, to_type, Neighbours(comm).in));
+    buffers.reads(from, count, type);
+    buffers.updates(to, parts(buffers, to, counts, places, to_type, Neighbours(comm).in));
 }
-template <class Pointer, class Count, class Room, class... Rest>
-void neighbours_exchange(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
+template <class Buffers, class Pointer, class Count, class Room, class... Rest>
+void neighbours_exchange(Buffers& buffers, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
                          MPI_Datatype to_type, MPI_Comm comm, Rest&...) noexcept {
     const Neighbours neighbours(comm);
-    staging.reads(from, static_cast<MPI_Count>(count) * neighbours.out, type);
-    staging.updates(to, static_cast<MPI_Count>(room) * neighbours.in, to_type);
+    buffers.reads(from, static_cast<MPI_Count>(count) * neighbours.out, type);
+    buffers.updates(to, static_cast<MPI_Count>(room) * neighbours.in, to_type);
 }
-template <class Pointer, class Counts, class Places, class Types, class Rooms, class ToPlaces, class ToTypes,
-          class... Rest>
-void neighbours_exchange_v(Staging& staging, Pointer& from, Counts counts, Places places, Types types, void*& to,
+template <class Buffers, class Pointer, class Counts, class Places, class Types, class Rooms, class ToPlaces,
+          class ToTypes, class... Rest>
+void neighbours_exchange_v(Buffers& buffers, Pointer& from, Counts counts, Places places, Types types, void*& to,
                            Rooms rooms, ToPlaces to_places, ToTypes to_types, MPI_Comm comm, Rest&...) noexcept {
     const Neighbours neighbours(comm);
-    staging.reads(from, parts(from, counts, places, types, neighbours.out));
-    staging.updates(to, parts(to, rooms, to_places, to_types, neighbours.in));
+    buffers.reads(from, parts(buffers, from, counts, places, types, neighbours.out));
+    buffers.updates(to, parts(buffers, to, rooms, to_places, to_types, neighbours.in));
 }
 
 }  // namespace hpe::doors::HPE_MPI_ABI

@@ -137,7 +137,7 @@ public:
     }
 
 private:
-    OfNumbers() noexcept {
+    [[gnu::noinline]] OfNumbers() noexcept {
         // Those that every MPI has: to ask for one of Fortran's, where there is no Fortran, may end the job.
         using Of = Arithmetic;
         for (const auto at : {Of::at_int, Of::at_long, Of::at_long_long_int, Of::at_int32_t, Of::at_int64_t,

@@ -81,9 +81,9 @@ private:
     bool ok_ = true;
 };
 
-// Finds out whether any buffer of a call may lie in an object: most have none there, and pay for no Staging. It asks no
-// question of MPI. So buffers of types that are not numbers may; and where the call's buffers depend on what this rank
-// is, all are looked at, significant or not.
+// Finds out whether any buffer of a call may lie in an object: most have none there, and pay for no Staging. Arguments
+// that are insignificant on this rank may be given, too, so MPI is not asked about a type: a buffer of one that is not
+// a number's may. Spans are of significant ones.
 class Look {
 public:
     void reads(const void* at, MPI_Count count, MPI_Datatype type) noexcept { buffer(at, count, type); }
@@ -92,11 +92,18 @@ public:
     void sends(const void* at, MPI_Count count, MPI_Datatype type, int, MPI_Comm) noexcept { buffer(at, count, type); }
     void receives(const void* at, MPI_Count count, MPI_Datatype type) noexcept { buffer(at, count, type); }
     void exchanges(const void* at, MPI_Count count, MPI_Datatype type) noexcept { buffer(at, count, type); }
+    void reads(const void*, Span parts) noexcept { buffer(parts); }
+    void writes(const void*, Span parts) noexcept { buffer(parts); }
+    void updates(const void*, Span parts) noexcept { buffer(parts); }
     bool found_any() const noexcept { return found_any_; }
 
 private:
     void buffer(const void* at, MPI_Count count, MPI_Datatype type) noexcept {
         if (count > 0 && may_concern(at, count, type)) found_any_ = true;
+    }
+    // Of all parts, and so of what lies between them.
+    void buffer(Span parts) noexcept {
+        if (concerns(parts)) found_any_ = true;
     }
     bool found_any_ = false;
 };

@@ -354,12 +354,21 @@ void insignificant(Twins& w) {
     Pair send(w, bytes), receive(w, bytes);
     both(w, send, receive, [&](MPI_Comm comm, char* s, char* r, Said&) {
         void* const nowhere = reinterpret_cast<void*>(16);
+        const auto* const no_counts = static_cast<int*>(nowhere);
+        std::vector<int> counts(static_cast<std::size_t>(w.ranks), n), places;
+        for (int i = 0; i < w.ranks; ++i) places.push_back(i * n);
         for (int root = 0; root < w.ranks; ++root) {
             const bool here = w.rank == root;
             MPI_Gather(s, n, MPI_INT, here ? r : nowhere, here ? n : -1, here ? MPI_INT : MPI_DATATYPE_NULL, root,
                        comm);
             MPI_Scatter(here ? s : nowhere, here ? n : -1, here ? MPI_INT : MPI_DATATYPE_NULL, r, n, MPI_INT, root,
                         comm);
+            const int* const counts_here = here ? counts.data() : no_counts;
+            const int* const places_here = here ? places.data() : no_counts;
+            MPI_Gatherv(s, n, MPI_INT, here ? r : nowhere, counts_here, places_here, here ? MPI_INT : MPI_DATATYPE_NULL,
+                        root, comm);
+            MPI_Scatterv(here ? s : nowhere, counts_here, places_here, here ? MPI_INT : MPI_DATATYPE_NULL, r, n,
+                         MPI_INT, root, comm);
             MPI_Reduce(s, here ? r : nowhere, n, MPI_INT, MPI_SUM, root, comm);
             MPI_Gather(s, n, MPI_INT, here ? r : s + 4, n, MPI_INT, root, comm);
             MPI_Reduce(s, here ? r : s + 4, n, MPI_INT, MPI_MAX, root, comm);
