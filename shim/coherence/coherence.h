@@ -231,9 +231,10 @@ public:
 
     // What a callback wrote, or an access to uncached memory, could not be sent, and device work went on without it. As
     // after a sticky error of CUDA's, every release and wait then fails, and no block is fetched, until the context
-    // ends.
+    // ends; after the errors of several contexts, until all of these have ended.
     CUresult sticky_error() const noexcept { return sticky_error_.load(std::memory_order_acquire); }
-    void set_sticky_error(CUcontext context, CUresult result) noexcept;
+    void set_sticky_error(CUcontext context, CUresult result) noexcept;  // nullptr: no context's end clears it
+    void forget_sticky_error(CUcontext context) noexcept;                // the context has ended
 
     const ObjectTable<Object>& table() const noexcept { return table_; }
     // That were ever made, but for those that were freed untouched and made again at once.
@@ -345,7 +346,6 @@ private:
     std::atomic<CUresult> sticky_error_{CUDA_SUCCESS};
     std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // objects, and what look_at() was told
     LaunchGate launch_gate_;
-    std::atomic<CUcontext> sticky_context_{nullptr};
     std::atomic<std::uint64_t> loans_sent_{0};       // flushes of borrowed blocks, made by launches and copies
     std::atomic<unsigned> ending_{0}, ends_{0};      // Endings that are under way, and that are over
     std::atomic<Object*> host_valid_list_{nullptr};  // objects with host-valid blocks

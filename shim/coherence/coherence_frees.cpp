@@ -197,7 +197,6 @@ void Coherence::recycle(Object& object) {
 }
 
 std::vector<Coherence::Kept> Coherence::drop_context(CUcontext context) {
-    if (sticky_context_.load(std::memory_order_acquire) == context) sticky_error_.store(CUDA_SUCCESS);
     std::vector<Kept> kept;
     const Locked lock(regions_);
     std::vector<Object*> objects;

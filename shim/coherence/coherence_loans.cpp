@@ -4,9 +4,12 @@
 #include "shim/base/errno_kept.h"
 #include "shim/base/helper.h"
 #include "shim/base/log.h"
+#include "shim/base/mutex.h"
+#include "shim/base/spin_lock.h"
 #include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/loans.h"
+#include "shim/driver/by_context.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
 #include "shim/memory/arena.h"
@@ -17,10 +20,33 @@
 
 namespace hpe {
 
+namespace {
+
+// Of each context, since several may fail, and the end of one must not clear what another one's program has to see.
+constinit SpinLock guard;
+constinit ByContext<CUresult> sticky_errors HPE_GUARDED_BY(guard);
+CUresult of_no_context HPE_GUARDED_BY(guard) = CUDA_SUCCESS;
+
+}  // namespace
+
 void Coherence::set_sticky_error(CUcontext context, CUresult result) noexcept {
-    sticky_context_.store(context, std::memory_order_relaxed);
-    if (sticky_error_.exchange(result, std::memory_order_acq_rel) != CUDA_SUCCESS) return;
+    const SignalsBlocked blocked;
+    Locked lock(guard);
+    auto* const own = sticky_errors.of(context);
+    (own != nullptr ? *own : of_no_context) = result;
+    const auto before = sticky_error_.exchange(result, std::memory_order_acq_rel);
+    lock.unlock();
+    if (before != CUDA_SUCCESS) return;
     log::error("cannot flush what the CPU wrote: {}; later CUDA calls fail", error_name(result));
+}
+
+void Coherence::forget_sticky_error(CUcontext context) noexcept {
+    const SignalsBlocked blocked;
+    const Locked lock(guard);
+    if (auto* const own = sticky_errors.known(context)) *own = CUDA_SUCCESS;
+    auto left = of_no_context;
+    for (const auto other : sticky_errors) left = left != CUDA_SUCCESS ? left : other;
+    sticky_error_.store(left, std::memory_order_release);
 }
 
 // Whether all outstanding device work waits for the calling thread's host function. A launch that comes later releases

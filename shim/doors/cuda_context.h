@@ -168,6 +168,7 @@ CUresult end_context_in_gate(CUcontext context, True&& true_call, Gone&& gone, b
         ipc::exports_forget(context);
         kernel_times::forget(context);
         Arena::forget_pins(context);
+        state.forget_sticky_error(context);
         context_places.give_back(context);
     } else {
         device_owned::put_back(uncached);

@@ -23,7 +23,12 @@ for case in cases:
         status, out, err = soft.run([PROGRAM, case], **options)
         if status != 0 or out != b"0 wrong\n" or err:
             problems.append(f"{soft.shown([PROGRAM, case], options)}: {status} {out} {err[-500:]}")
-if len(cases) < 11:
+for reset in ("", ",cuDevicePrimaryCtxReset:1:1"):
+    refused = {"HPE_SOFT_DEVICES": 2, "HPE_SOFT_FAIL": f"cuMemcpyHtoDAsync:*:2{reset}"}
+    status, out, err = soft.run([PROGRAM, "two_devices"], **refused)
+    if status != 0 or out != b"0 wrong\n" or err.count(b"cannot flush what the CPU wrote") != 2:
+        problems.append(f"{soft.shown([PROGRAM, 'two_devices'], refused)}: {status} {out} {err[-500:]}")
+if len(cases) < 12:
     problems.append(f"only {cases}")
 with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / "report.json"

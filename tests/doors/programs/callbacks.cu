@@ -377,10 +377,40 @@ void launches_meanwhile() {
     CHECK(cudaStreamSynchronize(s.stream));
     far.read(0, far.size());
 }
+
+// What it writes to memory of two devices may be refused by both: waits then fail until both contexts have ended,
+// whichever ends first, and no longer.
+void two_devices() {
+    int count = 0;
+    CHECK(cudaGetDeviceCount(&count));
+    const auto use = [&](int device) { CHECK(cudaSetDevice(device % count)); };
+    for (const int first : {0, 1}) {
+        Word* words[2];
+        for (const int device : {0, 1}) {
+            use(device);
+            CHECK(cudaMalloc(&words[device], sizeof(Word)));
+            CHECK(cudaMemset(words[device], 0, sizeof(Word)));
+            CHECK(cudaDeviceSynchronize());
+        }
+        const auto write = [](void* of) { *static_cast<Word**>(of)[0] = *static_cast<Word**>(of)[1] = 1; };
+        CHECK(cudaLaunchHostFunc(nullptr, write, words));
+        const auto refused = cudaDeviceSynchronize();
+        use(first);
+        if (cudaDeviceReset() != cudaSuccess) {  // it stays, with its error
+            wrong += cudaDeviceSynchronize() != refused;
+            CHECK(cudaDeviceReset());
+        }
+        use(1 - first);
+        wrong += cudaDeviceSynchronize() != refused;
+        CHECK(cudaDeviceReset());
+        CHECK(cudaDeviceSynchronize());
+    }
+}
+
 constexpr Case cases[] = {
     CASE(on_alternate_stack), CASE(writes_beside),     CASE(device_writes_beside), CASE(goes_on_behind),
     CASE(launches_meanwhile), CASE(begins_behind),     CASE(changes_and_back),     CASE(zeros_first),
-    CASE(whole_array_beside), CASE(whole_array_alone), CASE(full_stream),
+    CASE(whole_array_beside), CASE(whole_array_alone), CASE(full_stream),          CASE(two_devices),
 };
 
 }  // namespace
