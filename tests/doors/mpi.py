@@ -37,13 +37,17 @@ def one_mpi(mpi, scratch, first):
         programs[f"{mpi}_{name}"] for name in ("random", "calls", "exchange", "libexchange.so", "tool.so", "tool_next.so"))
     opens = programs["mpi_opens"]
     cases = soft.run([calls], preload=False)[1].decode().split()
-    check(mpi, [(2, hpe, [calls, scratch, *cases])], "calls")
-    check(mpi, [(2, hpe, [calls, scratch, "gaps_of_exported"])], "exported", unsaid=b"one instruction at a time")
+    check(mpi, [(2, hpe, [calls, *cases])], "calls")
+    check(mpi, [(2, hpe, [calls, "gaps_of_exported"])], "exported", unsaid=b"one instruction at a time")
+    of_files = [programs[f"{mpi}_files"]]
+    of_files += [scratch, *soft.run(of_files, preload=False)[1].decode().split()]
+    check(mpi, [(2, hpe, of_files)], "files")
     if mpi == "standard":
         return brief(mpi)
     # Of many threads each, three ranks wait for each other's processors.
     few = [case for case in cases if soft.THOROUGH or case not in ("freed_among_threads", "between_work", "threads")]
-    check(mpi, [(3, hpe, [calls, scratch, *few])], "calls", HPE_PROTOCOL="lazy")
+    check(mpi, [(3, hpe, [calls, *few])], "calls", HPE_PROTOCOL="lazy")
+    check(mpi, [(3, hpe, of_files)], "files", HPE_PROTOCOL="lazy")
     cases = [programs[f"{mpi}_requests"]]
     cases += soft.run(cases, preload=False)[1].decode().split()
     check(mpi, [(2, hpe, cases)], "requests")
