@@ -213,16 +213,16 @@ def check_libc():
 
 def check_mpi():
     """Programs whose ranks send device memory: runs without a wrong byte; and what was wrong."""
-    direct, under_way, types, reductions = (str(BUILD / MPI_PROGRAMS[name])
-                                            for name in ("direct", "under_way", "types", "reductions"))
+    direct, forms, under_way, types, reductions = (
+        str(BUILD / MPI_PROGRAMS[name]) for name in ("direct", "direct_forms", "under_way", "types", "reductions"))
     sums = [reductions, "every", "places", "mixed", "written", "communicators", "threads", "others", "renewed"]
-    cases = run([direct], environment(**SHARED_RUNTIME)).split()
+    cases, forms = ([program, *run([program], environment(**SHARED_RUNTIME)).split()] for program in (direct, forms))
     problems = []
     ways = PROTOCOLS + [{"HPE_MPI_IPC": "off"}, {"HPE_MPI_IPC": "none"}]
     without_reset = [case for case in cases if case not in ("reset", "all_reset")]
-    cuda_aware = [(2, [direct, *without_reset], UCX_SETTINGS), (2, [types, "3", "30"], UCX_SETTINGS)] if UCX.is_dir() else []
-    for count, program, variables in ([(2, [direct, *cases], v) for v in ways] + cuda_aware
-                                      + [(3, [direct, *cases], {}), (2, [under_way, "window", "ring", "posted_late"], {}),
+    cuda_aware = [(2, program, UCX_SETTINGS) for program in (without_reset, forms, [types, "3", "30"]) if UCX.is_dir()]
+    for count, program, variables in ([(2, program, v) for v in ways for program in (cases, forms)] + cuda_aware
+                                      + [(3, cases, {}), (3, forms, {}), (2, [under_way, "window", "ring", "posted_late"], {}),
                                          (2, [types, "3", "30"], {}), (2, sums, {}), (4, sums, {})]):
         try:
             said = run(*ranks(count, program, LIBRARY, **variables))

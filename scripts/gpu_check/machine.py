@@ -23,7 +23,8 @@ MPIRUN = shutil.which("mpirun.openmpi")
 MPI_SETTINGS = {"OMPI_MCA_btl_vader_single_copy_mechanism": "cma", "OMPI_MCA_rmaps_base_oversubscribe": "1",
                 "OMPI_MCA_hwloc_base_binding_policy": "none",
                 "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-MPI_PROGRAMS = {name: f"tests/doors/openmpi_{name}" for name in ("direct", "under_way", "types", "reductions", "fdtd")}
+MPI_PROGRAMS = {name: f"tests/doors/openmpi_{name}"
+                for name in ("direct", "direct_forms", "under_way", "types", "reductions", "fdtd")}
 MPI_PROGRAMS |= {name: f"bench/{name}_openmpi" for name in ("messages", "pack")}
 
 

@@ -15,7 +15,7 @@ import tempfile
 from collections import Counter
 
 import soft
-from mpi_ranks import MPIS, ranks
+from mpi_ranks import MPIS, cases_of, commands, ranks
 
 problems, runs = [], 0
 programs = {os.path.basename(path): os.path.abspath(path) for path in sys.argv[1:]}
@@ -111,13 +111,12 @@ def one_mpi(mpi, scratch, first):
 def brief(mpi):
     """The binary interface of MPI 5 is MPICH here, whose ways of moving messages are tried in its own."""
     hpe = soft.LIBRARY
-    for name in ("requests", "windows", "partitions", "direct"):
-        program = [programs[f"{mpi}_{name}"]]
-        cases = soft.run(program, preload=False)[1].decode().split()
-        if name == "direct" and not soft.THOROUGH:
-            cases = cases[::8]
-        if cases:
-            check(mpi, [(2, hpe, program + cases)], name)
+    for name in ("requests", "windows", "partitions"):
+        for command in commands(cases_of(programs[f"{mpi}_{name}"])):
+            check(mpi, [(2, hpe, command)], name)
+    cases = cases_of(programs[f"{mpi}_direct"], programs[f"{mpi}_direct_forms"])
+    for command in commands(cases if soft.THOROUGH else cases[::8]):
+        check(mpi, [(2, hpe, command)], "from device to device")
     exchange, opens, library = (programs[name] for name in (f"{mpi}_exchange", "mpi_opens", f"{mpi}_libexchange.so"))
     for way in ("linked", "table", "searched", "next"):  # the standard has no question whether CUDA is known
         check(mpi, [(2, hpe, [exchange, way])], way)
@@ -208,13 +207,14 @@ def many_under_way(mpi, scratch):
 
 def from_device_to_device(mpi, scratch, first):
     """Large messages between processes of one host."""
-    program = [programs[f"{mpi}_direct"]]
-    cases = soft.run(program, preload=False)[1].decode().split()
+    program, forms = [programs[f"{mpi}_direct"]], [programs[f"{mpi}_direct_forms"]]
+    cases = cases_of(*program, *forms)
     # Copies that begin late are under way when MPI says that a message has been received.
     for n, variables in enumerate(({"HPE_SOFT_DEVICE_LATENCY": 2000}, {"HPE_MPI_IPC": "off"},
                                    {"OMPI_MCA_btl_vader_single_copy_mechanism": "none", "UCX_TLS": "posix,self"})):
         part = cases if first and n == 0 or soft.THOROUGH else cases[n::4]
-        check(mpi, [(2, soft.LIBRARY, program + part)], "from device to device", **variables)
+        for command in commands(part):
+            check(mpi, [(2, soft.LIBRARY, command)], "from device to device", **variables)
     many_under_way(mpi, scratch)
     if first:
         when_it_fails(mpi, program)
@@ -225,12 +225,12 @@ def from_device_to_device(mpi, scratch, first):
     check(mpi, [(2, soft.LIBRARY, [*program, "devices"])], "on two devices", HPE_SOFT_DEVICES=2,
           HPE_SOFT_FAIL="cuIpcOpenMemHandle:2:217")
     # Nothing is brought for nobody.
-    check(mpi, [(2, soft.LIBRARY, [*program, "nobody"])], "nobody", HPE_REPORT=f"{scratch}/{mpi}-nobody-%p.json")
+    check(mpi, [(2, soft.LIBRARY, [*forms, "nobody"])], "nobody", HPE_REPORT=f"{scratch}/{mpi}-nobody-%p.json")
     moved = [json.load(open(path))["total"] for path in glob.glob(f"{scratch}/{mpi}-nobody-*.json")]
     if [(total["bytes_to_host"], total["bytes_to_device"]) for total in moved] != [(0, 0)] * 2:
         problems.append(f"{mpi}, to nobody and from nobody: {moved}")
     if reads_processes():
-        check(mpi, [(2, soft.LIBRARY, [*program, "short_alike"])], "short ones", HPE_REPORT=f"{scratch}/{mpi}-short-%p.json")
+        check(mpi, [(2, soft.LIBRARY, [*forms, "short_alike"])], "short ones", HPE_REPORT=f"{scratch}/{mpi}-short-%p.json")
         moved = [json.load(open(path))["total"] for path in glob.glob(f"{scratch}/{mpi}-short-*.json")]
         if [(total["bytes_to_host"], total["bytes_to_device"]) for total in moved] != [(16384, 0)] * 2:
             problems.append(f"{mpi}, short ones: {moved}")

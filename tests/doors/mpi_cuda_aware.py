@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 import soft
-from mpi_ranks import ranks
+from mpi_ranks import cases_of, commands, ranks
 
 ucx, nvml = (os.path.abspath(path) for path in sys.argv[1:3])
 programs = {os.path.basename(path): os.path.abspath(path) for path in sys.argv[3:]}
@@ -42,13 +42,14 @@ def passes(mpi, case, preload, by_host, scratch, **variables):
 
 
 def one_mpi(mpi, protocol, scratch):
-    direct, types = [programs[f"{mpi}_direct"]], [programs[f"{mpi}_types"], "12", "40"]
-    cases = soft.run(direct, preload=False)[1].decode().split()
-    for case in ("reset", "all_reset"):  # UCX keeps addresses of other processes' memory that went with the context
-        cases.remove(case)
+    types = [programs[f"{mpi}_types"], "12", "40"]
+    # UCX keeps addresses of other processes' memory that went with the context.
+    cases = [case for case in cases_of(programs[f"{mpi}_direct"], programs[f"{mpi}_direct_forms"])
+             if case[0] not in ("reset", "all_reset")]
     # Of MPICH each message goes by the host.
     part = cases if soft.THOROUGH else cases[::2 if mpi == "openmpi" else 3]
-    check(mpi, [(2, soft.LIBRARY, direct + part)], "all", HPE_PROTOCOL=protocol)
+    for command in commands(part):
+        check(mpi, [(2, soft.LIBRARY, command)], "all", HPE_PROTOCOL=protocol)
     check(mpi, [(1, soft.LIBRARY, types), (1, "", ["env", "WITHOUT_DEVICE=1", *types])], "not all with libhpe")
     for case in ("ring", "broadcast"):
         passes(mpi, case, soft.LIBRARY, mpi == "mpich", scratch)

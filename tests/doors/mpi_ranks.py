@@ -10,6 +10,16 @@ for setting in [k for k in os.environ if k.startswith(("OMPI_", "UCX_", "MPICH_"
     del os.environ[setting]
 
 
+def cases_of(*programs):
+    """(case, program) of all that these programs list, in the order of the cases' names: a test may take every nth."""
+    return sorted((case, program) for program in programs for case in soft.run([program], preload=False)[1].decode().split())
+
+
+def commands(cases):
+    """A command for each program among (case, program)."""
+    return [[program, *(case for case, of in cases if of == program)] for program in sorted({of for _, of in cases})]
+
+
 def ranks(mpi, parts, timeout=120, search=soft.SEARCH, **variables):
     """Runs (how many, preloaded, command) beside each other, with libraries from `search`. Returns (status, lines of the ranks,
     what else was said)."""

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Device memory of MPI test programs that send large messages, what a rank puts there, and running the cases that are
-// named: without a name prints all. Each rank prints how many bytes were wrong.
+// Device memory of MPI test programs that send large messages, what a rank puts there, rounds of messages around a
+// ring, and running the cases that are named: without a name prints all. Each rank prints how many bytes were wrong.
 #pragma once
 
 #include <cuda_runtime.h>
 #include <mpi.h>
 
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -61,6 +62,29 @@ private:
 
 int behind() { return (rank + 1) % ranks; }
 int before() { return (rank + ranks - 1) % ranks; }
+
+// Sends what was put there to the next rank, and receives from the one before.
+using Way = std::function<void(const Memory& send, const Memory& receive, int round)>;
+using Arrives = std::function<std::vector<unsigned char>(int round)>;
+void rounds_of(const Way& way, const Arrives& arrives, int count) {
+    const Memory send, receive;
+    for (int round = 0; round < count; ++round) {
+        send.put(content(rank, round));
+        receive.clear();
+        way(send, receive, round);
+        receive.check(arrives(round));
+        send.check(content(rank, round));
+    }
+}
+void rounds(const Way& way, int count = 4) {
+    rounds_of(
+        way, [](int round) { return content(before(), round); }, count);
+}
+
+void send_receive(const void* from, void* to, int bytes, int tag = 1) {
+    MPI_Sendrecv(from, bytes, MPI_BYTE, behind(), tag, to, bytes, MPI_BYTE, before(), tag, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+}
 
 int run_cases(int argc, char** argv, const std::map<std::string, void (*)()>& cases) {
     if (argc < 2) {
