@@ -58,10 +58,13 @@ struct Part {
         }
     }
 };
-// A Look takes one buffer for as significant as another, which spares questions. Arrays of counts are not: what is
-// insignificant may point nowhere.
 inline Part part_of(const Staging&, int root, MPI_Comm comm) noexcept { return Part(root, comm); }
-inline Part part_of(const Look&, int, MPI_Comm) noexcept { return {}; }
+// A Look does not ask: it looks at all buffers, significant or not. Not so where there are arrays of counts: what is
+// insignificant may point nowhere.
+inline Part part_of(Look& look, int, MPI_Comm) noexcept {
+    look.may_be_insignificant();
+    return {};
+}
 
 // Calls each(address, count, type, shape) for each rank's part that is not empty.
 template <class Counts, class Places, class Each>

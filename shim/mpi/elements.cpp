@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <climits>
 #include <cstring>
 #include <optional>
@@ -130,26 +131,35 @@ bool store_by_copy(const Elements& elements, const void* caller, Store&& store) 
 // Of the types that most messages have, whose handles mean the same for ever: to ask takes three calls of MPI's.
 class Shape::OfNumbers {
 public:
-    static const Shape* find(MPI_Datatype type) noexcept {
-        static const OfNumbers all;
-        const auto& slot = all.slots_[place(type)];
-        return slot.type == type && slot.shape.bytes_ > 0 ? &slot.shape : nullptr;
+    static OfNumbers& all() noexcept {
+        static OfNumbers all;
+        return all;
+    }
+    const Shape* find(MPI_Datatype type) const noexcept {
+        const auto& slot = slots_[place(type)];
+        return slot.type.load(std::memory_order_acquire) == type && type != MPI_Datatype{} ? &slot.shape : nullptr;
+    }
+    // The first of a place stays.
+    void add(MPI_Datatype type, const Shape& shape) noexcept {
+        auto& slot = slots_[place(type)];
+        if (shape.bytes_ <= 0 || slot.taken.test_and_set(std::memory_order_relaxed)) return;
+        slot.shape = shape;
+        slot.type.store(type, std::memory_order_release);
     }
 
 private:
+    // Those that every MPI has: to ask for one of Fortran's, where there is no Fortran, may end the job. Such a one is
+    // added when a program uses it.
     [[gnu::noinline]] OfNumbers() noexcept {
-        // Those that every MPI has: to ask for one of Fortran's, where there is no Fortran, may end the job.
         using Of = Arithmetic;
         for (const auto at : {Of::at_int, Of::at_long, Of::at_long_long_int, Of::at_int32_t, Of::at_int64_t,
                               Of::at_unsigned, Of::at_unsigned_long, Of::at_unsigned_long_long, Of::at_uint32_t,
                               Of::at_uint64_t, Of::at_float, Of::at_double}) {
-            add(arithmetic.numbers[at].type);
+            const auto type = arithmetic.numbers[at].type;
+            if (type != MPI_Datatype{}) add(type, asked(type));
         }
-        add(handles.byte);
-        add(handles.character);
-    }
-    void add(MPI_Datatype type) noexcept {
-        if (type != MPI_Datatype{}) slots_[place(type)] = {type, asked(type)};
+        add(handles.byte, asked(handles.byte));
+        add(handles.character, asked(handles.character));
     }
     static constexpr unsigned kPlaces = 8;  // by so many bits
     static std::size_t place(MPI_Datatype type) noexcept {
@@ -157,17 +167,24 @@ private:
     }
 
     struct Slot {
-        MPI_Datatype type{};
+        std::atomic<MPI_Datatype> type{};
+        std::atomic_flag taken = ATOMIC_FLAG_INIT;
         Shape shape;
     };
     std::array<Slot, 1u << kPlaces> slots_;
 };
 
-const Shape* Shape::known(MPI_Datatype type) noexcept { return OfNumbers::find(type); }
+const Shape* Shape::known(MPI_Datatype type) noexcept { return OfNumbers::all().find(type); }
 
 Shape::Shape(MPI_Datatype type) noexcept {
-    const Shape* const number = known(type);
-    *this = number != nullptr ? *number : asked(type);
+    if (const Shape* const number = known(type)) {
+        *this = *number;
+        return;
+    }
+    *this = asked(type);
+    // Of a type that is not as small MPI is not asked whether it is one of its own.
+    constexpr MPI_Count kLargest = 32;
+    if (bytes_ > 0 && bytes_ <= kLargest && is_predefined(type)) OfNumbers::all().add(type, *this);
 }
 
 Shape Shape::asked(MPI_Datatype type) noexcept {
@@ -199,9 +216,10 @@ void Elements::give_type_back() noexcept {
 
 bool concerns(Span span) noexcept { return !span.empty() && lease::concerns(pointer(span.begin), span.bytes()); }
 
-bool may_concern(const void* at, MPI_Count count, MPI_Datatype type) noexcept {
-    const Shape* const shape = Shape::known(type);
-    return shape == nullptr || concerns(shape->span(address(at), count));
+bool may_concern(const void* at, MPI_Count count, MPI_Datatype type, bool may_ask) noexcept {
+    const Shape* const known = Shape::known(type);
+    if (known != nullptr) return concerns(known->span(address(at), count));
+    return !may_ask || concerns(Shape(type).span(address(at), count));
 }
 
 bool names_an_object(const Elements& elements) noexcept {

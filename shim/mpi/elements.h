@@ -51,7 +51,7 @@ public:
         const auto end = true_begin_ + true_extent_ + std::max<MPI_Count>(last, 0);
         return {at + static_cast<std::uintptr_t>(first_byte), at + static_cast<std::uintptr_t>(end)};
     }
-    // Of a number; nullptr: MPI has to be asked.
+    // Of a number of C's, or one that MPI was asked about before; nullptr: MPI has to be asked.
     static const Shape* known(MPI_Datatype type) noexcept;
     // No byte of the span is left out.
     bool dense(MPI_Count count) const noexcept { return bytes_ == true_extent_ && (count == 1 || extent_ == bytes_); }
@@ -77,8 +77,9 @@ struct Elements {
 
 // Whether an object lies in it.
 bool concerns(Span span) noexcept;
-// The same of elements; true also of types that MPI would have to be asked about.
-bool may_concern(const void* at, MPI_Count count, MPI_Datatype type) noexcept;
+// The same of elements. true also of a type that is not known, if MPI is not to be asked about it, which would be an
+// error for one that is none.
+bool may_concern(const void* at, MPI_Count count, MPI_Datatype type, bool may_ask) noexcept;
 // Whether any byte that the type names may lie in an object. Types that name addresses of the host alone may have all
 // that is on the device between them.
 bool names_an_object(const Elements& elements) noexcept;

@@ -81,9 +81,7 @@ private:
     bool ok_ = true;
 };
 
-// Finds out whether any buffer of a call may lie in an object: most have none there, and pay for no Staging. Arguments
-// that are insignificant on this rank may be given, too, so MPI is not asked about a type: a buffer of one that is not
-// a number's may. Spans are of significant ones.
+// Finds out whether any buffer of a call may lie in an object: most have none there, and pay for no Staging.
 class Look {
 public:
     void reads(const void* at, MPI_Count count, MPI_Datatype type) noexcept { buffer(at, count, type); }
@@ -95,17 +93,19 @@ public:
     void reads(const void*, Span parts) noexcept { buffer(parts); }
     void writes(const void*, Span parts) noexcept { buffer(parts); }
     void updates(const void*, Span parts) noexcept { buffer(parts); }
+    // Buffers that follow, so that MPI is not to be asked about their types.
+    void may_be_insignificant() noexcept { may_ask_ = false; }
     bool found_any() const noexcept { return found_any_; }
 
 private:
     void buffer(const void* at, MPI_Count count, MPI_Datatype type) noexcept {
-        if (count > 0 && may_concern(at, count, type)) found_any_ = true;
+        if (count > 0 && may_concern(at, count, type, may_ask_)) found_any_ = true;
     }
     // Of all parts, and so of what lies between them.
     void buffer(Span parts) noexcept {
         if (concerns(parts)) found_any_ = true;
     }
-    bool found_any_ = false;
+    bool found_any_ = false, may_ask_ = true;
 };
 
 // In a blocking collective call: whether a rank also copies from one of its buffers to the other.
