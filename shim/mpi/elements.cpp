@@ -182,7 +182,7 @@ Shape::Shape(MPI_Datatype type) noexcept {
         return;
     }
     *this = asked(type);
-    // Of a type that is not as small MPI is not asked whether it is one of its own.
+    // A larger type is no number or pair of numbers, and is spared the question whether it is one of MPI's own.
     constexpr MPI_Count kLargest = 32;
     if (bytes_ > 0 && bytes_ <= kLargest && is_predefined(type)) OfNumbers::all().add(type, *this);
 }

@@ -77,8 +77,8 @@ struct Elements {
 
 // Whether an object lies in it.
 bool concerns(Span span) noexcept;
-// The same of elements. true also of a type that is not known, if MPI is not to be asked about it, which would be an
-// error for one that is none.
+// The same of elements. MPI may not be asked about a type that may be none, which would be an error: then the answer is
+// true unless the type is known.
 bool may_concern(const void* at, MPI_Count count, MPI_Datatype type, bool may_ask) noexcept;
 // Whether any byte that the type names may lie in an object. Types that name addresses of the host alone may have all
 // that is on the device between them.

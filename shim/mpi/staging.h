@@ -93,7 +93,7 @@ public:
     void reads(const void*, Span parts) noexcept { buffer(parts); }
     void writes(const void*, Span parts) noexcept { buffer(parts); }
     void updates(const void*, Span parts) noexcept { buffer(parts); }
-    // Buffers that follow, so that MPI is not to be asked about their types.
+    // The types of the buffers that follow may be none, so MPI is not asked about them.
     void may_be_insignificant() noexcept { may_ask_ = false; }
     bool found_any() const noexcept { return found_any_; }
 
