@@ -43,6 +43,16 @@ def run(path, **variables):
         problem(f"{got}, without libhpe {wanted}")
 
 
+def even(path, to=None):
+    """Where the machine is busy a call may take a hundred times as long, and what could be saved is not worth a sentence:
+    so each takes 0.1 ms, one half of it needlessly."""
+    report = json.loads(path.read_text())
+    for stack in report["call_stacks"]["stacks"]:
+        stack.update({k: stack["count"] * (1e-4 if k == "seconds" else 5e-5)
+                      for k, v in stack.items() if k.endswith("seconds") and v > 0})
+    (to or path).write_text(json.dumps(report))
+
+
 run(folder / "r.json")
 whole = json.loads((folder / "r.json").read_text())
 functions = [(int(at, 16), int(size, 16), name.split("(")[0]) for at, size, name in re.findall(
@@ -92,12 +102,7 @@ if waits["count"] != 8 or not 4 <= waits["waits_not_needed"] <= 8:
 
 lines = {text.split("// ")[1]: number for number, text in enumerate(pathlib.Path(source).read_text().splitlines(), 1)
          if "CHECK" in text and "// " in text}
-# Where the machine is busy a call may take a hundred times as long, and what could be saved is not worth a sentence: so
-# each takes 0.1 ms, one half of it needlessly.
-for stack in section["stacks"]:
-    stack.update({k: stack["count"] * (1e-4 if k == "seconds" else 5e-5)
-                  for k, v in stack.items() if k.endswith("seconds") and v > 0})
-(folder / "even.json").write_text(json.dumps(whole))
+even(folder / "r.json", folder / "even.json")
 text = tool(folder / "even.json", "--most", 50)
 blocks = {}
 for block in text.split("\n\n"):
@@ -165,6 +170,7 @@ ranks = folder / "ranks"
 ranks.mkdir()
 for variable, rank in (("OMPI_COMM_WORLD_RANK", 0), ("PMI_RANK", 1), ("SLURM_PROCID", 2)):
     run(ranks / "of-%r.json", **{variable: rank})
+    even(ranks / f"of-{rank}.json")
 (ranks / "other.json").write_text("[1, 2]")
 if sorted(p.name for p in ranks.glob("of-*")) != [f"of-{i}.json" for i in range(3)]:
     problem(f"%r: {list(ranks.iterdir())}")
@@ -178,6 +184,7 @@ if "3 processes" not in summed or "18 x cuMemcpyHtoD_v2" not in summed:
 moved = folder / "moved"
 shutil.copy(wasteful, moved)
 soft.run([moved, "plain", "all"], HPE_REPORT=folder / "moved.json")
+even(folder / "moved.json")
 image = bytearray(moved.read_bytes())
 build_id = next((bytes.fromhex(m["build_id"]) for m in
                  json.loads((folder / "moved.json").read_text())["call_stacks"]["modules"]
@@ -204,6 +211,7 @@ else:
 outputs, said = set(), []
 for number, program in enumerate(waves):
     outputs.add(soft.run([program], HPE_REPORT=folder / f"waves_{number}.json")[:2])
+    even(folder / f"waves_{number}.json")
     said.append(tool(folder / f"waves_{number}.json"))
 line_of = {text.strip(): number for number, text in enumerate(pathlib.Path(waves_source).read_text().splitlines(), 1)}
 send = "CHECK(cudaMemcpy(model_on_device, model.data(), kModelBytes, cudaMemcpyHostToDevice));"  # the last is in the loop
@@ -219,6 +227,7 @@ if f"waves.cu:{back}\n" not in said[1] or "allocated again" in said[1] or re.sea
 stripped = folder / "stripped"
 subprocess.run(["strip", "-o", stripped, wasteful], check=True)
 soft.run([stripped, "plain", "all"], HPE_REPORT=folder / "stripped.json")
+even(folder / "stripped.json")
 bare = tool(folder / "stripped.json", "--most", 50)
 if not re.search(r"^\d+\. \S+ \S+: stripped\+0x\w+  stripped$", bare, re.M) or "send_again" in bare:
     problem(f"stripped: {bare}")
