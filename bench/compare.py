@@ -54,8 +54,9 @@ def wall_and_processor_ms(command, env):
 
 
 def from_first_copy(command, env, timeout=300):
-    """Of a program that says when its first copy begins (first_copy.cu): how long it takes from there to its end, how much
-    of that it spends on processors, and how much of its whole life, in milliseconds."""
+    """Of a program that says when its first copy begins and its last one ends (first_copy.cu), in milliseconds: how long
+    the copies take, how long it takes from the first to its end, how much of that it spends on processors, and how much
+    of its whole life."""
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=said, stderr=errors)
         late = threading.Timer(timeout, process.kill)
@@ -67,9 +68,9 @@ def from_first_copy(command, env, timeout=300):
         said.seek(0), errors.seek(0)
         if process.returncode != 0:
             raise Failed(f"{called(command)}: status {process.returncode}: {errors.read()[-400:].decode(errors='replace')}")
-        begin, spent = (int(number) for number in said.read().split())
+        begin, spent, copied = (int(number) for number in said.read().split())
     processor = usage.ru_utime + usage.ru_stime
-    return [(end * 1e3 - begin / 1e6, processor * 1e3 - spent / 1e6, processor * 1e3)]
+    return [((copied - begin) / 1e6, end * 1e3 - begin / 1e6, processor * 1e3 - spent / 1e6, processor * 1e3)]
 
 
 def in_turn(contenders, rounds, measure):

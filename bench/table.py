@@ -25,11 +25,10 @@ def table(results):
     start, *processor = (f for title, f in figures.items() if title.startswith("start-up"))
     on_processor = f", {processor[0]['libhpe']['more'] + 0:+.1f} ms of processor time" if processor else ""
     # Results of before the first copies were measured have none.
-    first = {unit: [f"{figures[title]['libhpe']['more'] + 0:+.1f}" for title in figures if title.endswith(f"to the end, {unit}")]
-             for unit in ("ms", "ms of processor time")}
-    first_copies = (" Programs that copy 1, 8 and 64 MiB once each way take {}, {} and {} ms more from their first copy to "
-                    "their end, {}, {} and {} ms of processor time.").format(*first["ms"], *first["ms of processor time"]
-                                                                            ) if first["ms"] else ""
+    first = [f"{figures[title]['libhpe']['more'] + 0:+.1f}" for end in ("both copies, ms", "to the end, ms of processor time")
+             for title in figures if title.endswith(end)]
+    first_copies = (" In programs that copy 1, 8 and 64 MiB once each way the copies take {}, {} and {} ms more, and all from "
+                    "the first copy to the end {}, {} and {} ms of processor time.").format(*first) if len(first) == 6 else ""
     runs = sum(results["programs, runs equal to the twin"].values())
 
     return ("\n".join("| " + " | ".join(row) + " |" for row in rows).replace("| --- ", "|---").replace("--- |", "---|")
