@@ -20,13 +20,20 @@ namespace hpe {
 
 namespace {
 
+// Whether a call has to wait for the device and end the block's loan, though the state would do: the loan brought the
+// bytes of one allocation alone, and those of the others are old. An access would trap there.
+bool waits_for_loan(Object& object, std::uint32_t index) noexcept {
+    return object.block(index).borrowed() && object.is_region() && may_wait_for_device() &&
+           object.lent.load(std::memory_order_acquire) == 0;  // else the call would only borrow the block again
+}
+
 // A range of one object, block by block, as long as that is not freed.
 class Range {
 public:
     Range(Object& object, std::uintptr_t begin, std::size_t bytes) noexcept
         : object_(object), begin_(begin), bytes_(bytes), at_(begin) {}
 
-    // Goes on to the first block whose state is not as wanted: at(). True: there is none.
+    // Goes on to the first block that is not as wanted: at(). True: there is none.
     template <class Wanted>
     bool pass(Wanted&& wanted) noexcept {
         const ObjectUse use(object_, begin_);
@@ -38,7 +45,7 @@ public:
         gone_ = gone_ || !object_.alive(serial_);
         while (!gone_ && at_ < begin_ + bytes_) {
             const auto index = object_.block_at(at_);
-            if (!wanted(object_.block(index).peek().state)) return false;
+            if (!wanted(object_.block(index).peek().state) || waits_for_loan(object_, index)) return false;
             at_ = end_of(index);
         }
         return !gone_;
@@ -157,7 +164,7 @@ std::size_t Coherence::write_in_block(Object& object, std::uintptr_t at, const s
         const auto index = object.block_at(at);
         Block& block = object.block(index);
         const auto before = block.lock();
-        const bool writable = usable(object, serial, index) && before == State::Dirty;
+        const bool writable = usable(object, serial, index) && before == State::Dirty && !waits_for_loan(object, index);
         const auto part = std::min(
             bytes, static_cast<std::size_t>(object.base + object.offset_of(index) + object.bytes_of(index) - at));
         if (writable) std::memcpy(object.view + (at - object.base), from, part);

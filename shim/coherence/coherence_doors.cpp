@@ -32,6 +32,9 @@ struct Held {
     Transition transition;
 
     bool borrowed() const noexcept { return object->block(index).borrowed(); }
+    // What the pages are given for a state. A loan has opened those of one allocation alone (Coherence::borrow), so a
+    // borrowed block that stays valid is closed: the borrower's next access opens its own again.
+    State of_pages(State state) const noexcept { return borrowed() ? State::Invalid : state; }
 };
 
 // One begins where the other ends, at the device address and in the view. Which objects are mapped does not change
@@ -246,7 +249,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
     const auto changes = [](const Held& h) { return h.transition.next != h.before; };
     const auto flushes = [](const Held& h) { return h.transition.action == Action::Flush; };
     const auto same_piece = [](const Held& a, const Held& b) {
-        return a.transition.next == b.transition.next && same_part(a, b);
+        return a.of_pages(a.transition.next) == b.of_pages(b.transition.next) && same_part(a, b);
     };
     // Of a borrowed block only the bytes that the CPU changed: a kernel may be writing to the others.
     const auto flush = [&](const Held& a, const Held& b) {
@@ -266,7 +269,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
     // takes as long as sending (80 ns a page, seen on an H200's host).
     for_runs(held, changes, same_piece, [&](const Held& a, const Held& b) {
         if (!sends(a, b)) return true;
-        if (!protect_run(a, b, a.transition.next)) return refused();
+        if (!protect_run(a, b, a.of_pages(a.transition.next))) return refused();
         return for_runs(std::span(&a, &b + 1), flushes, none_borrowed, flush);
     });
     if (result == CUDA_SUCCESS) {
@@ -282,8 +285,8 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
     if (result != CUDA_SUCCESS) {
         // Roll back: the host copies are still the newest, and the program gets the error.
         for_runs(
-            held, changes, [](const Held& a, const Held& b) { return a.before == b.before; },
-            [](const Held& a, const Held& b) { return protect_run(a, b, a.before), true; });
+            held, changes, [](const Held& a, const Held& b) { return a.of_pages(a.before) == b.of_pages(b.before); },
+            [](const Held& a, const Held& b) { return protect_run(a, b, a.of_pages(a.before)), true; });
     }
     for (const auto& h : held) {
         const auto next = result == CUDA_SUCCESS ? h.transition.next : h.before;

@@ -334,51 +334,6 @@ void counted(int, char**) {
     say("%u wrong\n", wrong);
 }
 
-// A host function uses one of two that share a block. Who reads the other has to wait for the kernel that writes it.
-std::atomic<int> function_runs{0}, reads{0};
-unsigned char* of_function = nullptr;
-volatile int* kernel_goes_on = nullptr;
-__global__ void write_when(volatile int* go, unsigned char* to) {
-    while (*go == 0) {
-    }
-    *to = 5;
-}
-void borrowed(int, char**) {
-    constexpr std::size_t kBytes = 4096;
-    Piece other(kBytes), used(kBytes);
-    of_function = used.gpu;
-    CHECK(cudaMallocHost(const_cast<int**>(&kernel_goes_on), sizeof(int)));
-    cudaStream_t kernels = nullptr, functions = nullptr;
-    CHECK(cudaStreamCreateWithFlags(&kernels, cudaStreamNonBlocking));
-    CHECK(cudaStreamCreateWithFlags(&functions, cudaStreamNonBlocking));
-    *kernel_goes_on = 1;
-    write_when<<<1, 1, 0, kernels>>>(kernel_goes_on, other.gpu);
-    other.launch(1);
-    CHECK(cudaDeviceSynchronize());
-    *kernel_goes_on = 0;
-    write_when<<<1, 1, 0, kernels>>>(kernel_goes_on, other.gpu);
-    const auto function = [](void*) {
-        if (plain) of_function[0] = 1;
-        function_runs = 1;
-        while (*kernel_goes_on == 0) sched_yield();
-    };
-    CHECK(cudaLaunchHostFunc(functions, function, nullptr));
-    auto start_it = [] {
-        while (reads == 0) sched_yield();
-        for (int i = 0; i < 100; ++i) sched_yield();  // time for a read that does not wait
-        *kernel_goes_on = 1;
-    };
-    const pthread_t starts_it = start(start_it);
-    while (function_runs == 0) sched_yield();
-    reads = 1;
-    unsigned char first = 0;
-    if (plain) first = static_cast<volatile unsigned char*>(other.gpu)[0];
-    pthread_join(starts_it, nullptr);
-    CHECK(cudaDeviceSynchronize());
-    if (!plain) CHECK(cudaMemcpy(&first, other.gpu, 1, cudaMemcpyDeviceToHost));
-    say("%d\n", first);
-}
-
 // A free that is refused, since the thread captures, loses nothing, whatever other threads do meanwhile.
 void refused_free(int, char**) {
     Piece kept(4096), neighbour(4096);
@@ -493,8 +448,7 @@ void lists(int, char**) {
 int main(int argc, char** argv) {
     static const Case cases[] = {{"answers", answers},           {"overruns", overruns},         {"one_page", one_page},
                                  {"freed_pages", freed_pages},   {"whole_chunks", whole_chunks}, {"threads", threads},
-                                 {"exported", exported},         {"counted", counted},           {"borrowed", borrowed},
-                                 {"refused_free", refused_free}, {"filled_gap", filled_gap},     {"lists", lists},
-                                 {"made_again", made_again}};
+                                 {"exported", exported},         {"counted", counted},           {"refused_free", refused_free},
+                                 {"filled_gap", filled_gap},     {"lists", lists},               {"made_again", made_again}};
     return run_case(cases, argc, argv);
 }
