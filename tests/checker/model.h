@@ -116,6 +116,9 @@ enum class Mend : Byte {
     Borrow,
     ListBeforeIdle,
     FlushChanges,
+    OpenOwnPart,
+    CloseBorrowed,
+    CopyKeepsLoan,
     DrainBeforeTwin,
     CallbackEndsLoans,
     CallbackBeginsFresh,
@@ -136,6 +139,7 @@ struct Scenario {
     std::array<std::vector<Statement>, kThreads> threads;
     std::array<std::vector<Statement>, kCalls> calls{};
     bool one_object = false;     // of both blocks; else each block is an object
+    bool apart = false;          // a block's bytes are two allocations
     bool rolling = false;        // one Dirty block at most
     bool prefetch = false;       // a read asks for the other block
     bool context_stays = true;   // EndContext fails

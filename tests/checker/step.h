@@ -70,6 +70,11 @@ private:
             if (allocated(index, i)) block(index).pages[i] = pages_of(state);
         }
     }
+    // Of a borrowed block that stays valid.
+    hpe::State of_pages(unsigned index, hpe::State state) const {
+        const bool borrowed = s_.blocks[index].loan != Loan::None && !without(Mend::CloseBorrowed);
+        return borrowed ? hpe::State::Invalid : state;
+    }
     bool allocated(unsigned index, unsigned byte) const { return (s_.blocks[index].allocated >> byte & 1) != 0; }
     // The bytes between allocations stay behind.
     void fetch(unsigned index) {
@@ -177,7 +182,6 @@ private:
     void apply_rest();
     void apply_await();
     void apply_unlock();
-    void after_unlock(const char* words);
     void make_wait();
     void full_stream(const char* words);
     void has_made_wait(const char* words);

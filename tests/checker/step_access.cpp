@@ -181,7 +181,12 @@ void Step::open(const char* words) {
     mine.state = next;
     mine.owner = 0;
     mine.listed = 1;
-    protect(index, next);
+    const bool borrowing = t_.borrows != 0 || unordered();
+    if (scenario_.apart && borrowing && !without(Mend::OpenOwnPart)) {
+        if (mapped(index)) mine.pages[st_.byte] = pages_of(next);
+    } else {
+        protect(index, next);
+    }
     const auto other = index ^ 1u;
     if (t_.borrows != 0) return served(words);
     if (unordered()) return again(words, static_cast<int>(index));

@@ -55,7 +55,7 @@ void Step::apply_lock() {
 void Step::apply_close() {
     while (t_.k < kBlocks && ((t_.held >> t_.k & 1) == 0 || transition(t_.k).action != Action::Flush)) ++t_.k;
     if (t_.k == kBlocks) return apply_rest();
-    if (!without(Mend::CloseBeforeFlush)) protect(t_.k, transition(t_.k).next);
+    if (!without(Mend::CloseBeforeFlush)) protect(t_.k, of_pages(t_.k, transition(t_.k).next));
     if (s_.failures != 0) {
         const World kept = s_;
         --s_.failures;
@@ -77,7 +77,7 @@ void Step::apply_rest() {
     for (unsigned i = 0; i < kBlocks; ++i) {
         const bool rest = (t_.held >> i & 1) != 0 && transition(i).next != block(i).state;
         if (rest && (transition(i).action != Action::Flush || without(Mend::CloseBeforeFlush))) {
-            protect(i, transition(i).next);
+            protect(i, of_pages(i, transition(i).next));
         }
     }
     t_.k = 0;
@@ -101,10 +101,10 @@ void Step::apply_unlock() {
         if ((t_.held >> i & 1) == 0) continue;
         auto& mine = block(i);
         const auto next = failed && !without(Mend::RollBack) ? mine.state : transition(i).next;
-        if (failed) protect(i, next);
+        if (failed) protect(i, of_pages(i, next));
         if (mine.loan != Loan::None && next != State::Dirty) {
             end_loan(i);
-            if (hpe::valid_on_host(next)) mine.loan = Loan::Plain;
+            if (hpe::valid_on_host(next) && !without(Mend::CopyKeepsLoan)) mine.loan = Loan::Plain;
         }
         mine.state = next;
         if (!hpe::valid_on_host(next)) mine.listed = 0;
