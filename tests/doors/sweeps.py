@@ -46,6 +46,7 @@ for number, case in enumerate(cases):
     for first, options in soft.in_turn(number, tried):
         run(case, *first, **options)
 run("captures_meanwhile", HPE_PROTOCOL="lazy", **SLOW)
+run("callback_while_flushing", **SLOW)
 
 
 def want(what, holds, *shown):
