@@ -254,7 +254,7 @@ Coherence::BlockRange Coherence::lock_blocks(Object& object, DeviceRange range) 
 Coherence::BlockRange Coherence::lock_on_device(Object& object, DeviceRange range) {
     constexpr unsigned kMost = 100;  // host functions may borrow such a block again and again
     for (unsigned attempt = 0; attempt < kMost; ++attempt) {
-        if (before_device_writes(range) != CUDA_SUCCESS) continue;
+        if (before_device_writes(range) != CUDA_SUCCESS) return {};
         const auto blocks = lock_blocks(object, range);
         bool valid = false;
         for (auto i = blocks.first; i < blocks.end; ++i) valid = valid || valid_on_host(object.block(i).peek().state);

@@ -154,12 +154,14 @@ CUresult Coherence::begin_free(Object& object) {
     const bool closed = !object.shadowed.load(std::memory_order_acquire) ||
                         pager::unmap_shadow(object.base, object.size) || pager::close_shadow(object);
     if (closed) {
-        table_.erase(&object);
         object.close();
         drop_loans_of(object);
     }
     object.unlock(0, count);
-    if (closed) return CUDA_SUCCESS;
+    if (closed) {
+        table_.erase(&object);
+        return CUDA_SUCCESS;
+    }
     log::warn("cannot unmap the host copy of object {:#x} (out of mappings): its free fails", object.base);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
