@@ -11,4 +11,4 @@
 #pragma GCC poison make_unique make_shared vector deque unordered_map unordered_set
 #pragma GCC poison ostream ofstream ifstream stringstream to_string
 #pragma GCC poison pthread_mutex_lock pthread_rwlock_rdlock pthread_rwlock_wrlock pthread_create condition_variable
-#pragma GCC poison dlopen dlsym dlclose dladdr getenv setenv fopen printf fprintf snprintf
+#pragma GCC poison strerror strerror_r dlopen dlsym dlclose dladdr getenv setenv fopen printf fprintf snprintf

@@ -195,7 +195,7 @@ void expect_many(std::span<Object* const> objects) noexcept {
 void say_protect_failed() noexcept {
     static std::atomic_flag said = ATOMIC_FLAG_INIT;
     if (said.test_and_set()) return;
-    log::warn("mprotect failed ({}): the call returns an error instead of working on old data", std::strerror(errno));
+    log::warn("mprotect failed ({}): the call returns an error instead of working on old data", strerrordesc_np(errno));
 }
 
 }  // namespace

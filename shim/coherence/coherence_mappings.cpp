@@ -116,7 +116,7 @@ bool Coherence::map_shadow(Object& object, std::uintptr_t address, bool unordere
     lock.unlock();
     if (!mapped) {
         log::error("cannot map a host copy of object {:#x} ({} bytes): {}; it stays on the device", object.base,
-                   object.size, std::strerror(errno));
+                   object.size, strerrordesc_np(errno));
     }
     return mapped;
 }
@@ -135,7 +135,7 @@ void Coherence::close_page(std::uintptr_t page) noexcept {
 bool Coherence::coarsen(Object& object, std::uint32_t serial, bool unordered) noexcept {
     if (object.is_region() && object.allocations->any_uncached()) {
         log::error("mprotect on object {:#x} failed ({}) and it cannot be opened whole: others may write a part of it",
-                   object.base, std::strerror(errno));
+                   object.base, strerrordesc_np(errno));
         return false;
     }
     const auto count = object.blocks();
@@ -152,7 +152,7 @@ bool Coherence::coarsen(Object& object, std::uint32_t serial, bool unordered) no
         end_loans_of(object, {0, count}, unordered) == CUDA_SUCCESS && bring_whole(object, count, unordered);
     if (!whole) {
         log::error("mprotect on object {:#x} failed ({}) and it cannot be brought whole", object.base,
-                   std::strerror(errno));
+                   strerrordesc_np(errno));
         object.unlock(0, count);
         return false;
     }
