@@ -155,6 +155,17 @@ def tidy(file):
     return file[len(here):] if file.startswith(here) else file
 
 
+def with_paths(found):
+    """The same places, each file by one name: what came out of nvcc's intermediate file is known by its name alone, and
+    gets the path that other places of the same source have."""
+    paths = collections.defaultdict(set)
+    for _, file, _ in (place for places in found.values() for place in places):
+        paths[base_name(file)].add(file)
+    whole = {name: (known - {name}).pop() for name, known in paths.items() if len(known) == 2 and name in known}
+    return {offset: [(function, whole.get(file, file), line) for function, file, line in places]
+            for offset, places in found.items()}
+
+
 def lines_of(path, offsets):
     """offset -> [(function or None, file, line)], innermost first."""
     for tool, arguments in (("addr2line", ["-a", "-f", "-i", "-C", "-e"]),
@@ -182,4 +193,4 @@ def lines_of(path, offsets):
                             tidy(place[1]) if place and not place[1].startswith("??") else "",
                             int(place[2]) if place else 0))
             function = None
-    return found
+    return with_paths(found)

@@ -73,5 +73,10 @@ for name, (frames, wanted) in CASES.items():
     got = f"{place.file}:{place.line}" if place.line else place.function
     if got != wanted:
         wrong.append(f"{name}: {got}, not {wanted}")
+got = symbols.with_paths({1: [("run", "a.cu", 9), ("main", "/home/a/a.cu", 90)], 2: [("put", "b.cu", 5)],
+                          3: [("get", "c.cu", 1)], 4: [("x", "/one/c.cu", 2)], 5: [("y", "/two/c.cu", 3)]})
+if [place[1] for places in got.values() for place in places] != ["/home/a/a.cu", "/home/a/a.cu", "b.cu", "c.cu", "/one/c.cu",
+                                                                 "/two/c.cu"]:
+    wrong.append(f"paths: {got}")
 print("\n".join(wrong) or f"{len(CASES)} places")
 sys.exit(1 if wrong else 0)
