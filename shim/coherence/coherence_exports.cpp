@@ -63,6 +63,9 @@ CUresult Coherence::hand_over_in_gate(std::uintptr_t address, const char* reason
         }
         return begun;
     }
+    if (allocation.object->view_is_read.load(std::memory_order_acquire)) {
+        allocation.object->view_is_kept.store(true, std::memory_order_release);
+    }
     finish_free(allocation);
     return CUDA_SUCCESS;
 }

@@ -179,7 +179,7 @@ void Coherence::finish_free(Object& object) {
     report::object_removed(object);
     // A call may still read its view (lease::ToRead), as a program may where another thread exports the memory. The
     // view is lost then.
-    if (object.used()) return table_.erase(&object);
+    if (object.used() || object.view_is_kept.load(std::memory_order_acquire)) return table_.erase(&object);
     Object* const other = object.touched() ? &object : last_freed_.exchange(&object, std::memory_order_acq_rel);
     if (other != nullptr) give_up(*other);
 }

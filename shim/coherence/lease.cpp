@@ -105,9 +105,10 @@ Bounce::~Bounce() {
     kernel::munmap(mapping_, mapped_);
 }
 
-ToRead::ToRead(const void* at, std::size_t bytes, const void* caller) noexcept : bytes_(bytes) {
+ToRead::ToRead(const void* at, std::size_t bytes, const void* caller, Until until) noexcept : bytes_(bytes) {
     if (Object* const object = object_with(at, bytes)) {
         view_of_.emplace(*object, address(at));
+        if (until == Until::Later) object->view_is_read.store(true, std::memory_order_release);
         memory_ = coherence().ready_to_read(*object, address(at), bytes, caller);
         if (memory_ != nullptr) return;
         view_of_.reset();

@@ -110,9 +110,11 @@ private:
 
 // The bytes at `at` for a call that reads them. `caller`: the instruction that the report names.
 // Where the range lies in one object it is the view, else a copy; the copy ends where memory cannot be read.
+// Until::Later: the call reads a view after the lease has ended, too.
+enum class Until : bool { Here, Later };
 class ToRead {
 public:
-    ToRead(const void* at, std::size_t bytes, const void* caller) noexcept;
+    ToRead(const void* at, std::size_t bytes, const void* caller, Until until = Until::Here) noexcept;
     const void* memory() const noexcept { return memory_; }
     std::size_t bytes() const noexcept { return bytes_; }
 

@@ -114,7 +114,7 @@ VectorToRead::VectorToRead(const iovec* program, std::size_t count, const void* 
     for (std::size_t i = 0; ok_ && i < count_; ++i) {
         iovec& part = parts_[i];
         if (in_object(part)) {
-            const lease::ToRead lease(part.iov_base, part.iov_len, caller);
+            const lease::ToRead lease(part.iov_base, part.iov_len, caller, lease::Until::Later);
             part.iov_base = const_cast<void*>(lease.memory());
             ok_ = part.iov_base != nullptr;
         } else if (leased(part)) {

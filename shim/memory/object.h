@@ -82,6 +82,9 @@ private:
 
 public:
     Flag in_host_valid_list{false};  // the list of objects with host-valid blocks
+    // Calls that go on after their lease has ended (lease::ToRead) may read the view. If the memory is exported
+    // meanwhile, the view is kept for good: nobody says when they end.
+    Flag view_is_read{false}, view_is_kept{false};
     // Of a region. Kept when the object is recycled: a thread may still look into it.
     alignas(64) Allocations* allocations = nullptr;
     std::byte* view = nullptr;  // the always writable mapping of the shadow; owned by the arena
