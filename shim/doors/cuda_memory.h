@@ -201,6 +201,7 @@ template <class Free>
     const Coherence::Ending may_come_back(state);
     const LaunchInGate in_gate(state.launch_gate());
     const auto taken = device_owned::take(address(pointer));
+    if (!taken.empty()) ipc::ended(address(pointer));
     const CUresult result = true_free();
     if (result != CUDA_SUCCESS) device_owned::put_back(taken);
     return result;

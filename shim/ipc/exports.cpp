@@ -253,6 +253,8 @@ Export::Export(std::uintptr_t device, const std::byte* host, const Image& image,
     : device_(device), bytes_(bytes), peer_(peer) {
     const auto allocation = coherence().allocation_of(device);
     if (!on() || bytes < kSmallest || !allocation) return;
+    base_ = allocation.base;
+    serial_ = allocation.object->serial();
     auto& all = exports();
     const Locked lock(all.mutex);
     if (!open(all)) return;
@@ -266,6 +268,8 @@ Export::Export(std::uintptr_t device, const Image& image, std::size_t bytes, int
     : device_(device), bytes_(bytes), peer_(peer), image_(image), context_(context_of(device)) {
     const auto allocation = coherence().allocation_of(device);
     if (!allocation || !start_filling(image, context_, device, bytes)) return;
+    base_ = allocation.base;
+    serial_ = allocation.object->serial();
     auto& all = exports();
     {
         const Locked lock(all.mutex);
@@ -294,10 +298,13 @@ Export::~Export() {
     if (filled) end_filling(image_, context_, bytes_);
 }
 
-void Export::again() noexcept {
-    if (entry_ == nullptr) return;
+bool Export::again() noexcept {
+    const auto allocation = coherence().allocation_of(device_);
+    if (!allocation || allocation.base != base_ || allocation.object->serial() != serial_) return false;
+    if (entry_ == nullptr) return true;
     entry_->fetched.store(0, std::memory_order_relaxed);
     entry_->taken.store(0, std::memory_order_relaxed);
+    return true;
 }
 
 void Export::arrived() noexcept {
@@ -344,6 +351,10 @@ std::optional<SharedMemory> shared(std::uintptr_t device) noexcept {
 void exported_ended(const Allocation& allocation) noexcept {
     forget_if(
         [&](const auto& one) { return one.base == allocation.base && one.serial == allocation.object->serial(); });
+}
+
+void exported_ended(std::uintptr_t base) noexcept {
+    forget_if([&](const auto& one) { return one.base == base; });
 }
 
 void exports_forget(CUcontext context) noexcept {

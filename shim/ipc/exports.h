@@ -50,8 +50,8 @@ public:
     Export& operator=(const Export&) = delete;
     // False: nobody can read it.
     bool made() const noexcept { return entry_ != nullptr; }
-    // The same bytes are sent once more.
-    void again() noexcept;
+    // The same buffer is sent once more. False: its memory was freed meanwhile, and this message is nobody's.
+    bool again() noexcept;
     // The message has arrived. If all of it came from the device, or from the image, the peer is known from now on.
     void arrived() noexcept;
 
@@ -60,6 +60,8 @@ private:
     const std::uintptr_t device_;
     const std::size_t bytes_;
     const int peer_;
+    std::uintptr_t base_ = 0;            // of the allocation
+    std::uint32_t serial_ = 0;           // of its object
     const Image image_{};                // that is being filled
     CUcontext const context_ = nullptr;  // by whom
 };
@@ -81,6 +83,11 @@ HPE_HIDDEN extern constinit Flag any_exported;  // ever
 void exported_ended(const Allocation& allocation) noexcept;
 inline void ended(const Allocation& allocation) noexcept {
     if (any_exported.load(std::memory_order_acquire) != 0) exported_ended(allocation);
+}
+// The same of one that libhpe does not share any more, since the program has exported it, too.
+void exported_ended(std::uintptr_t base) noexcept;
+inline void ended(std::uintptr_t base) noexcept {
+    if (any_exported.load(std::memory_order_acquire) != 0) exported_ended(base);
 }
 void exports_forget(CUcontext context) noexcept;
 

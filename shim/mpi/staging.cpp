@@ -118,7 +118,7 @@ std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {
         if (const auto view = to_view(span)) {
             // Also brings the gaps.
             const CountedCopy counted(span.begin, span.bytes());
-            const lease::ToRead ready(pointer(span.begin), span.bytes(), caller_);
+            const lease::ToRead ready(pointer(span.begin), span.bytes(), caller_, lease::Until::Later);
             failed_ = failed_ || ready.memory() == nullptr;
             return *view;
         }
@@ -336,8 +336,8 @@ bool Staging::load() noexcept {
     if (partitions_ != 0) return true;
     return std::all_of(begin(), end(), [&](auto& buffer) {
         if (buffer.arrival != nullptr) buffer.arrival->again();
-        if (buffer.message != nullptr && !bring_to_device(buffer.parts.span())) buffer.message.reset();
-        if (buffer.message != nullptr) buffer.message->again();
+        const bool goes_past = buffer.message != nullptr && bring_to_device(buffer.parts.span());
+        if (!goes_past || !buffer.message->again()) buffer.message.reset();
         return is_written(buffer.use) || load(buffer);
     });
 }
