@@ -2,10 +2,12 @@
 // Requests, completed one by one and in arrays.
 #include "shim/doors/mpi_requests.h"
 
+#include <atomic>
 #include <memory>
 #include <new>
 #include <utility>
 
+#include "shim/base/mutex.h"
 #include "shim/doors/mpi_door.h"
 #include "shim/mpi/pending.h"
 
@@ -224,32 +226,55 @@ int test_some(int count, MPI_Request* requests, int* completed, int* indices, MP
                     statuses);
 }
 
+// Other than a request's end, its status may be asked for by several threads: who is told that it is done waits until
+// its bytes are there. MPI may call the program's functions, which come here again.
+template <class Ask>
+int one_after_another(Ask&& ask) {
+    static constinit Mutex mutex;
+    static constinit std::atomic<bool> asked{false};  // by a thread, which may have taken all requests out of the table
+    static thread_local bool asking = false;
+    if (asking || (!pending::any() && !asked.load(std::memory_order_acquire))) return ask();
+    const Locked by_one(mutex);
+    asked.store(asking = true, std::memory_order_seq_cst);
+    const int result = ask();
+    asked.store(asking = false, std::memory_order_release);
+    return result;
+}
+
 // The request stays, but the program may read what came.
 int get_status(MPI_Request request, int* flag, MPI_Status* status) {
     const auto real = own<decltype(MPI_Request_get_status)>(row_MPI_Request_get_status);
-    auto one = pending::any() ? pending::take(request) : nullptr;
-    if (one == nullptr) return real(request, flag, status);
-    MPI_Status mine{};
-    if (ignored(status)) status = &mine;
-    const int result = real(request, flag, status);
-    const bool stored = result != MPI_SUCCESS || *flag == 0 || pending::settle(*one, *status);
-    pending::give_back(std::move(one));
-    pending::completed();
-    return stored ? result : cannot();
+    return one_after_another([&] {
+        auto one = pending::any() ? pending::take(request) : nullptr;
+        if (one == nullptr) return real(request, flag, status);
+        MPI_Status mine{};
+        MPI_Status* const told = ignored(status) ? &mine : status;
+        const int result = real(request, flag, told);
+        const bool stored = result != MPI_SUCCESS || *flag == 0 || pending::settle(*one, *told);
+        pending::give_back(std::move(one));
+        pending::completed();
+        return stored ? result : cannot();
+    });
 }
 
 // The same of several.
 int get_status_all(int count, const MPI_Request* requests, int* flag, MPI_Status* statuses) {
-    return for_all(Then::Stays, own<decltype(MPI_Request_get_status_all)>(row_MPI_Request_get_status_all), count,
-                   requests, statuses, flag);
+    return one_after_another([&] {
+        return for_all(Then::Stays, own<decltype(MPI_Request_get_status_all)>(row_MPI_Request_get_status_all), count,
+                       requests, statuses, flag);
+    });
 }
 int get_status_any(int count, const MPI_Request* requests, int* index, int* flag, MPI_Status* status) {
-    return for_any(Then::Stays, own<decltype(MPI_Request_get_status_any)>(row_MPI_Request_get_status_any), count,
-                   requests, index, status, flag);
+    return one_after_another([&] {
+        return for_any(Then::Stays, own<decltype(MPI_Request_get_status_any)>(row_MPI_Request_get_status_any), count,
+                       requests, index, status, flag);
+    });
 }
 int get_status_some(int count, const MPI_Request* requests, int* completed, int* indices, MPI_Status* statuses) {
-    return for_some(Then::Stays, own<decltype(MPI_Request_get_status_some)>(row_MPI_Request_get_status_some), count,
-                    requests, completed, indices, statuses);
+    return one_after_another([&] {
+        return for_some(Then::Stays, own<decltype(MPI_Request_get_status_some)>(row_MPI_Request_get_status_some), count,
+                        requests, completed, indices, statuses);
+    });
 }
 
 int free_request(MPI_Request* request) {

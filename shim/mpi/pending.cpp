@@ -15,11 +15,19 @@ namespace {
 
 constinit std::array<ShortList<Pending>, 1024> lists;
 constinit ShortList<Pending> freed_list;
+// Taken by a call that completes requests, which may wait for others of them: a synchronisation of their window finds
+// them here, and stores what came.
+constinit ShortList<Pending> taken_of_windows;
 constinit std::atomic<bool> any_in_windows{false};  // ever
 constinit Mutex freed_mutex;                        // held while freed requests are looked at
 
 ShortList<Pending>& list_of(MPI_Request request) noexcept {
     return lists[number(request) * 0x9E3779B97F4A7C15ull >> (64 - 10)];
+}
+
+// From here on nobody but the caller sees it.
+void leave_taken(const Pending& pending) noexcept {
+    if (pending.window) taken_of_windows.take([&](const Pending& one) { return &one == &pending; });
 }
 
 bool store(Pending& pending, const MPI_Status& status) noexcept {
@@ -40,6 +48,8 @@ bool store(Pending& pending, const MPI_Status& status) noexcept {
 }
 
 }  // namespace
+
+Pending::~Pending() { leave_taken(*this); }
 
 namespace pending {
 
@@ -73,12 +83,21 @@ bool add(PendingPointer pending, MPI_Request request) noexcept {
 }
 
 PendingPointer take(MPI_Request request) noexcept {
-    PendingPointer found(list_of(request).take([&](const Pending& one) { return one.request == request; }));
+    const auto wanted = [&](const Pending& one) { return one.request == request; };
+    PendingPointer found;
+    if (!any_in_windows.load(std::memory_order_acquire)) {
+        found.reset(list_of(request).take(wanted));
+    } else {
+        const Locked in_one_list_or_the_other(storing_of_windows);
+        found.reset(list_of(request).take(wanted));
+        if (found != nullptr && found->window) taken_of_windows.add(found.get());
+    }
     if (found != nullptr) count.fetch_sub(1, std::memory_order_relaxed);
     return found;
 }
 
 void give_back(PendingPointer pending) noexcept {
+    leave_taken(*pending);
     count.fetch_add(1, std::memory_order_relaxed);
     auto& list = list_of(pending->request);
     list.add(pending.release());
@@ -96,15 +115,17 @@ void not_started(Pending& pending) noexcept {
 }
 
 bool settle(Pending& pending, const MPI_Status& status) noexcept {
-    if (std::exchange(pending.started, false)) return store(pending, status);
-    if (pending.window) const Locked until_it_is_stored(storing_of_windows);
-    return true;
+    if (!pending.window) return !std::exchange(pending.started, false) || store(pending, status);
+    // A synchronisation of the window by another thread waits until all is stored, as does who finds it done.
+    const Locked until_it_is_stored(storing_of_windows);
+    leave_taken(pending);
+    return !std::exchange(pending.started, false) || store(pending, status);
 }
 
 bool store_of_window(MPI_Win window, int rank, std::uint64_t last) noexcept {
     if (!any_in_windows.load(std::memory_order_acquire)) return true;
     bool all_stored = true;
-    for (auto& list : lists) {
+    const auto store_of = [&](ShortList<Pending>& list) {
         std::optional<Staging> came;
         const auto take_buffers = [&](Pending& one) {
             const bool wanted = one.window == window && one.number <= last && one.started &&
@@ -119,7 +140,9 @@ bool store_of_window(MPI_Win window, int rank, std::uint64_t last) noexcept {
             all_stored = came->store() && all_stored;
             came.reset();  // not under the list's lock
         }
-    }
+    };
+    store_of(taken_of_windows);
+    for (auto& list : lists) store_of(list);
     return all_stored;
 }
 

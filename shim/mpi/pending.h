@@ -29,6 +29,9 @@ enum class Arrives { All, Message, FromFile };
 struct Pending {
     Pending(Staging&& buffers, Arrives how_much, bool is_persistent) noexcept
         : staging(std::move(buffers)), arrives(how_much), persistent(is_persistent), started(!is_persistent) {}
+    ~Pending();
+    Pending(const Pending&) = delete;
+    Pending& operator=(const Pending&) = delete;
     Staging staging;
     MPI_Request request{};
     const Arrives arrives;
