@@ -117,6 +117,8 @@ public:
     ToRead(const void* at, std::size_t bytes, const void* caller, Until until = Until::Here) noexcept;
     const void* memory() const noexcept { return memory_; }
     std::size_t bytes() const noexcept { return bytes_; }
+    // Not so of a range that lay in an object until another thread exported it.
+    bool is_view() const noexcept { return view_of_.has_value(); }
 
 private:
     std::optional<ObjectUse> view_of_;

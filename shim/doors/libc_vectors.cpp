@@ -115,9 +115,12 @@ VectorToRead::VectorToRead(const iovec* program, std::size_t count, const void* 
         iovec& part = parts_[i];
         if (in_object(part)) {
             const lease::ToRead lease(part.iov_base, part.iov_len, caller, lease::Until::Later);
-            part.iov_base = const_cast<void*>(lease.memory());
-            ok_ = part.iov_base != nullptr;
-        } else if (leased(part)) {
+            if (lease.is_view()) {
+                part.iov_base = const_cast<void*>(lease.memory());
+                continue;
+            }
+        }
+        if (leased(part)) {
             part.iov_len = std::min(part.iov_len, kMostBytes);
             pages += pages_of(part);
         }

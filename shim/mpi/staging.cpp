@@ -119,8 +119,7 @@ std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {
             // Also brings the gaps.
             const CountedCopy counted(span.begin, span.bytes());
             const lease::ToRead ready(pointer(span.begin), span.bytes(), caller_, lease::Until::Later);
-            failed_ = failed_ || ready.memory() == nullptr;
-            return *view;
+            if (ready.is_view()) return *view;
         }
     }
     const auto sort = to >= 0 ? HostMemory::Sort::Shared : HostMemory::Sort::Own;

@@ -8,7 +8,10 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
+
+#include <vector>
 
 #include "asleep.h"
 #include "io.h"
@@ -217,6 +220,36 @@ void freed_meanwhile(int, char**) {
     say("data %llx\n", data.sum());
 }
 
+// Another thread exports the array while a call sleeps that writes it out, and the next array gets what it can.
+void exported_meanwhile(int, char**) {
+    int ends[2];
+    if (pipe(ends) != 0) return;
+    const Memory data(4 * kMiB);
+    data.change(1);
+    volatile pid_t thread_id = 0;
+    auto writer = [&] {
+        thread_id = gettid();
+        const iovec part{data.at(), 4 * kMiB};
+        if (writev(ends[1], &part, 1) != 4 * kMiB) std::exit(95);
+    };
+    const auto thread = start(writer);
+    while (thread_id == 0 || !asleep(thread_id)) sched_yield();
+    cudaIpcMemHandle_t handle;
+    if (plain) CHECK(cudaIpcGetMemHandle(&handle, data.at()));
+    const Memory next(4 * kMiB);
+    std::memset(next.at(), 2, next.bytes());
+    Checksum checksum;
+    std::vector<char> got(4 * kMiB);
+    for (std::size_t done = 0; done < got.size();) {
+        const ssize_t n = read(ends[0], got.data() + done, got.size() - done);
+        if (n <= 0) std::exit(96);
+        done += static_cast<std::size_t>(n);
+    }
+    pthread_join(thread, nullptr);
+    checksum.add(got.data(), got.size());
+    say("written %llx\n", checksum.value());
+}
+
 // The same at any moment of short and long calls: another array is soon at the same place.
 void freed_at_any_moment(int, char**) {
     const File file(2 * kMiB);
@@ -322,6 +355,7 @@ constexpr Case cases[] = {
     {"half_written", half_written},
     {"without_context", without_context},
     {"freed_meanwhile", freed_meanwhile},
+    {"exported_meanwhile", exported_meanwhile},
     {"freed_at_any_moment", freed_at_any_moment},
     {"used_meanwhile", used_meanwhile},
     {"in_a_child", in_a_child},

@@ -86,12 +86,13 @@ void send_receive(const void* from, void* to, int bytes, int tag = 1) {
                  MPI_STATUS_IGNORE);
 }
 
-int run_cases(int argc, char** argv, const std::map<std::string, void (*)()>& cases) {
+int run_cases(int argc, char** argv, const std::map<std::string, void (*)()>& cases, int level = MPI_THREAD_SINGLE) {
     if (argc < 2) {
         for (const auto& [name, run] : cases) std::printf("%s\n", name.c_str());
         return 0;
     }
-    MPI_Init(&argc, &argv);
+    int provided = 0;
+    MPI_Init_thread(&argc, &argv, level, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     std::string bad;

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT
+// What a program may do while messages are under way, or between two of them: export and free memory, ask for a request
+// from two threads, flush a window. From rank 0 to rank 1. usage: mpi_meanwhile CASE...; without a case prints all.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <cuda.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "mpi_messages.h"
+
+namespace {
+
+constexpr int kTag = 1, kGoOn = 2;
+
+void go_on(int to) { MPI_Send(nullptr, 0, MPI_BYTE, to, kGoOn, MPI_COMM_WORLD); }
+void wait_for(int from) { MPI_Recv(nullptr, 0, MPI_BYTE, from, kGoOn, MPI_COMM_WORLD, MPI_STATUS_IGNORE); }
+// By the CPU.
+void fill(const Memory& memory, unsigned char value) { std::memset(memory.at(), value, kBytes); }
+void see_last(const Memory& memory, unsigned char value) {
+    wrong += static_cast<volatile unsigned char*>(memory.at())[kBytes - 1] != value;
+}
+
+// What is being sent is exported, and memory for the CPU allocated.
+void exported() {
+    const Memory memory;
+    if (rank == 0) {
+        fill(memory, 1);
+        MPI_Request request;
+        MPI_Isend(memory.at(), kBytes, MPI_BYTE, 1, kTag, MPI_COMM_WORLD, &request);
+        cudaIpcMemHandle_t handle;
+        wrong += cudaIpcGetMemHandle(&handle, memory.at()) != cudaSuccess;
+        const Memory next;
+        fill(next, 2);
+        go_on(1);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    } else if (rank == 1) {
+        std::vector<unsigned char> got(kBytes);
+        wait_for(0);
+        MPI_Recv(got.data(), kBytes, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        wrong += kBytes - std::count(got.begin(), got.end(), 1);
+    }
+}
+
+// So that what is allocated next gets other memory at the same address.
+void take_memory() {
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CUmemGenericAllocationHandle taken;
+    constexpr std::size_t kMost = std::size_t{4} << 20;
+    if (cuMemCreate(&taken, kMost, &properties, 0) != CUDA_SUCCESS) std::abort();
+}
+
+// The memory is freed between messages, in one form by who has exported it, and there is new memory in its place.
+template <class Send, class Receive>
+void anew(bool exports, Send&& send, Receive&& receive) {
+    unsigned char* memory = nullptr;
+    std::vector<unsigned char> got(kBytes);
+    for (int round = 0; round < 8; ++round) {
+        if (round == 0 || (round == 4 && rank == 0)) {
+            cudaIpcMemHandle_t handle;
+            if (exports && round != 0) wrong += cudaIpcGetMemHandle(&handle, memory) != cudaSuccess;
+            cudaFree(memory);
+            if (round != 0) take_memory();
+            if (cudaMalloc(&memory, kBytes) != cudaSuccess) std::abort();
+        }
+        cudaMemset(memory, rank == 0 ? 10 + round : 0xEE, kBytes);
+        if (rank == 0) send(memory);
+        if (rank != 1) continue;
+        receive(memory);
+        cudaMemcpy(got.data(), memory, kBytes, cudaMemcpyDeviceToHost);
+        wrong += kBytes - std::count(got.begin(), got.end(), 10 + round);
+    }
+    cudaFree(memory);
+}
+void receive(void* to) { MPI_Recv(to, kBytes, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE); }
+
+void anew_exported() {
+    anew(
+        true, [](const void* from) { MPI_Send(from, kBytes, MPI_BYTE, 1, kTag, MPI_COMM_WORLD); }, receive);
+}
+void anew_persistent() {
+    MPI_Request request = MPI_REQUEST_NULL;
+    const auto send = [&](const void* from) {
+        if (request == MPI_REQUEST_NULL) MPI_Send_init(from, kBytes, MPI_BYTE, 1, kTag, MPI_COMM_WORLD, &request);
+        MPI_Start(&request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    };
+    anew(false, send, receive);
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+}
+
+// Two threads ask whether one message is there, and look at it.
+void asked_by_two() {
+    const Memory memory;
+    for (int round = 1; round <= 20; ++round) {
+        const auto sent = static_cast<unsigned char>(round);
+        fill(memory, rank == 0 ? sent : 0);
+        if (rank == 0) {
+            wait_for(1);
+            MPI_Send(memory.at(), kBytes, MPI_BYTE, 1, kTag, MPI_COMM_WORLD);
+        } else if (rank == 1) {
+            MPI_Request request;
+            MPI_Irecv(memory.at(), kBytes, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, &request);
+            std::atomic<int> old{0};
+            const auto look = [&] {
+                for (int here = 0; here == 0;) MPI_Request_get_status(request, &here, MPI_STATUS_IGNORE);
+                old += static_cast<volatile unsigned char*>(memory.at())[kBytes - 1] != sent;
+            };
+            std::thread other(look);
+            go_on(0);
+            look();
+            other.join();
+            wrong += old;
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+        }
+    }
+}
+
+// One thread waits for a request of a window, another flushes the window, which completes the same call.
+void flushed_by_another() {
+    const Memory memory;
+    std::vector<unsigned char> shared(kBytes);
+    MPI_Win window;
+    MPI_Win_create(shared.data(), kBytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    for (int round = 1; round <= 40; ++round) {
+        std::fill(shared.begin(), shared.end(), static_cast<unsigned char>(round));
+        fill(memory, 0);
+        MPI_Win_fence(0, window);
+        MPI_Win_fence(MPI_MODE_NOSUCCEED, window);
+        if (rank == 1) {
+            MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window);
+            MPI_Request request;
+            MPI_Rget(memory.at(), kBytes, MPI_BYTE, 0, 0, kBytes, MPI_BYTE, window, &request);
+            std::thread waits([&] { MPI_Wait(&request, MPI_STATUS_IGNORE); });
+            MPI_Win_flush(0, window);
+            see_last(memory, static_cast<unsigned char>(round));
+            waits.join();
+            MPI_Win_unlock(0, window);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    MPI_Win_free(&window);
+}
+
+const std::map<std::string, void (*)()> kCases = {{"exported", exported},
+                                                  {"anew_exported", anew_exported},
+                                                  {"anew_persistent", anew_persistent},
+                                                  {"asked_by_two", asked_by_two},
+                                                  {"flushed_by_another", flushed_by_another}};
+
+}  // namespace
+
+int main(int argc, char** argv) { return run_cases(argc, argv, kCases, MPI_THREAD_MULTIPLE); }
