@@ -216,7 +216,8 @@ def from_device_to_device(mpi, scratch, first):
         for command in commands(part):
             check(mpi, [(2, soft.LIBRARY, command)], "from device to device", **variables)
     many_under_way(mpi, scratch)
-    check(mpi, [(2, soft.LIBRARY, [programs[f"{mpi}_meanwhile"], *cases_of(programs[f"{mpi}_meanwhile"])])], "meanwhile")
+    for command in commands(cases_of(programs[f"{mpi}_meanwhile"])):
+        check(mpi, [(2, soft.LIBRARY, command)], "meanwhile")
     if first:
         when_it_fails(mpi, program)
     for parts in ([1, -1], [2, -1])[:2 if first else 1]:
