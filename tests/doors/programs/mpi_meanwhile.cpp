@@ -18,30 +18,34 @@ constexpr int kTag = 1, kGoOn = 2;
 
 void go_on(int to) { MPI_Send(nullptr, 0, MPI_BYTE, to, kGoOn, MPI_COMM_WORLD); }
 void wait_for(int from) { MPI_Recv(nullptr, 0, MPI_BYTE, from, kGoOn, MPI_COMM_WORLD, MPI_STATUS_IGNORE); }
-// By the CPU.
-void fill(const Memory& memory, unsigned char value) { std::memset(memory.at(), value, kBytes); }
-void see_last(const Memory& memory, unsigned char value) {
-    wrong += static_cast<volatile unsigned char*>(memory.at())[kBytes - 1] != value;
+// By the CPU, byte by byte: a memset of so much the device would make.
+void fill(const Memory& memory, unsigned char value, int bytes = kBytes) {
+    volatile unsigned char* const all = memory.at();
+    for (int i = 0; i < bytes; ++i) all[i] = value;
+}
+int last_byte(const Memory& memory, int bytes = kBytes) {
+    return static_cast<volatile unsigned char*>(memory.at())[bytes - 1];
 }
 
 // What is being sent is exported, and memory for the CPU allocated.
 void exported() {
-    const Memory memory;
+    constexpr int kWhole = 4 << 20;  // of the size that host copies are recycled in
+    const Memory memory(kWhole);
     if (rank == 0) {
-        fill(memory, 1);
+        fill(memory, 1, kWhole);
         MPI_Request request;
-        MPI_Isend(memory.at(), kBytes, MPI_BYTE, 1, kTag, MPI_COMM_WORLD, &request);
+        MPI_Isend(memory.at(), kWhole, MPI_BYTE, 1, kTag, MPI_COMM_WORLD, &request);
         cudaIpcMemHandle_t handle;
         wrong += cudaIpcGetMemHandle(&handle, memory.at()) != cudaSuccess;
-        const Memory next;
-        fill(next, 2);
+        const Memory next(kWhole);
+        fill(next, 2, kWhole);
         go_on(1);
         MPI_Wait(&request, MPI_STATUS_IGNORE);
     } else if (rank == 1) {
-        std::vector<unsigned char> got(kBytes);
+        std::vector<unsigned char> got(kWhole);
         wait_for(0);
-        MPI_Recv(got.data(), kBytes, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        wrong += kBytes - std::count(got.begin(), got.end(), 1);
+        MPI_Recv(got.data(), kWhole, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        wrong += kWhole - std::count(got.begin(), got.end(), 1);
     }
 }
 
@@ -96,20 +100,21 @@ void anew_persistent() {
 
 // Two threads ask whether one message is there, and look at it.
 void asked_by_two() {
-    const Memory memory;
+    constexpr int kLong = 16 << 20;  // to store it takes a while
+    const Memory memory(kLong);
     for (int round = 1; round <= 20; ++round) {
         const auto sent = static_cast<unsigned char>(round);
-        fill(memory, rank == 0 ? sent : 0);
+        fill(memory, rank == 0 ? sent : 0, kLong);
         if (rank == 0) {
             wait_for(1);
-            MPI_Send(memory.at(), kBytes, MPI_BYTE, 1, kTag, MPI_COMM_WORLD);
+            MPI_Send(memory.at(), kLong, MPI_BYTE, 1, kTag, MPI_COMM_WORLD);
         } else if (rank == 1) {
             MPI_Request request;
-            MPI_Irecv(memory.at(), kBytes, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, &request);
+            MPI_Irecv(memory.at(), kLong, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, &request);
             std::atomic<int> old{0};
             const auto look = [&] {
                 for (int here = 0; here == 0;) MPI_Request_get_status(request, &here, MPI_STATUS_IGNORE);
-                old += static_cast<volatile unsigned char*>(memory.at())[kBytes - 1] != sent;
+                old += last_byte(memory, kLong) != sent;
             };
             std::thread other(look);
             go_on(0);
@@ -138,7 +143,7 @@ void flushed_by_another() {
             MPI_Rget(memory.at(), kBytes, MPI_BYTE, 0, 0, kBytes, MPI_BYTE, window, &request);
             std::thread waits([&] { MPI_Wait(&request, MPI_STATUS_IGNORE); });
             MPI_Win_flush(0, window);
-            see_last(memory, static_cast<unsigned char>(round));
+            wrong += last_byte(memory) != round;
             waits.join();
             MPI_Win_unlock(0, window);
         }
