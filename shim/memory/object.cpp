@@ -21,6 +21,7 @@ void Object::open(std::size_t block_bytes, Block* words) noexcept {
     shadowed.store(false, std::memory_order_relaxed);
     host_valid_blocks.store(0, std::memory_order_relaxed);
     view_is_read.store(false, std::memory_order_relaxed);
+    view_is_kept.store(false, std::memory_order_relaxed);
     small_copies.forget();
     Blocks::open(block_bytes, words);
 }

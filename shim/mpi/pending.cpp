@@ -30,13 +30,16 @@ void leave_taken(const Pending& pending) noexcept {
     if (pending.window) taken_of_windows.take([&](const Pending& one) { return &one == &pending; });
 }
 
-bool store(Pending& pending, const MPI_Status& status) noexcept {
-    if (pending.partitions != nullptr) return pending.partitions->finish();
+// MPICH 4.0 says that a call is done when its bytes are still to come, or to be read, where elements on either side
+// have gaps. The other rank may have to help, so no lock is held.
+void finish_in_window([[maybe_unused]] const Pending& pending) noexcept {
 #ifndef OPEN_MPI
-    // MPICH 4.0 says that a call is done when its bytes are still to come, or to be read, where elements on either side
-    // have gaps.
     if (pending.window) functions.MPI_Win_flush(pending.staging.other_rank(), *pending.window);
 #endif
+}
+
+bool store(Pending& pending, const MPI_Status& status) noexcept {
+    if (pending.partitions != nullptr) return pending.partitions->finish();
     if (pending.arrives != Arrives::Message) return pending.staging.store();
     int cancelled = 0;
     if (functions.MPI_Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled != 0) {
@@ -69,6 +72,7 @@ bool add(PendingPointer pending, MPI_Request request) noexcept {
         MPI_Status status{};
         if (functions.MPI_Request_get_status(request, &done, &status) == MPI_SUCCESS && done != 0 &&
             !pending->staging.copies_under_way()) {
+            finish_in_window(*pending);
             return store(*pending, status);
         }
     }
@@ -116,6 +120,8 @@ void not_started(Pending& pending) noexcept {
 
 bool settle(Pending& pending, const MPI_Status& status) noexcept {
     if (!pending.window) return !std::exchange(pending.started, false) || store(pending, status);
+    const auto to_be_stored = [&](const Pending& one) { return &one == &pending && one.started; };
+    if (taken_of_windows.find(to_be_stored) != nullptr) finish_in_window(pending);
     // A synchronisation of the window by another thread waits until all is stored, as does who finds it done.
     const Locked until_it_is_stored(storing_of_windows);
     leave_taken(pending);
