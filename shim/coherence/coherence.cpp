@@ -232,7 +232,9 @@ bool Coherence::add_with_data(CUcontext context, std::uintptr_t base, std::size_
         if (!add()) return false;
         std::atomic_thread_fence(std::memory_order_seq_cst);
         if (!object->touched()) return true;
-        object->allocations->remove(base - object->base);  // somebody may have opened the block without its bytes
+        // Somebody may have opened the block without its bytes.
+        object->allocations->remove(base - object->base);
+        allocations_.fetch_sub(1, std::memory_order_relaxed);
         report::allocation_removed(*object, {base - object->base, bytes});
     }
     const SignalsBlocked blocked;

@@ -124,7 +124,20 @@ bool Coherence::mark_uncached(Object& region, std::uintptr_t page) {
 
 CUresult Coherence::hand_over(DeviceRange range, const char* reason) {
     const Object* const region = table_.find(range.begin);
-    if (region == nullptr || !region->is_region()) return hand_over(range.begin, reason);
+    if (region == nullptr || !region->is_region()) {
+        // Mappings side by side are objects of their own.
+        const auto end = range.begin + range.bytes;
+        for (auto at = range.begin; at < end;) {
+            DeviceRange next{end, 0};
+            table_.overlapping(at, end - at, [&](Object& one) {
+                if (next.bytes == 0) next = {one.base, one.size};
+            });
+            if (next.bytes == 0) break;
+            if (const auto result = hand_over(next.begin, reason); result != CUDA_SUCCESS) return result;
+            at = next.begin + next.bytes;
+        }
+        return CUDA_SUCCESS;
+    }
     const auto& all = *region->allocations;
     const auto serial = region->serial();
     const auto begin = range.begin - region->base, end = std::min(begin + range.bytes, region->size);

@@ -72,7 +72,7 @@ bool is_refused(State& all, const Variable& variable) HPE_REQUIRES(all.mutex) {
 
 // Its pages, the first and the last of which others may lie in, are not to be opened by others.
 void refuse(State& all, const Variable& variable) HPE_REQUIRES(all.mutex) {
-    device_owned::add(variable.base, variable.bytes, kReason);
+    device_owned::add(variable.base, variable.bytes, kReason, variable.context);
     for (const auto address : {variable.base, variable.base + variable.bytes - 1}) {
         all.refused[chunk_of(address)] = variable.context;
     }
