@@ -133,7 +133,8 @@ public:
     void restore_context(CUcontext context, std::span<const Kept> kept);
 
     // Brings the device copy up to date and stops sharing the object at the address with the CPU, since another process
-    // or API will access it. Outside the gate. `reason`: device_owned::add. No object is there: nothing to do.
+    // or API will access it. Outside the gate. `reason`: device_owned::add. What is no object there, or not yet, stays
+    // none.
     CUresult hand_over(std::uintptr_t address, const char* reason);
     // Inside the gate, as a launch.
     CUresult hand_over_in_gate(std::uintptr_t address, const char* reason);

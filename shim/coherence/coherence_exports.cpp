@@ -8,6 +8,7 @@
 #include "shim/coherence/coherence.h"
 #include "shim/coherence/device_owned.h"
 #include "shim/coherence/uncached.h"
+#include "shim/coherence/virtual_memory.h"
 #include "shim/memory/lent_ranges.h"
 
 namespace hpe {
@@ -32,10 +33,12 @@ std::size_t last_page(const Allocations::One& one) noexcept { return (one.end() 
 CUresult Coherence::hand_over(std::uintptr_t address, const char* reason) {
     const auto allocation = allocation_of(address);
     // The MPI that an object is lent to exports it, and uses it for messages only, of which libhpe knows.
-    if (!allocation || (allocation.object->lent.load(std::memory_order_acquire) != 0 &&
-                        lent_ranges::overlap(allocation.base, allocation.bytes))) {
+    if (allocation && allocation.object->lent.load(std::memory_order_acquire) != 0 &&
+        lent_ranges::overlap(allocation.base, allocation.bytes)) {
         return CUDA_SUCCESS;
     }
+    virtual_memory::others_use_mapping(address);
+    if (!allocation) return CUDA_SUCCESS;
     const LaunchInGate in_gate(launch_gate_);
     return hand_over_in_gate(address, reason);
 }
@@ -125,6 +128,7 @@ bool Coherence::mark_uncached(Object& region, std::uintptr_t page) {
 CUresult Coherence::hand_over(DeviceRange range, const char* reason) {
     const Object* const region = table_.find(range.begin);
     if (region == nullptr || !region->is_region()) {
+        virtual_memory::others_use_what_is_no_object(range.begin, range.bytes);
         // Mappings side by side are objects of their own.
         const auto end = range.begin + range.bytes;
         for (auto at = range.begin; at < end;) {

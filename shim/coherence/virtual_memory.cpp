@@ -68,6 +68,13 @@ std::vector<Mapping> mark_shared(State& all, CUmemGenericAllocationHandle handle
     }
     return found;
 }
+// nullptr: none.
+Mapping* mapping_with(State& all, std::uintptr_t address) HPE_REQUIRES(all.mutex) {
+    const auto after = all.mappings.upper_bound(address);
+    if (after == all.mappings.begin()) return nullptr;
+    auto& mapping = std::prev(after)->second;
+    return address - mapping.at < mapping.bytes ? &mapping : nullptr;
+}
 std::vector<Mapping> mappings_in(State& all, std::uintptr_t at, std::size_t bytes) HPE_REQUIRES(all.mutex) {
     std::vector<Mapping> found;
     auto& mappings = all.mappings;
@@ -75,6 +82,15 @@ std::vector<Mapping> mappings_in(State& all, std::uintptr_t at, std::size_t byte
         found.push_back(it->second);
     }
     return found;
+}
+
+void others_use(State& all, const Mapping& mapping) HPE_REQUIRES(all.mutex) {
+    const auto handle = mapping.handle;
+    if (mapping.shared) return;
+    mark_shared(all, handle);
+    // Of a handle that was given back the driver may use the number again.
+    const auto known = all.retained.find(handle);
+    if (known != all.retained.end() && known->second == 0) all.used_by_others.erase(handle);
 }
 
 CUresult hand_over(std::span<const Mapping> mappings, const char* reason) {
@@ -173,7 +189,9 @@ LosesAccess::LosesAccess(std::uintptr_t at, std::size_t bytes, std::span<const C
         if (!loses) continue;
         const Object* const object = coherence().object_at(mapping.at);
         const auto context = object != nullptr ? object->context : nullptr;
-        result_ = coherence().hand_over(mapping.at, "its device may not write it");
+        // For a while, perhaps: nobody else has come to use it.
+        const LaunchInGate in_gate(coherence().launch_gate());
+        result_ = coherence().hand_over_in_gate(mapping.at, "its device may not write it");
         if (result_ != CUDA_SUCCESS) return;
         ranges_.push_back({mapping.at, mapping.bytes, context});
     }
@@ -262,6 +280,22 @@ CUresult others_use(CUmemGenericAllocationHandle handle) {
     return hand_over(here, kShared);
 }
 
+void others_use_mapping(std::uintptr_t address) {
+    auto& all = state();
+    const Locked lock(all.mutex);
+    if (const Mapping* const mapping = mapping_with(all, address)) others_use(all, *mapping);
+}
+
+void others_use_what_is_no_object(std::uintptr_t at, std::size_t bytes) {
+    auto& all = state();
+    const Locked lock(all.mutex);
+    auto mappings = mappings_in(all, at, bytes);
+    if (const Mapping* const first = mapping_with(all, at)) mappings.push_back(*first);
+    for (const auto& mapping : mappings) {
+        if (coherence().object_at(mapping.at) == nullptr) others_use(all, mapping);
+    }
+}
+
 void retained(CUmemGenericAllocationHandle handle, std::uintptr_t address) {
     auto& all = state();
     const Locked lock(all.mutex);
@@ -272,8 +306,8 @@ void retained(CUmemGenericAllocationHandle handle, std::uintptr_t address) {
         ++all.retained[handle];
     }
     // All others may have been given back meanwhile.
-    const auto after = all.mappings.upper_bound(address);
-    if (after != all.mappings.begin() && std::prev(after)->second.shared) all.used_by_others.insert(handle);
+    const Mapping* const mapping = mapping_with(all, address);
+    if (mapping != nullptr && mapping->shared) all.used_by_others.insert(handle);
 }
 
 void released(CUmemGenericAllocationHandle handle) {

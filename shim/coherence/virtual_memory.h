@@ -49,6 +49,10 @@ void unmapped(std::uintptr_t at, std::size_t bytes) noexcept;
 
 // From now on others may write this memory, wherever it is mapped.
 CUresult others_use(CUmemGenericAllocationHandle handle);
+// The same of what is mapped there, if anything is, which the caller hands over; and of what in a range is no object,
+// and has nothing to be handed over. Throw std::bad_alloc.
+void others_use_mapping(std::uintptr_t address);
+void others_use_what_is_no_object(std::uintptr_t at, std::size_t bytes);
 // The handle was had once more, from an address where its memory is mapped; was given back, perhaps for the last time:
 // then the driver may use the number again.
 void retained(CUmemGenericAllocationHandle handle, std::uintptr_t address);

@@ -101,7 +101,9 @@ template <class C>
 CUresult bind_address(const C& call, CUmemGenericAllocationHandle multicast, std::size_t multicast_offset,
                       CUdeviceptr pointer, std::size_t bytes, unsigned long long flags) {
     const CUresult result = call(multicast, multicast_offset, pointer, bytes, flags);
-    return result == CUDA_SUCCESS ? hand_over(pointer, "it was bound to a multicast object") : result;
+    return result == CUDA_SUCCESS
+               ? coherence().hand_over({address(pointer), bytes}, "it was bound to a multicast object")
+               : result;
 }
 
 }  // namespace hpe::doors

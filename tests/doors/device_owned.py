@@ -24,7 +24,8 @@ FAILS |= {"unknown_pool": {"HPE_SOFT_FAIL": "cuPointerGetAttributes:1:1"}}
 # Where the CPU has used objects a program is told that there is no memory; and each form asks its own number of times.
 FORMS = {"short_of": ("copy",), "short_of_rows": ("copy",), "asked_again": ("plain",)}
 REASONS = {"short_of": b"no device memory was left", "short_of_rows": b"no device memory was left",
-           "captured": b"graphs", "handed_over": b"SYNC_MEMOPS", "mapped_twice": b"mapped elsewhere",
+           "captured": b"graphs", "handed_over": b"SYNC_MEMOPS", "mapped_for_others": b"mapped elsewhere", "mapped_for_others_first": b"mapped elsewhere",
+           "mapped_twice": b"mapped elsewhere",
            "beside_unknown": b"a variable of a module", "unknown_pool": b"did not say what memory"}
 SHARED = ("stream_ordered", "pool", "virtual_memory", "variable", "asked_again")  # by libhpe
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Device memory of which libhpe keeps no host copy: of graphs, mapped twice, given no pages of its own; and memory that
-// it shares (of pools, mapped once), or that is shared always (managed). Everything that CUDA does with it works; a CPU
-// access is served, or ends as it would without libhpe.
+// Device memory of which libhpe keeps no host copy: of graphs, mapped twice or exported, given no pages of its own; and
+// memory that it shares (of pools, mapped once), or that is shared always (managed). Everything that CUDA does with it
+// works; a CPU access is served, or ends as it would without libhpe.
 // `owned copy KIND use` and `owned copy KIND touch`. Linked with libcuda too.
 #include <cuda.h>
+#include <unistd.h>
 
 #include "program.h"
 
@@ -86,31 +87,44 @@ static void pool(int, char**) {
     CHECK(cudaMemPoolDestroy(made));
 }
 
-static void map_and_use(bool twice) {
+enum class Mapped { Once, Twice, ForOthers, ForOthersFirst };
+static void map_and_use(Mapped how) {
     CHECK(cudaFree(nullptr));
     CUmemAllocationProp properties = {};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    if (how >= Mapped::ForOthers) properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     std::size_t granularity = 0;
     CHECK_CU(cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     const std::size_t size = (bytes + granularity - 1) / granularity * granularity;
     CUmemGenericAllocationHandle handle;
     CUdeviceptr address = 0;
+    const auto give_away = [&] {
+        int file = -1;
+        const auto type = CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
+        if (cuMemGetHandleForAddressRange(&file, address, size, type, 0) == CUDA_SUCCESS) close(file);
+    };
     CHECK_CU(cuMemCreate(&handle, size, &properties, 0));
     CHECK_CU(cuMemAddressReserve(&address, size, 0, 0, 0));
     CHECK_CU(cuMemMap(address, size, 0, handle, 0));
+    if (how == Mapped::ForOthersFirst) give_away();
     CUmemAccessDesc access = {};
     access.location = properties.location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     CHECK_CU(cuMemSetAccess(address, size, &access, 1));
     CUdeviceptr other = 0;
-    if (twice) {
+    if (how == Mapped::Twice) {
         CHECK_CU(cuMemAddressReserve(&other, size, 0, 0, 0));
         CHECK_CU(cuMemMap(other, size, 0, handle, 0));
         CHECK_CU(cuMemSetAccess(other, size, &access, 1));
     }
+    // Others to whom the memory was given by its address keep it, whatever access is set later.
+    if (how == Mapped::ForOthers) {
+        give_away();
+        CHECK_CU(cuMemSetAccess(address, size, &access, 1));
+    }
     use(reinterpret_cast<unsigned*>(address), nullptr);
-    finish(reinterpret_cast<unsigned*>(twice ? other : address));
+    finish(reinterpret_cast<unsigned*>(other != 0 ? other : address));
     for (const CUdeviceptr mapped : {address, other}) {
         if (mapped == 0) continue;
         CHECK_CU(cuMemUnmap(mapped, size));
@@ -118,8 +132,10 @@ static void map_and_use(bool twice) {
     }
     CHECK_CU(cuMemRelease(handle));
 }
-static void virtual_memory(int, char**) { map_and_use(false); }
-static void mapped_twice(int, char**) { map_and_use(true); }
+static void virtual_memory(int, char**) { map_and_use(Mapped::Once); }
+static void mapped_twice(int, char**) { map_and_use(Mapped::Twice); }
+static void mapped_for_others(int, char**) { map_and_use(Mapped::ForOthers); }
+static void mapped_for_others_first(int, char**) { map_and_use(Mapped::ForOthersFirst); }
 
 // What a capture allocates, for as long as its graph has run and not freed it.
 static void captured(int, char**) {
@@ -258,6 +274,8 @@ int main(int argc, char** argv) {
                                  {"unknown_pool", pool},
                                  {"virtual_memory", virtual_memory},
                                  {"mapped_twice", mapped_twice},
+                                 {"mapped_for_others", mapped_for_others},
+                                 {"mapped_for_others_first", mapped_for_others_first},
                                  {"captured", captured},
                                  {"handed_over", handed_over},
                                  {"managed", managed},

@@ -199,6 +199,20 @@ CUresult api::cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHand
     return CUDA_SUCCESS;
 }
 
+// Of memory that is a file, whose bytes another device would reach by it.
+CUresult api::cuMemGetHandleForAddressRange(void* out, CUdeviceptr ptr, size_t size, CUmemRangeHandleType type,
+                                            unsigned long long flags) {
+    require(out != nullptr && type == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD && flags == 0);
+    const std::lock_guard lock(ranges().mutex);
+    const auto mapped = mappings(ptr, size);
+    const auto memory = std::static_pointer_cast<PhysicalMemory>(mapped.front()->backing);
+    if (mapped.size() != 1 || memory->file == nullptr)
+        return not_supported("cuMemGetHandleForAddressRange of anything but one mapping of shareable memory");
+    const int file = memory->file->duplicate();
+    std::memcpy(out, &file, sizeof file);
+    return CUDA_SUCCESS;
+}
+
 CUresult api::cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* given,
                                              CUmemAllocationHandleType type) {
     require(handle != nullptr && is_shareable_type(type));
