@@ -9,9 +9,16 @@ namespace hpe {
 
 namespace {
 
-// A store that straddles two blocks ends only when both are Dirty at once.
-bool may_share_a_store(const RunRef& a, const RunRef& b) noexcept {
-    return a.object == b.object && (a.first + a.count == b.first || b.first + b.count == a.first);
+bool ends_where(const RunRef& a, const RunRef& b) noexcept {
+    if (a.object == b.object) return a.first + a.count == b.first;
+    return a.first + a.count == a.object->blocks() && b.first == 0 && a.object->base + a.object->size == b.object->base;
+}
+
+// A store that straddles two blocks ends only when both are Dirty at once. Objects may lie side by side.
+bool may_share_a_store(const RunRef& oldest, const RunRef& run) noexcept {
+    const ObjectUse use(*oldest.object, oldest.object->base);  // it may have been freed
+    if (oldest.object != run.object && (!use || use.serial() != oldest.serial)) return false;
+    return ends_where(oldest, run) || ends_where(run, oldest);
 }
 
 bool overlap(const RunRef& a, const RunRef& b) noexcept {

@@ -154,6 +154,19 @@ TEST_CASE("a store that straddles two blocks finds both writable, whatever the r
     CHECK(dirtied(object, 12) == std::vector<std::uint32_t>{10});
     CHECK(dirtied(other, 13) == std::vector<std::uint32_t>{11, 12});
     CHECK(dirtied(other, 12).empty());  // the lower half may trap last
+    // Of two objects side by side.
+    Blocks far;
+    std::vector<Block> words(48);
+    for (std::size_t i = 0; i < 3; ++i) {
+        Blocks& each = i == 0 ? object : i == 1 ? other : far;
+        each.size = std::size_t{16} * 65536;
+        each.base = (1 + i * i) * each.size;
+        each.open(65536, &words[16 * i]);
+    }
+    CHECK(dirtied(object, 15).size() == 2);
+    CHECK(dirtied(other, 0).empty());
+    CHECK(dirtied(object, 15).empty());
+    CHECK(dirtied(far, 0).size() == 2);
 }
 
 TEST_CASE("what a large call has overwritten is flushed at once, what a small one has in its turn") {
