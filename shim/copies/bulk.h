@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "shim/base/errno_kept.h"
+#include "shim/base/thread.h"
 #include "shim/driver/driver.h"
 #include "shim/driver/inflight.h"
 
@@ -32,7 +33,8 @@ Stretch next(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, std::siz
 
 // Scope in which the calling thread gives the device work in place of its own accesses to objects: the work that the
 // device was given before has ended, as for a CPU access, and the context is current. Nothing of it shows to the
-// program. At once: the caller knows that no earlier work uses the bytes.
+// program, whose signal handlers run afterwards: in the middle of a driver call they could neither use objects nor jump
+// out. At once: the caller knows that no earlier work uses the bytes.
 enum class Order { AfterAll, AtOnce };
 class InOrder {
 public:
@@ -45,6 +47,7 @@ public:
 
 private:
     const ErrnoKept kept_;
+    const SignalsBlocked blocked_;
     std::optional<ContextScope> current_;
     std::optional<CaptureRelaxed> relaxed_;
     int cancellation_ = 0;

@@ -22,8 +22,6 @@ std::size_t with_lane(const bulk::Stretch& stretch, Use&& use) noexcept {
     const auto may_be_pinned =
         staging::asked_for() ? std::numeric_limits<std::size_t>::max() : break_even.earned_with(stretch.bytes);
     if (may_be_pinned == 0) return 0;
-    // A write of a regular file, or a read of what is in the page cache, is not interrupted by signals.
-    const SignalsBlocked blocked;
     const bulk::InOrder in_order(stretch.context);
     if (!in_order) return 0;
     const Inside inside;

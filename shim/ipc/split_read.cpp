@@ -13,6 +13,7 @@
 #include "shim/base/active.h"
 #include "shim/base/helper.h"
 #include "shim/base/kernel.h"
+#include "shim/base/thread.h"
 #include "shim/coherence/coherence.h"
 #include "shim/observe/trace.h"
 #include "shim/transfer/copiers.h"
@@ -105,6 +106,8 @@ void read_part(void* context, std::size_t begin, std::size_t bytes) noexcept {
 }
 
 std::size_t read_together(Read& read, std::size_t bytes, int& error) noexcept {
+    // Helpers use what lies on this stack, so no handler may jump out.
+    const SignalsBlocked blocked;
     trace::Transfer traced(trace::Kind::Staging, "read of a process by several threads", bytes);
     const auto threads = std::min(copiers::running(), copiers::kFew) + 1;
     const auto part = std::clamp(bytes / (kPartsEach * threads) / 4096 * 4096, kSmallestPart, kLargestPart);

@@ -111,6 +111,68 @@ void many_signals(int, char**) {
     say("small %llx\n", small.sum() != 0 ? 1ULL : 0ULL);
 }
 
+sigset_t the_alarm() {
+    sigset_t alarm;
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    return alarm;
+}
+
+// Large calls that the device makes: handlers use another array meanwhile.
+void many_signals_of_large(int, char**) {
+    const Memory data(16 * kMiB), small(65536);
+    const auto alarm = the_alarm();
+    pthread_sigmask(SIG_BLOCK, &alarm, nullptr);
+    of_handler = &small;
+    static volatile unsigned char want;
+    static volatile int old;
+    handled = old = 0;
+    handle(SIGALRM, [](int) {
+        old = old + (of_handler->at()[handled * 1031 % 65536] != want);
+        handled = handled + 1;
+    });
+    every(700);
+    for (int i = 1; i < 40 || handled < 40; ++i) {
+        want = static_cast<unsigned char>(i);
+        small.set(want);
+        data.set(0);
+        // A handler that interrupts the driver may wait for it for ever (docs/limits.md).
+        CHECK(cudaDeviceSynchronize());
+        pthread_sigmask(SIG_UNBLOCK, &alarm, nullptr);
+        std::memset(data.at(), i, 8 * kMiB);
+        std::memcpy(data.at(8 * kMiB), data.at(), 8 * kMiB);
+        pthread_sigmask(SIG_BLOCK, &alarm, nullptr);
+    }
+    every(0);
+    std::memset(data.at(), 3, 8 * kMiB);
+    say("old bytes %d data %llx\n", old, data.sum(8 * kMiB));
+}
+
+// And a handler leaves them.
+void jumped_out_of_large(int, char**) {
+    const Memory data(16 * kMiB), small(65536);
+    const auto alarm = the_alarm();
+    pthread_sigmask(SIG_BLOCK, &alarm, nullptr);
+    handle(SIGALRM, [](int) { siglongjmp(out_of_call, 1); });
+    int old = 0;
+    for (volatile int i = 1; i <= 60; i = i + 1) {
+        small.set(i);
+        old += small.at()[i * 1031] != i;
+        data.set(0);
+        if (sigsetjmp(out_of_call, 1) == 0) {
+            const itimerval once{{0, 0}, {0, 300 + i * 137 % 3000}};
+            setitimer(ITIMER_REAL, &once, nullptr);
+            pthread_sigmask(SIG_UNBLOCK, &alarm, nullptr);
+            for (;;) {
+                std::memset(data.at(), i, 8 * kMiB);
+                std::memcpy(data.at(8 * kMiB), data.at(), 8 * kMiB);
+            }
+        }
+        std::memset(data.at(), i, 16 * kMiB);
+    }
+    say("old bytes %d data %llx\n", old, data.sum());
+}
+
 // Two processes and three threads of each share one offset: no byte is read twice, none is left out.
 void shared_by_processes(int, char**) {
     constexpr std::size_t kPiece = 2 * kMiB + 4096, kFile = 40 * kMiB + 11;
@@ -351,6 +413,8 @@ void in_a_child(int, char**) {
 constexpr Case cases[] = {
     {"jumped_out_of", jumped_out_of},
     {"many_signals", many_signals},
+    {"many_signals_of_large", many_signals_of_large},
+    {"jumped_out_of_large", jumped_out_of_large},
     {"shared_by_processes", shared_by_processes},
     {"half_written", half_written},
     {"without_context", without_context},

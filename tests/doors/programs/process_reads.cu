@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Reads of another process's ordinary memory by process_vm_readv: large and small, of several parts, with memory that
 // cannot be read or written in the middle, and of processes that are not there. Cases one by one; see io.h.
+#include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 #include <vector>
@@ -243,9 +245,47 @@ void side_by_side(int, char**) {
     for (const auto& reader : readers) say("%ld wrong\n", reader.wrong);
 }
 
+// A handler leaves the read, and what it was reading to, and the stack, are used for something else.
+sigjmp_buf out_of_read;
+[[gnu::noinline]] void use_stack() {
+    volatile unsigned char all[60000];
+    for (unsigned char volatile& each : all) each = 0xEE;
+}
+void jumped_out_of(int, char**) {
+    const Device device;
+    const Other other(32 * kMiB);
+    const Room room(32 * kMiB);
+    const iovec to{room.at(), 32 * kMiB}, from{other.at(), 32 * kMiB};
+    sigset_t alarm;
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &alarm, nullptr);
+    struct sigaction action {};
+    action.sa_handler = [](int) { siglongjmp(out_of_read, 1); };
+    sigaction(SIGALRM, &action, nullptr);
+    std::size_t wrong = 0;
+    for (volatile int i = 0; i < 60; i = i + 1) {
+        if (sigsetjmp(out_of_read, 1) == 0) {
+            const itimerval once{{0, 0}, {0, 500 + i * 137 % 8000}};
+            setitimer(ITIMER_REAL, &once, nullptr);
+            pthread_sigmask(SIG_UNBLOCK, &alarm, nullptr);
+            for (;;) process_vm_readv(other.process(), &to, 1, &from, 1, 0);
+        }
+        use_stack();
+        std::memset(room.at(), 7, 32 * kMiB);
+        for (std::size_t k = 0; k < 32 * kMiB; k += 1000) wrong += room.at()[k] != 7;
+    }
+    say("%zu wrong\n", wrong);
+}
+
 constexpr Case cases[] = {
-    {"sizes", sizes},   {"parts", parts},       {"holes", holes},
-    {"nobody", nobody}, {"enormous", enormous}, {"side_by_side", side_by_side},
+    {"sizes", sizes},
+    {"parts", parts},
+    {"holes", holes},
+    {"nobody", nobody},
+    {"enormous", enormous},
+    {"side_by_side", side_by_side},
+    {"jumped_out_of", jumped_out_of},
 };
 
 }  // namespace
