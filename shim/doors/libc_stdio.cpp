@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -141,10 +142,11 @@ std::size_t write_items(const void* at, std::size_t size, std::size_t count, FIL
 
 bool concerns(const char* text) noexcept { return lease::concerns(text, 1); }
 
-// How long it is the CPU finds, whose accesses trap.
+// How long it is the CPU finds, whose accesses trap. Returns that, and a line's end more, or EOF.
 int put_text(const char* text, FILE* stream, bool locked, const void* caller) {
     const auto bytes = std::strlen(text);
-    return bytes == 0 || write_items(text, 1, bytes, stream, locked, caller) == bytes ? 1 : EOF;
+    if (bytes != 0 && write_items(text, 1, bytes, stream, locked, caller) != bytes) return EOF;
+    return static_cast<int>(std::min(bytes + 1, std::size_t{INT_MAX}));
 }
 
 }  // namespace
@@ -181,16 +183,19 @@ HPE_DOOR std::size_t fwrite_unlocked(const void* at, std::size_t size, std::size
 }
 
 HPE_DOOR int fputs(const char* text, FILE* stream) {
-    return concerns(text) ? put_text(text, stream, true, CALLER) : next_fputs(text, stream);
+    if (!concerns(text)) return next_fputs(text, stream);
+    return put_text(text, stream, true, CALLER) == EOF ? EOF : 1;
 }
 HPE_DOOR int fputs_unlocked(const char* text, FILE* stream) {
-    return concerns(text) ? put_text(text, stream, false, CALLER) : next_fputs_unlocked(text, stream);
+    if (!concerns(text)) return next_fputs_unlocked(text, stream);
+    return put_text(text, stream, false, CALLER) == EOF ? EOF : 1;
 }
 HPE_DOOR int puts(const char* text) {
     if (!concerns(text)) return next_puts(text);
     StreamLock lock(stdout, true);
     return holding(lock, [&] {
-        return put_text(text, stdout, false, CALLER) != EOF && putc_unlocked('\n', stdout) != EOF ? 1 : EOF;
+        const int put = put_text(text, stdout, false, CALLER);
+        return put == EOF || putc_unlocked('\n', stdout) == EOF ? EOF : put;
     });
 }
 

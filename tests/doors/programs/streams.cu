@@ -185,7 +185,8 @@ void text(int, char**) {
         letters[i] = static_cast<char>('a' + static_cast<unsigned char>(letters[i]) % 26);
     letters[150000] = 0;
     const Stream out;
-    result("fputs", std::fputs(letters, out) >= 0);
+    result("fputs", std::fputs(letters, out));
+    result("puts", std::puts(letters + 149000));
     result("fprintf", std::fprintf(out, "%s and %.*s\n", letters + 149000, 70000, letters));
     say("file %llx\n", out.sum());
     std::rewind(out);

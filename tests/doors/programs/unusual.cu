@@ -68,6 +68,73 @@ void asynchronous(int, char**) {
     say("file %llx data %llx\n", file.sum(), data.sum());
 }
 
+// The requests of one file are made in the order of the calls, whatever memory they are of.
+void in_line(int, char**) {
+    const Memory data(1000);
+    data.change(4);
+    std::string first(4 * kMiB, 'a'), last(kMiB, 'b');
+    for (int round = 0; round < 5; ++round) {
+        const File file(0, O_RDWR | O_APPEND);
+        auto one = request(file, reinterpret_cast<unsigned char*>(&first[0]), first.size(), 0), two = one,
+             three = request(file, data.at(), 1000, 0),
+             four = request(file, reinterpret_cast<unsigned char*>(&last[0]), last.size(), 0);
+        for (auto* each : {&one, &two, &three, &four}) {
+            each->aio_reqprio = round % 2 * 5;
+            aio_write(each);
+        }
+        for (auto* each : {&one, &two, &three, &four}) finish("appended", *each);
+        say("file %llx\n", file.sum());
+    }
+}
+
+// Pipes in which nothing comes keep all of glibc's threads.
+void beside_pipes(int, char**) {
+    const File file(kMiB);
+    const Memory data(kMiB);
+    data.change(6);
+    char byte, other;
+    auto of_file = request(file, reinterpret_cast<unsigned char*>(&other), 1, 0);
+    result("aio_read", aio_read(&of_file));
+    finish("ordinary", of_file);
+    int ends[40];
+    aiocb waiting[20];
+    for (int i = 0; i < 20; ++i) {
+        if (pipe(ends + 2 * i) != 0) std::exit(94);
+        waiting[i] = request(ends[2 * i], reinterpret_cast<unsigned char*>(&byte), 1, 0);
+        if (aio_read(&waiting[i]) != 0) std::exit(93);
+    }
+    // glibc would wait for ever with what it has to read itself.
+    auto r = request(file, data.at(5), 1000, 10);
+    if (plain) aio_read(&r);
+    for (int i = 0; i < 20; ++i) {
+        if (write(ends[2 * i + 1], "x", 1) != 1) std::exit(92);
+        finish("pipe", waiting[i]);
+        close(ends[2 * i]);
+        close(ends[2 * i + 1]);
+    }
+    if (!plain) aio_read(&r);
+    finish("read", r);
+    say("data %llx\n", data.sum());
+}
+
+// A thread that is to end goes on behind them.
+void no_cancellation_points(int, char**) {
+    const File file(3 * kMiB);
+    const Memory data(3 * kMiB);
+    data.change(5);
+    auto r = request(file, data.at(9), kMiB, 0);
+    int result = -1;
+    auto work = [&] {
+        pthread_cancel(pthread_self());
+        result = aio_read(&r);
+        pthread_testcancel();
+    };
+    pthread_join(start(work), nullptr);
+    say("aio_read %d\n", result);
+    finish("read", r);
+    say("data %llx\n", data.sum());
+}
+
 void lists(int, char**) {
     const File file(3 * kMiB), only_write(100, O_WRONLY);
     const Memory data(3 * kMiB);
@@ -251,6 +318,9 @@ void mapped_over(int, char**) {
 
 constexpr Case cases[] = {
     {"asynchronous", asynchronous},
+    {"in_line", in_line},
+    {"beside_pipes", beside_pipes},
+    {"no_cancellation_points", no_cancellation_points},
     {"lists", lists},
     {"notified", notified},
     {"of_another_process", of_another_process},
