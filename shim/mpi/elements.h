@@ -68,6 +68,8 @@ struct Elements {
     MPI_Datatype type{};
     Shape shape;
     bool keeps_type = false;
+    // Of memory that is replaced: whether an object lies in it. Beside such parts there may be others.
+    bool in_objects = false;
     Span span() const noexcept { return shape.span(at, count); }
     // The program may end the type before these elements are done with: they get one of their own, without the
     // program's attributes, whose functions are not called. Given back by the second.

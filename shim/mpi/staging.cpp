@@ -131,6 +131,7 @@ std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {
     }
     if (to >= 0 && !lasting_ && send_as_it_comes(buffer, to)) return 0;
     buffer.shift = reinterpret_cast<std::uintptr_t>(buffer.memory->at()) - span.begin;
+    for (auto& elements : buffer.parts) elements.in_objects = concerns(elements.span());
     // Lasting ones, too: MPICH 4.0 copies some buffers of persistent collectives when their request is made.
     if (!is_written(use) && partitions_ == 0 && !load(buffer)) failed_ = true;
     share(buffer, to);
@@ -235,6 +236,7 @@ std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
     Parts parts;
     parts.add(elements.at, elements.count, elements.type, elements.shape);
     auto& buffer = add(use, std::move(parts));
+    buffer.parts.begin()->in_objects = true;
     buffer.memory = std::move(memory);
     buffer.layout = layout;
     if (use == Use::Update && !lasting_ && !load(buffer)) failed_ = true;
@@ -408,7 +410,7 @@ bool Staging::store_rest(const Buffer& buffer, std::size_t on_device, MPI_Count 
 
 bool Staging::store(const Buffer& buffer, const Elements& elements, MPI_Count bytes) noexcept {
     // The program may have freed it meanwhile.
-    if (!concerns(elements.span())) return true;
+    if (elements.in_objects && !concerns(elements.span())) return true;
     const auto all = elements.count * elements.shape.bytes();
     if (buffer.layout ? store_packed(elements, *buffer.layout, buffer.memory->at(), bytes)
                       : HPE_MPI_ABI::store(elements, buffer.shift, bytes < all ? bytes : all, caller_))
