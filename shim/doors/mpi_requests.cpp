@@ -94,10 +94,16 @@ private:
     bool failed_ = false, stored_ = true;
 };
 
+// Meanwhile another thread may have freed a receive.
+int looked_at_freed(int result) noexcept {
+    pending::completed();
+    return result;
+}
+
 // The doors by what they name. `flag`: where a call that does not wait says whether something has completed.
 template <class Real, class... Flag>
 int for_one(Real* real, MPI_Request* request, MPI_Status* status, Flag... flag) {
-    if (!pending::any()) return real(request, flag..., status);
+    if (!pending::any()) return looked_at_freed(real(request, flag..., status));
     PendingPointer one = request != nullptr && *request != handles.no_request ? pending::take(*request) : nullptr;
     MPI_Status mine{};
     if (one != nullptr && ignored(status)) status = &mine;
@@ -117,7 +123,7 @@ int for_one(Real* real, MPI_Request* request, MPI_Status* status, Flag... flag) 
 
 template <class Real, class Request, class... Flag>
 int for_all(Then then, Real* real, int count, Request* requests, MPI_Status* statuses, Flag... flag) {
-    if (!pending::any()) return real(count, requests, flag..., statuses);
+    if (!pending::any()) return looked_at_freed(real(count, requests, flag..., statuses));
     Taken taken(then, count, requests, all_ignored(statuses));
     if (taken.failed()) return cannot();
     statuses = taken.statuses(statuses);
@@ -131,7 +137,7 @@ int for_all(Then then, Real* real, int count, Request* requests, MPI_Status* sta
 
 template <class Real, class Request, class... Flag>
 int for_any(Then then, Real* real, int count, Request* requests, int* index, MPI_Status* status, Flag... flag) {
-    if (!pending::any()) return real(count, requests, index, flag..., status);
+    if (!pending::any()) return looked_at_freed(real(count, requests, index, flag..., status));
     Taken taken(then, count, requests);
     if (taken.failed()) return cannot();
     MPI_Status mine{};
@@ -150,7 +156,7 @@ int for_any(Then then, Real* real, int count, Request* requests, int* index, MPI
 // The statuses stand in the order of the indices.
 template <class Real, class Request>
 int for_some(Then then, Real* real, int count, Request* requests, int* completed, int* indices, MPI_Status* statuses) {
-    if (!pending::any()) return real(count, requests, completed, indices, statuses);
+    if (!pending::any()) return looked_at_freed(real(count, requests, completed, indices, statuses));
     Taken taken(then, count, requests, all_ignored(statuses));
     if (taken.failed()) return cannot();
     statuses = taken.statuses(statuses);

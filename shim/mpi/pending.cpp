@@ -60,11 +60,9 @@ constinit std::atomic<std::size_t> count{0}, freed{0};
 
 bool add(PendingPointer pending, MPI_Request request) noexcept {
     pending->request = request;
+    bool comes_later = pending->arrives == Arrives::Message;
 #ifdef OPEN_MPI
-    const bool comes_later = pending->arrives == Arrives::FromFile;
-#else
-    // MPICH would tell the program's error handler of a message that is too long.
-    const bool comes_later = pending->arrives == Arrives::Message;
+    comes_later = comes_later || pending->arrives == Arrives::FromFile;
 #endif
     // To ask drives the MPI on, which may be slow while its own copies are under way.
     if (!pending->persistent && !pending->staging.left_to_mpi() && !comes_later) {
@@ -165,6 +163,7 @@ void fail(PendingPointer pending) noexcept {
 }
 
 void keep_freed(PendingPointer pending) noexcept {
+    count.fetch_add(1, std::memory_order_relaxed);
     freed_list.add(pending.release());
     freed.fetch_add(1, std::memory_order_release);
 }
@@ -184,15 +183,16 @@ void look_at_freed() noexcept {
         int done = 0;
         MPI_Status status{};
         MPI_Request request = one->request;
-        functions.MPI_Test(&request, &done, &status);
+        const int result = functions.MPI_Test(&request, &done, &status);
         if (done == 0) {
             freed_list.add(one.release());
             continue;
         }
-        store(*one, status);
+        if (result == MPI_SUCCESS) store(*one, status);
         one->partitions.reset();
         if (one->persistent) functions.MPI_Request_free(&request);
         freed.fetch_sub(1, std::memory_order_release);
+        count.fetch_sub(1, std::memory_order_relaxed);
     }
     looking = false;
 }

@@ -46,6 +46,7 @@ using PendingPointer = std::unique_ptr<Pending>;
 
 namespace pending {
 
+// Those that the program freed, too.
 extern constinit std::atomic<std::size_t> count;
 inline bool any() noexcept { return count.load(std::memory_order_relaxed) != 0; }
 
@@ -53,7 +54,7 @@ inline bool any() noexcept { return count.load(std::memory_order_relaxed) != 0; 
 // one handle. Not so if devices still copy its bytes: those of a message that goes from device to device have a handle
 // of their own, and the next call may begin the next copy meanwhile. Nor of reads of files with Open MPI, which have
 // handles of their own, too: in external32 the numbers come when the request is freed, not when it has completed. Nor
-// of receives with MPICH, which tells the program's error handler when it is asked for one that is too short.
+// of receives: asked for one that is too short, MPICH tells the program's error handler, and Open MPI nobody.
 bool add(PendingPointer pending, MPI_Request request) noexcept;
 // Of a handle that is not known: nothing.
 PendingPointer take(MPI_Request request) noexcept;

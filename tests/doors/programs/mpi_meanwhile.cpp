@@ -98,6 +98,100 @@ void anew_persistent() {
     if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
 }
 
+// A receive is freed, and another one, of host memory, or a barrier says that its bytes are there.
+void freed() {
+    constexpr int kShort = 1000;
+    const Memory memory(kShort);
+    for (int way = 0; way < 7; ++way) {
+        const auto sent = static_cast<unsigned char>(way + 1);
+        MPI_Comm comm;
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        fill(memory, rank == 0 ? sent : 0, kShort);
+        MPI_Request of_host = MPI_REQUEST_NULL;
+        if (rank == 1) {
+            MPI_Request request;
+            MPI_Irecv(memory.at(), kShort, MPI_BYTE, 0, kTag, comm, &request);
+            MPI_Request_free(&request);
+            if (way < 5) MPI_Irecv(nullptr, 0, MPI_BYTE, 0, kGoOn, comm, &of_host);
+        }
+        PMPI_Barrier(comm);
+        if (rank == 0) {
+            MPI_Ssend(memory.at(), kShort, MPI_BYTE, 1, kTag, comm);
+            if (way < 5) MPI_Ssend(nullptr, 0, MPI_BYTE, 1, kGoOn, comm);
+        }
+        int done = 0, index = 0;
+        switch (way) {
+            case 0: MPI_Wait(&of_host, MPI_STATUS_IGNORE); break;
+            case 1: MPI_Waitall(1, &of_host, MPI_STATUSES_IGNORE); break;
+            case 2: MPI_Waitany(1, &of_host, &index, MPI_STATUS_IGNORE); break;
+            case 3: MPI_Waitsome(1, &of_host, &done, &index, MPI_STATUSES_IGNORE); break;
+            case 4:
+                while (done == 0) MPI_Test(&of_host, &done, MPI_STATUS_IGNORE);
+                break;
+            case 5: MPI_Barrier(comm); break;
+            default: break;
+        }
+        if (way < 6)
+            MPI_Comm_free(&comm);
+        else
+            MPI_Comm_disconnect(&comm);
+        if (rank == 1) wrong += last_byte(memory, kShort) != sent;
+    }
+}
+
+// The same of a call that was waiting before the receive was made.
+void freed_by_another() {
+    constexpr int kShort = 1000, kFreed = 3;
+    const Memory memory(kShort);
+    for (int round = 1; round <= 5; ++round) {
+        fill(memory, rank == 0 ? static_cast<unsigned char>(round) : 0, kShort);
+        if (rank == 0) {
+            wait_for(1);
+            MPI_Ssend(memory.at(), kShort, MPI_BYTE, 1, kFreed, MPI_COMM_WORLD);
+            MPI_Ssend(nullptr, 0, MPI_BYTE, 1, kTag, MPI_COMM_WORLD);
+        } else if (rank == 1) {
+            MPI_Request of_host;
+            MPI_Irecv(nullptr, 0, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, &of_host);
+            std::thread other([&] {
+                MPI_Request request;
+                MPI_Irecv(memory.at(), kShort, MPI_BYTE, 0, kFreed, MPI_COMM_WORLD, &request);
+                MPI_Request_free(&request);
+                go_on(0);
+            });
+            MPI_Wait(&of_host, MPI_STATUS_IGNORE);
+            wrong += last_byte(memory, kShort) != round;
+            other.join();
+        }
+    }
+}
+
+// A message that is too long leaves the buffer as it was, also where it is there already.
+void too_long() {
+    constexpr int kShort = 1000;
+    const Memory memory(kShort);
+    const std::vector<unsigned char> sent(2 * kShort, 1);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (int freed = 0; freed < 2; ++freed) {
+        fill(memory, 0, kShort);
+        if (rank == 0) {
+            MPI_Send(sent.data(), 2 * kShort, MPI_BYTE, 1, kTag, MPI_COMM_WORLD);
+            go_on(1);
+            go_on(1);
+        } else if (rank == 1) {
+            wait_for(0);
+            MPI_Request request;
+            MPI_Irecv(memory.at(), kShort, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, &request);
+            if (freed != 0)
+                MPI_Request_free(&request);
+            else
+                wrong += MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS;
+            wait_for(0);
+            wrong += last_byte(memory, kShort) != 0;
+        }
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+}
+
 // Two threads ask whether one message is there, and look at it.
 void asked_by_two() {
     constexpr int kLong = 16 << 20;  // to store it takes a while
@@ -155,6 +249,9 @@ void flushed_by_another() {
 const std::map<std::string, void (*)()> kCases = {{"exported", exported},
                                                   {"anew_exported", anew_exported},
                                                   {"anew_persistent", anew_persistent},
+                                                  {"freed", freed},
+                                                  {"freed_by_another", freed_by_another},
+                                                  {"too_long", too_long},
                                                   {"asked_by_two", asked_by_two},
                                                   {"flushed_by_another", flushed_by_another}};
 
