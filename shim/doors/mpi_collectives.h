@@ -5,12 +5,14 @@
 //
 // Source: MPI 4.1, chapters 6 (collectives, intercommunicators, MPI_IN_PLACE) and 8.6 (neighbourhoods).
 //
-// What MPI leaves as it was, in place or since a neighbour is missing, must come back as it was: such a buffer is
-// updated. Counts in elements, displacements in extents, those of w-forms in bytes.
+// What MPI leaves as it was in place must come back as it was: such a buffer is updated. What is not significant on
+// this rank, and the part of a missing neighbour, is the program's own meanwhile, and is not named. Counts in elements,
+// displacements in extents, those of w-forms in bytes.
 //
 // Threads, ownership and errors: mpi/staging.h.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -25,14 +27,20 @@ using namespace hpe::mpi::HPE_MPI_ABI;
 
 inline bool in_place(const void* at) noexcept { return at == MPI_IN_PLACE; }
 
+// No communicator is an error, which MPI shall tell once.
 inline bool is_inter(MPI_Comm comm) noexcept {
     int flag = 0;
-    return functions.MPI_Comm_test_inter(comm, &flag) == MPI_SUCCESS && flag != 0;
+    return comm != handles.no_comm && functions.MPI_Comm_test_inter(comm, &flag) == MPI_SUCCESS && flag != 0;
 }
 inline int local_size(MPI_Comm comm) noexcept {
     int size = 0;
-    functions.MPI_Comm_size(comm, &size);
+    if (comm != handles.no_comm) functions.MPI_Comm_size(comm, &size);
     return size;
+}
+inline int own_rank(MPI_Comm comm) noexcept {
+    int rank = -1;
+    if (comm != handles.no_comm) functions.MPI_Comm_rank(comm, &rank);
+    return rank;
 }
 // With how many ranks data are exchanged.
 inline int others(MPI_Comm comm) noexcept {
@@ -51,9 +59,7 @@ struct Part {
             root = root_rank == MPI_ROOT;
             member = !root && root_rank != MPI_PROC_NULL;
         } else {
-            int rank = -1;
-            functions.MPI_Comm_rank(comm, &rank);
-            root = rank == root_rank;
+            root = own_rank(comm) == root_rank;
             member = true;
         }
     }
@@ -72,7 +78,8 @@ void for_ranks(const void* at, Counts counts, Places places, MPI_Datatype type, 
     const Shape shape(type);
     for (int i = 0; i < ranks; ++i) {
         const auto offset = static_cast<MPI_Count>(places[i]) * shape.extent();
-        if (counts[i] > 0) each(address(at) + static_cast<std::uintptr_t>(offset), counts[i], type, shape);
+        const auto count = counts[i];
+        if (count > 0) each(address(at) + static_cast<std::uintptr_t>(offset), count, type, shape);
     }
 }
 // A type for each.
@@ -81,7 +88,8 @@ void for_ranks(const void* at, Counts counts, Places places, const MPI_Datatype*
                Each&& each) noexcept {
     for (int i = 0; i < ranks; ++i) {
         const auto offset = static_cast<std::uintptr_t>(static_cast<MPI_Count>(places[i]));
-        if (counts[i] > 0) each(address(at) + offset, counts[i], types[i], Shape(types[i]));
+        const auto count = counts[i];
+        if (count > 0) each(address(at) + offset, count, types[i], Shape(types[i]));
     }
 }
 template <class Counts, class Places, class Types>
@@ -98,6 +106,9 @@ Span parts(const Look&, const void* at, Counts counts, Places places, Types type
               [&](auto begin, auto count, auto, const Shape& shape) { all.join(shape.span(begin, count)); });
     return all;
 }
+
+template <class Buffers, class... Rest>
+void no_buffers(Buffers&, Rest&...) noexcept {}
 
 template <class Buffers, class Count, class... Rest>
 void broadcast(Buffers& buffers, void*& at, Count count, MPI_Datatype type, int root, MPI_Comm comm,
@@ -220,24 +231,26 @@ struct AllReduces<row, int(const void*, void*, Count, MPI_Datatype, MPI_Op, MPI_
         return treated<Kind::Whole, Treatment>(real, __builtin_return_address(0), from, to, count, type, op, comm);
     }
 };
-// The first rank's is not written.
+// What arrives is not significant on the first rank.
+inline bool is_first(const Staging&, MPI_Comm comm) noexcept { return Part(0, comm).root; }
+inline bool is_first(const Look&, MPI_Comm) noexcept { return false; }
 template <class Buffers, class Pointer, class Count, class... Rest>
-void scan_before(Buffers& buffers, Pointer& from, void*& to, Count count, MPI_Datatype type, Rest&...) noexcept {
-    if (!in_place(from)) buffers.reads(from, count, type);
-    buffers.updates(to, count, type);
+void scan_before(Buffers& buffers, Pointer& from, void*& to, Count count, MPI_Datatype type, MPI_Op, MPI_Comm comm,
+                 Rest&...) noexcept {
+    const bool keeps = in_place(from);
+    if (!keeps) buffers.reads(from, count, type);
+    if (keeps || !is_first(buffers, comm)) collects(buffers, keeps, to, count, type, 1);
 }
 template <class Buffers, class Pointer, class Counts, class... Rest>
 void reduce_scatter(Buffers& buffers, Pointer& from, void*& to, Counts counts, MPI_Datatype type, MPI_Op, MPI_Comm comm,
                     Rest&...) noexcept {
     MPI_Count all = 0;
-    int rank = 0;
     for (int i = 0, ranks = local_size(comm); i < ranks; ++i) all += counts[i];
-    functions.MPI_Comm_rank(comm, &rank);
     if (in_place(from)) {
         buffers.updates(to, all, type);
     } else {
         buffers.reads(from, all, type);
-        buffers.writes(to, counts[rank], type);
+        buffers.writes(to, counts[std::max(own_rank(comm), 0)], type);
     }
 }
 template <class Buffers, class Pointer, class Count, class... Rest>
@@ -255,12 +268,13 @@ void reduce_scatter_block(Buffers& buffers, Pointer& from, void*& to, Count coun
 // How many neighbours a rank receives from and sends to.
 struct Neighbours {
     int in = 0, out = 0;
-    explicit Neighbours(MPI_Comm comm) noexcept {
+    explicit Neighbours(MPI_Comm comm) noexcept : comm_(comm) {
         int kind = MPI_UNDEFINED, weighted = 0;
-        functions.MPI_Topo_test(comm, &kind);
+        if (comm != handles.no_comm) functions.MPI_Topo_test(comm, &kind);
         if (kind == MPI_CART) {
             functions.MPI_Cartdim_get(comm, &in);
             out = in *= 2;
+            is_grid_ = true;
         } else if (kind == MPI_GRAPH) {
             int rank = 0;
             functions.MPI_Comm_rank(comm, &rank);
@@ -270,34 +284,88 @@ struct Neighbours {
             functions.MPI_Dist_graph_neighbors_count(comm, &in, &out, &weighted);
         }
     }
+    // Behind the edge of a grid there is none: the part of the buffer that is meant for it is the program's own.
+    bool is_there(int neighbour) const noexcept {
+        if (!is_grid_) return true;
+        int before = 0, behind = 0;
+        functions.MPI_Cart_shift(comm_, neighbour / 2, 1, &before, &behind);
+        return (neighbour % 2 == 0 ? before : behind) != MPI_PROC_NULL;
+    }
+    bool are_there() const noexcept {
+        for (int i = 0; i < in; ++i) {
+            if (!is_there(i)) return false;
+        }
+        return true;
+    }
+
+private:
+    const MPI_Comm comm_;
+    bool is_grid_ = false;
 };
+// Arrays of counts and displacements. A Look does not ask who is there: it looks at all.
+template <class Counts>
+struct CountsOf {
+    const Neighbours& neighbours;
+    Counts counts;
+    MPI_Count operator[](int i) const noexcept { return neighbours.is_there(i) ? counts[i] : 0; }
+};
+template <class Counts>
+CountsOf(const Neighbours&, Counts) -> CountsOf<Counts>;
+// One behind the other.
+struct SameCounts {
+    MPI_Count count;
+    MPI_Count operator[](int) const noexcept { return count; }
+};
+struct Behind {
+    MPI_Count count;
+    MPI_Count operator[](int i) const noexcept { return count * i; }
+};
+template <class Counts>
+auto there(const Staging&, const Neighbours& neighbours, Counts counts) noexcept {
+    return CountsOf{neighbours, counts};
+}
+template <class Counts>
+Counts there(const Look&, const Neighbours&, Counts counts) noexcept {
+    return counts;
+}
+inline void arrive(Look& look, void*& to, MPI_Count count, MPI_Datatype type, const Neighbours& all) noexcept {
+    look.writes(to, count * all.in, type);
+}
+inline void arrive(Staging& staging, void*& to, MPI_Count count, MPI_Datatype type, const Neighbours& all) noexcept {
+    if (all.are_there()) {
+        staging.writes(to, count * all.in, type);
+    } else {
+        staging.writes(to, parts(staging, to, CountsOf{all, SameCounts{count}}, Behind{count}, type, all.in));
+    }
+}
 
 template <class Buffers, class Pointer, class Count, class Room, class... Rest>
 void neighbours_gather(Buffers& buffers, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
                        MPI_Datatype to_type, MPI_Comm comm, Rest&...) noexcept {
     buffers.reads(from, count, type);
-    buffers.updates(to, static_cast<MPI_Count>(room) * Neighbours(comm).in, to_type);
+    arrive(buffers, to, room, to_type, Neighbours(comm));
 }
 template <class Buffers, class Pointer, class Count, class Counts, class Places, class... Rest>
 void neighbours_gather_v(Buffers& buffers, Pointer& from, Count count, MPI_Datatype type, void*& to, Counts counts,
                          Places places, MPI_Datatype to_type, MPI_Comm comm, Rest&...) noexcept {
+    const Neighbours neighbours(comm);
     buffers.reads(from, count, type);
-    buffers.updates(to, parts(buffers, to, counts, places, to_type, Neighbours(comm).in));
+    buffers.writes(to, parts(buffers, to, there(buffers, neighbours, counts), places, to_type, neighbours.in));
 }
 template <class Buffers, class Pointer, class Count, class Room, class... Rest>
 void neighbours_exchange(Buffers& buffers, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
                          MPI_Datatype to_type, MPI_Comm comm, Rest&...) noexcept {
     const Neighbours neighbours(comm);
     buffers.reads(from, static_cast<MPI_Count>(count) * neighbours.out, type);
-    buffers.updates(to, static_cast<MPI_Count>(room) * neighbours.in, to_type);
+    arrive(buffers, to, room, to_type, neighbours);
 }
 template <class Buffers, class Pointer, class Counts, class Places, class Types, class Rooms, class ToPlaces,
           class ToTypes, class... Rest>
 void neighbours_exchange_v(Buffers& buffers, Pointer& from, Counts counts, Places places, Types types, void*& to,
                            Rooms rooms, ToPlaces to_places, ToTypes to_types, MPI_Comm comm, Rest&...) noexcept {
     const Neighbours neighbours(comm);
-    buffers.reads(from, parts(buffers, from, counts, places, types, neighbours.out));
-    buffers.updates(to, parts(buffers, to, rooms, to_places, to_types, neighbours.in));
+    buffers.reads(from, parts(buffers, from, there(buffers, neighbours, counts), places, types, neighbours.out));
+    buffers.writes(to, parts(buffers, to, there(buffers, neighbours, rooms), to_places, to_types, neighbours.in));
 }
 
 }  // namespace hpe::doors::HPE_MPI_ABI

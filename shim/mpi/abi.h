@@ -101,6 +101,7 @@ struct Functions {
     F(MPI_Sendrecv)                   \
     F(MPI_Topo_test)                  \
     F(MPI_Cartdim_get)                \
+    F(MPI_Cart_shift)                 \
     F(MPI_Graph_neighbors_count)      \
     F(MPI_Dist_graph_neighbors_count) \
     F(MPI_Request_get_status)         \

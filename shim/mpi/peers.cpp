@@ -26,8 +26,8 @@ bool translate(MPI_Group group, std::span<const int> ranks, std::span<int> found
 int peer(MPI_Comm comm, int rank) noexcept {
     int initialized = 0, inter = 0;
     // Processes that began by sessions have no world.
-    if (rank < 0 || functions.MPI_Initialized(&initialized) != MPI_SUCCESS || initialized == 0 || knows_cuda() ||
-        functions.MPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS) {
+    if (rank < 0 || comm == handles.no_comm || functions.MPI_Initialized(&initialized) != MPI_SUCCESS ||
+        initialized == 0 || knows_cuda() || functions.MPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS) {
         return -1;
     }
     // A rank that there is not is MPI's to find, by the communicator's handler of errors.

@@ -218,6 +218,8 @@ def from_device_to_device(mpi, scratch, first):
     many_under_way(mpi, scratch)
     for command in commands(cases_of(programs[f"{mpi}_meanwhile"])):
         check(mpi, [(2, soft.LIBRARY, command)], "meanwhile")
+    for command in commands(cases_of(programs[f"{mpi}_collectives"])):
+        check(mpi, [(3, soft.LIBRARY, command)], "parts of collectives")
     if first:
         when_it_fails(mpi, program)
     for parts in ([1, -1], [2, -1])[:2 if first else 1]:
