@@ -35,7 +35,7 @@ CLIENTS = {
     "tar": "tar -cf all.tar tree tree tree; tar -xf all.tar -C copy",
     "sort": "sort text >sorted",
     "python3, files and SQLite": f"{sys.executable} records.py",
-    "cat and grep through pipes": "cat text text text text text text text text | grep -c 77",
+    "cat and grep through pipes": f"cat {'text ' * 20}| grep -c 77",
 }
 
 
