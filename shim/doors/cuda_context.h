@@ -195,6 +195,15 @@ CUresult destroy_context(const C& call, CUcontext context) {
         context, [&] { return call(context); }, [] { return true; });
 }
 
+// The driver stores what these return while it holds a lock (an H200's), for which a fetch of the block would wait.
+template <class C, class Number, class... A>
+CUresult returns_number(const C& call, Number* number, A... rest) {
+    Number returned{};
+    const CUresult result = call(number != nullptr ? &returned : nullptr, rest...);
+    if (result == CUDA_SUCCESS && number != nullptr) *number = returned;
+    return result;
+}
+
 template <class C>
 CUresult reset_primary(const C& call, CUdevice device) {
     CUcontext context = nullptr;

@@ -247,6 +247,27 @@ static void quiet(int, char**) {
     say("and then %d\n", cudaPeekAtLastError());
 }
 
+// What the driver stores while it holds a lock, in memory that a kernel has just written.
+static void answers_in_objects(int, char**) {
+    struct Answers {
+        std::size_t limit;
+        int blocks, blocks_with_flags;
+    } on_host{}, *there = nullptr;
+    CHECK(cudaMalloc(&there, sizeof *there));
+    auto* const answers = plain ? there : &on_host;
+    const auto before = [&] { CHECK(cudaMemset(there, 0, sizeof *there)); };
+    before();
+    CHECK(cudaDeviceGetLimit(&answers->limit, cudaLimitStackSize));
+    say("limit %zu\n", answers->limit);
+    before();
+    CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&answers->blocks, advance<>, 128, 0));
+    say("blocks %d\n", answers->blocks);
+    before();
+    CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&answers->blocks_with_flags, advance<>, 128, 0, 0));
+    say("blocks %d\n", answers->blocks_with_flags);
+    CHECK(cudaFree(there));
+}
+
 static void queries(int, char**) {
     for (const std::size_t size :
          {1ul, 2ul, 511ul, 512ul, 4095ul, 4096ul, 4097ul, 70001ul, 1ul << 20, (3ul << 20) + 5}) {
@@ -525,6 +546,7 @@ int main(int argc, char** argv) {
         {"wrong_frees", wrong_frees},
         {"quiet", quiet},
         {"queries", queries},
+        {"answers_in_objects", answers_in_objects},
         {"sizes", sizes},
         {"huge_size", huge_size},
         {"several_devices", several_devices},
