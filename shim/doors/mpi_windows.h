@@ -26,19 +26,21 @@ void get(Staging& staging, void*& to, Count count, MPI_Datatype type, int rank, 
     staging.between(rank);
     if (rank != MPI_PROC_NULL) staging.writes(to, count, type);
 }
+// Without an operation nothing is sent: the buffer may be anything.
 template <class Pointer, class Count, class Room, class... Rest>
 void get_accumulate(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
-                    MPI_Datatype to_type, int rank, Rest&...) noexcept {
+                    MPI_Datatype to_type, int rank, MPI_Aint, Room, MPI_Datatype, MPI_Op op, Rest&...) noexcept {
     staging.between(rank);
     if (rank == MPI_PROC_NULL) return;
-    staging.reads(from, count, type);
+    if (op != handles.no_op) staging.reads(from, count, type);
     staging.writes(to, room, to_type);
 }
 template <class Pointer, class... Rest>
-void fetch_and_op(Staging& staging, Pointer& from, void*& to, MPI_Datatype type, int rank, Rest&...) noexcept {
+void fetch_and_op(Staging& staging, Pointer& from, void*& to, MPI_Datatype type, int rank, MPI_Aint, MPI_Op op,
+                  Rest&...) noexcept {
     staging.between(rank);
     if (rank == MPI_PROC_NULL) return;
-    staging.reads(from, 1, type);
+    if (op != handles.no_op) staging.reads(from, 1, type);
     staging.writes(to, 1, type);
 }
 template <class Pointer, class... Rest>

@@ -127,6 +127,7 @@ extern constinit Functions functions;
     F(MPI_Comm, self, MPI_COMM_SELF, ompi_mpi_comm_self)                \
     F(MPI_Comm, world, MPI_COMM_WORLD, ompi_mpi_comm_world)             \
     F(MPI_Comm, no_comm, MPI_COMM_NULL, ompi_mpi_comm_null)             \
+    F(MPI_Op, no_op, MPI_NO_OP, ompi_mpi_op_no_op)                      \
     F(MPI_Errhandler, errors_return, MPI_ERRORS_RETURN, ompi_mpi_errors_return)
 struct Handles {
 #define HPE_MEMBER(type, member, name, symbol) type member{};

@@ -40,6 +40,9 @@ void windows(Twins& w) {
         MPI_Win_flush_all(window);
         MPI_Compare_and_swap(s + 4, r + 12000, r + 12004, MPI_INT, behind(w), 5, window);
         MPI_Get_accumulate(s, 10, MPI_INT, r + 12100, 10, MPI_INT, behind(w), 600, 10, MPI_INT, MPI_SUM, window);
+        // What is not sent may be longer than its memory.
+        MPI_Get_accumulate(s, 100000000, MPI_INT, r + 12200, 10, MPI_INT, behind(w), 650, 10, MPI_INT, MPI_NO_OP,
+                           window);
         MPI_Win_unlock_all(window);
         MPI_Request request;
         MPI_Win_lock(MPI_LOCK_SHARED, before(w), 0, window);
