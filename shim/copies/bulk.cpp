@@ -66,12 +66,6 @@ private:
     std::optional<ObjectUse> use_;
 };
 
-template <class Touch>
-void for_pages(const void* at, std::size_t bytes, Touch&& touch) noexcept {
-    const auto begin = reinterpret_cast<std::uintptr_t>(at);
-    for (auto in_page = begin; in_page < begin + bytes; in_page = in_page / kPage * kPage + kPage) touch(in_page);
-}
-
 }  // namespace
 
 Stretch next(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, std::size_t smallest) noexcept {
@@ -109,19 +103,6 @@ InOrder::~InOrder() {
     relaxed_.reset();
     current_.reset();
     pthread_setcancelstate(cancellation_, nullptr);
-}
-
-void touch_to_read(const void* at, std::size_t bytes) noexcept {
-    for_pages(at, bytes, [](std::uintptr_t in_page) {
-        static_cast<void>(*reinterpret_cast<const volatile unsigned char*>(in_page));
-    });
-}
-
-void touch_to_write(void* at, std::size_t bytes) noexcept {
-    for_pages(at, bytes, [](std::uintptr_t in_page) {
-        // Atomic: other threads may be writing there.
-        __atomic_fetch_or(reinterpret_cast<unsigned char*>(in_page), 0, __ATOMIC_RELAXED);
-    });
 }
 
 }  // namespace hpe::bulk

@@ -54,10 +54,4 @@ private:
     bool ready_ = false;
 };
 
-// Accesses every page on the calling thread, which gets the signal if there is nothing: a helper thread will be the
-// next to access it. For 256 MiB that takes half a millisecond; to have the kernel look, by helper threads (madvise,
-// MADV_POPULATE_READ), takes seven.
-void touch_to_read(const void* at, std::size_t bytes) noexcept;
-void touch_to_write(void* at, std::size_t bytes) noexcept;
-
 }  // namespace hpe::bulk

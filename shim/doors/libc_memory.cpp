@@ -17,6 +17,7 @@
 #include "shim/copies/bulk.h"
 #include "shim/doors/cuda_copy.h"
 #include "shim/doors/libc_door.h"
+#include "shim/doors/touch.h"
 
 using namespace hpe;
 using namespace hpe::doors;
@@ -71,8 +72,8 @@ bool done(CUresult enqueued) noexcept {
 bool on_device(const char* at) noexcept { return is_object(at) || uncached::stretch(address(at), 1).uncached; }
 
 bool copy_on_device(char* to, const char* from, const bulk::Stretch& stretch) noexcept {
-    if (!on_device(from)) bulk::touch_to_read(from, stretch.bytes);
-    if (!on_device(to)) bulk::touch_to_write(to, stretch.bytes);
+    if (!on_device(from)) touch_to_read(from, stretch.bytes);
+    if (!on_device(to)) touch_to_write(to, stretch.bytes);
     const bulk::InOrder in_order(stretch.context);
     return in_order && done(copy_unified(DriverCall{driver.cuMemcpy}, address(to), address(from), stretch.bytes));
 }

@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "shim/copies/bulk.h"
 #include "shim/doors/mpi_door.h"
+#include "shim/doors/touch.h"
 #include "shim/mpi/elements.h"
 #include "shim/mpi/type_layout.h"
 
@@ -48,7 +48,7 @@ struct Packs<row, int(const void*, Count, MPI_Datatype, void*, Count, Count*, MP
         if (!all.layout || real(from, 0, type, memory, room, position, comm) != MPI_SUCCESS) {
             return real(from, count, type, memory, room, position, comm);
         }
-        if (all.in_ordinary_memory()) bulk::touch_to_write(all.packed, static_cast<std::size_t>(all.bytes));
+        if (all.in_ordinary_memory()) touch_to_write(all.packed, static_cast<std::size_t>(all.bytes));
         if (!load_packed_by_device(all.elements, *all.layout, all.packed)) {
             return real(from, count, type, memory, room, position, comm);
         }
@@ -68,7 +68,7 @@ struct Unpacks<row, int(const void*, Count, Count*, void*, Count, MPI_Datatype, 
         if (!all.layout || real(memory, room, position, to, 0, type, comm) != MPI_SUCCESS) {
             return real(memory, room, position, to, count, type, comm);
         }
-        if (all.in_ordinary_memory()) bulk::touch_to_read(all.packed, static_cast<std::size_t>(all.bytes));
+        if (all.in_ordinary_memory()) touch_to_read(all.packed, static_cast<std::size_t>(all.bytes));
         if (!store_packed_by_device(all.elements, *all.layout, all.packed, all.bytes)) {
             return real(memory, room, position, to, count, type, comm);
         }

@@ -266,6 +266,15 @@ int program_sigaction(int signal, const struct sigaction* action, struct sigacti
     return result;
 }
 
+bool program_handles_faults() noexcept {
+    for (const int signal : {SIGSEGV, SIGBUS}) {
+        struct sigaction action {};
+        if (program_sigaction(signal, nullptr, &action) != 0) return true;
+        if (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN) return true;
+    }
+    return false;
+}
+
 int program_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
     sigset_t hidden{};
     if (!installed()) {

@@ -43,6 +43,9 @@ void settle_thread() noexcept;
 // In a forked child: a thread that held a lock does not exist there.
 void forget() noexcept;
 
+// Whether an access to memory that is not there calls a handler of the program's (SIGSEGV, SIGBUS).
+bool program_handles_faults() noexcept;
+
 // sigprocmask(2) as the program sees it. Returns 0 or an error number.
 int program_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept;
 

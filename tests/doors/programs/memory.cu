@@ -305,6 +305,20 @@ void from_a_file_that_was_cut(int, char**) {
     say("%llx\n", sum(data.at(), kMiB));
 }
 
+// Without a handler the process ends by the signal, whichever thread meets it.
+void from_memory_that_is_missing(int, char**) {
+    const Memory data(4 * kMiB);
+    data.change(26);
+    auto* const missing =
+        static_cast<char*>(mmap(nullptr, 4 * kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mprotect(missing + 3 * kMiB, kMiB, PROT_NONE);
+    memcpy(data.at(), missing, 3 * kMiB);
+    say("%llx\n", data.sum());
+    fflush(stdout);
+    memcpy(data.at(), missing, 4 * kMiB);
+    say("no signal\n");
+}
+
 void is_no_cancellation_point(int, char**) {
     const Memory data(2 * kMiB);
     data.change(27);
@@ -365,6 +379,7 @@ constexpr Case cases[] = {
     {"in_a_signal_handler", in_a_signal_handler},
     {"beside_a_capture", beside_a_capture},
     {"from_a_file_that_was_cut", from_a_file_that_was_cut},
+    {"from_memory_that_is_missing", from_memory_that_is_missing},
     {"is_no_cancellation_point", is_no_cancellation_point},
     {"strings", strings},
 };
