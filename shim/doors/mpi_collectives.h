@@ -223,8 +223,9 @@ struct AllReduces;
 template <std::size_t row, class Count>
 struct AllReduces<row, int(const void*, void*, Count, MPI_Datatype, MPI_Op, MPI_Comm)> {
     static int door(const void* from, void* to, Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
-        if (const auto made = reductions::all_reduce(from, to, count, type, op, comm)) {
-            return *made == reductions::kFailed ? cannot() : *made;
+        if (reductions::is_large(count, type)) [[unlikely]] {
+            const auto made = reductions::all_reduce(from, to, count, type, op, comm);
+            if (made) return *made == reductions::kFailed ? cannot() : *made;
         }
         const auto real = own<int(const void*, void*, Count, MPI_Datatype, MPI_Op, MPI_Comm)>(row);
         using Treatment = decltype([](auto&... a) noexcept -> decltype(all_reduce(a...)) { all_reduce(a...); });

@@ -17,6 +17,9 @@
 #include <mpi-ext.h>
 #endif
 
+#include <cstdint>
+#include <type_traits>
+
 #include "shim/copies/reducing.h"
 #include "shim/mpi/library.h"
 
@@ -135,6 +138,16 @@ struct Handles {
 #undef HPE_MEMBER
 };
 extern constinit Handles handles;
+
+// A handle is a pointer or an integer.
+template <class Handle>
+std::uintptr_t number(Handle handle) noexcept {
+    if constexpr (std::is_pointer_v<Handle>) {
+        return reinterpret_cast<std::uintptr_t>(handle);
+    } else {
+        return static_cast<std::uintptr_t>(handle);
+    }
+}
 
 // Predefined types of numbers and operations on them, by such names. Numbers have the sizes that MPI says.
 #define HPE_MPI_NUMBERS(F)                                  \

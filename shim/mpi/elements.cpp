@@ -128,63 +128,17 @@ bool store_by_copy(const Elements& elements, const void* caller, Store&& store) 
 
 }  // namespace
 
-// Of the types that most messages have, whose handles mean the same for ever: to ask takes three calls of MPI's.
-class Shape::OfNumbers {
-public:
-    static OfNumbers& all() noexcept {
-        static OfNumbers all;
-        return all;
-    }
-    const Shape* find(MPI_Datatype type) const noexcept {
-        const auto& slot = slots_[place(type)];
-        return slot.type.load(std::memory_order_acquire) == type && type != MPI_Datatype{} ? &slot.shape : nullptr;
-    }
-    // The first of a place stays.
-    void add(MPI_Datatype type, const Shape& shape) noexcept {
-        auto& slot = slots_[place(type)];
-        if (shape.bytes_ <= 0 || slot.taken.test_and_set(std::memory_order_relaxed)) return;
-        slot.shape = shape;
-        slot.type.store(type, std::memory_order_release);
-    }
-
-private:
-    // Those that every MPI has: to ask for one of Fortran's, where there is no Fortran, may end the job. Such a one is
-    // added when a program uses it.
-    [[gnu::noinline]] OfNumbers() noexcept {
-        using Of = Arithmetic;
-        for (const auto at : {Of::at_int, Of::at_long, Of::at_long_long_int, Of::at_int32_t, Of::at_int64_t,
-                              Of::at_unsigned, Of::at_unsigned_long, Of::at_unsigned_long_long, Of::at_uint32_t,
-                              Of::at_uint64_t, Of::at_float, Of::at_double}) {
-            const auto type = arithmetic.numbers[at].type;
-            if (type != MPI_Datatype{}) add(type, asked(type));
-        }
-        add(handles.byte, asked(handles.byte));
-        add(handles.character, asked(handles.character));
-    }
-    static constexpr unsigned kPlaces = 8;  // by so many bits
-    static std::size_t place(MPI_Datatype type) noexcept {
-        return number(type) * 0x9E3779B97F4A7C15ull >> (64 - kPlaces);
-    }
-
-    struct Slot {
-        std::atomic<MPI_Datatype> type{};
-        std::atomic_flag taken = ATOMIC_FLAG_INIT;
-        Shape shape;
-    };
-    std::array<Slot, 1u << kPlaces> slots_;
-};
-
-const Shape* Shape::known(MPI_Datatype type) noexcept { return OfNumbers::all().find(type); }
+constinit KnownShapes known_shapes;
 
 Shape::Shape(MPI_Datatype type) noexcept {
-    if (const Shape* const number = known(type)) {
+    if (const Shape* const number = known_shapes.find(type)) {
         *this = *number;
         return;
     }
     *this = asked(type);
     // A larger type is no number or pair of numbers, and is spared the question whether it is one of MPI's own.
     constexpr MPI_Count kLargest = 32;
-    if (bytes_ > 0 && bytes_ <= kLargest && is_predefined(type)) OfNumbers::all().add(type, *this);
+    if (bytes_ > 0 && bytes_ <= kLargest && is_predefined(type)) known_shapes.add(type, *this);
 }
 
 Shape Shape::asked(MPI_Datatype type) noexcept {
@@ -212,14 +166,6 @@ void Elements::keep_type() noexcept {
 void Elements::give_type_back() noexcept {
     if (keeps_type) functions.MPI_Type_free(&type);
     keeps_type = false;
-}
-
-bool concerns(Span span) noexcept { return !span.empty() && lease::concerns(pointer(span.begin), span.bytes()); }
-
-bool may_concern(const void* at, MPI_Count count, MPI_Datatype type, bool may_ask) noexcept {
-    const Shape* const known = Shape::known(type);
-    if (known != nullptr) return concerns(known->span(address(at), count));
-    return !may_ask || concerns(Shape(type).span(address(at), count));
 }
 
 bool names_an_object(const Elements& elements) noexcept {

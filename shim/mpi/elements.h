@@ -11,10 +11,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 
+#include "shim/base/address.h"
+#include "shim/coherence/lease.h"
 #include "shim/copies/layout.h"
 #include "shim/mpi/abi.h"
 
@@ -51,16 +55,45 @@ public:
         const auto end = true_begin_ + true_extent_ + std::max<MPI_Count>(last, 0);
         return {at + static_cast<std::uintptr_t>(first_byte), at + static_cast<std::uintptr_t>(end)};
     }
-    // Of a number of C's, or one that MPI was asked about before; nullptr: MPI has to be asked.
-    static const Shape* known(MPI_Datatype type) noexcept;
     // No byte of the span is left out.
     bool dense(MPI_Count count) const noexcept { return bytes_ == true_extent_ && (count == 1 || extent_ == bytes_); }
 
 private:
-    class OfNumbers;
     static Shape asked(MPI_Datatype type) noexcept;
     MPI_Count bytes_ = 0, extent_ = 0, true_begin_ = 0, true_extent_ = 0;
 };
+
+// Shapes of numbers and pairs of numbers that MPI was asked about before, whose handles mean the same for ever: to ask
+// takes three calls of MPI's, and to ask for one of Fortran's, where there is no Fortran, may end the job.
+class KnownShapes {
+public:
+    // nullptr: MPI has to be asked.
+    const Shape* find(MPI_Datatype type) const noexcept {
+        const auto& slot = slots_[place(type)];
+        return slot.type.load(std::memory_order_acquire) == type && type != MPI_Datatype{} ? &slot.shape : nullptr;
+    }
+    // The first of a place stays.
+    void add(MPI_Datatype type, const Shape& shape) noexcept {
+        auto& slot = slots_[place(type)];
+        if (slot.taken.test_and_set(std::memory_order_relaxed)) return;
+        slot.shape = shape;
+        slot.type.store(type, std::memory_order_release);
+    }
+
+private:
+    static constexpr unsigned kPlaces = 8;  // by so many bits
+    static std::size_t place(MPI_Datatype type) noexcept {
+        return number(type) * 0x9E3779B97F4A7C15ull >> (64 - kPlaces);
+    }
+
+    struct Slot {
+        std::atomic<MPI_Datatype> type{};
+        std::atomic_flag taken = ATOMIC_FLAG_INIT;
+        Shape shape;
+    };
+    std::array<Slot, 1u << kPlaces> slots_;
+};
+extern constinit KnownShapes known_shapes;
 
 struct Elements {
     std::uintptr_t at = 0;
@@ -78,10 +111,14 @@ struct Elements {
 };
 
 // Whether an object lies in it.
-bool concerns(Span span) noexcept;
+inline bool concerns(Span span) noexcept { return !span.empty() && lease::concerns(pointer(span.begin), span.bytes()); }
 // The same of elements. MPI may not be asked about a type that may be none, which would be an error: then the answer is
 // true unless the type is known.
-bool may_concern(const void* at, MPI_Count count, MPI_Datatype type, bool may_ask) noexcept;
+inline bool may_concern(const void* at, MPI_Count count, MPI_Datatype type, bool may_ask) noexcept {
+    const Shape* const known = known_shapes.find(type);
+    if (known != nullptr) return concerns(known->span(address(at), count));
+    return !may_ask || concerns(Shape(type).span(address(at), count));
+}
 // Whether any byte that the type names may lie in an object. Types that name addresses of the host alone may have all
 // that is on the device between them.
 bool names_an_object(const Elements& elements) noexcept;

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <type_traits>
 #include <utility>
 
 #include "shim/base/mutex.h"
@@ -21,16 +20,6 @@
 #include "shim/mpi/staging.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
-
-// A handle is a pointer or an integer.
-template <class Handle>
-std::uintptr_t number(Handle handle) noexcept {
-    if constexpr (std::is_pointer_v<Handle>) {
-        return reinterpret_cast<std::uintptr_t>(handle);
-    } else {
-        return static_cast<std::uintptr_t>(handle);
-    }
-}
 
 struct HeldCall {
     explicit HeldCall(Staging&& buffers) noexcept : staging(std::move(buffers)) {}

@@ -31,7 +31,6 @@ namespace hpe::mpi::HPE_MPI_ABI::reductions {
 
 namespace {
 
-constexpr MPI_Count kSmallest = MPI_Count{1} << 20;  // bytes
 constexpr std::size_t kMostRanks = 16;
 static_assert(kMostRanks <= kMostPeers);
 
@@ -288,20 +287,11 @@ std::optional<int> Call::make(MPI_Datatype type, MPI_Op op) noexcept {
     return MPI_SUCCESS;
 }
 
-bool is_large(MPI_Count count, MPI_Datatype type) noexcept {
-    if (const Shape* const number = Shape::known(type)) return count >= kSmallest / number->bytes();
-    MPI_Count bytes = 0, all = 0;
-    return count > 0 && type != handles.no_type && functions.MPI_Type_size_x(type, &bytes) == MPI_SUCCESS &&
-           bytes > 0 && !__builtin_mul_overflow(count, bytes, &all) && all >= kSmallest;
-}
-
 }  // namespace
 
 std::optional<int> all_reduce(const void* from, void* to, MPI_Count count, MPI_Datatype type, MPI_Op op,
                               MPI_Comm comm) noexcept {
-    if (comm == handles.no_comm || !is_large(count, type) || !takes_part()) {
-        return std::nullopt;
-    }
+    if (comm == handles.no_comm || !takes_part()) return std::nullopt;
     const auto state = state_of(comm);
     if (!state) return kFailed;
     if (*state != State::Alike) return std::nullopt;

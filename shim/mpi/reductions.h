@@ -22,12 +22,22 @@
 #include <optional>
 
 #include "shim/mpi/abi.h"
+#include "shim/mpi/elements.h"
 
 namespace hpe::mpi::HPE_MPI_ABI::reductions {
 
 // Not MPI's: the door makes an error of it.
 constexpr int kFailed = -1;
-// What the call returns; nothing: it is MPI's own, and no rank does otherwise.
+// Whether it may be the devices'. The same on all ranks.
+inline bool is_large(MPI_Count count, MPI_Datatype type) noexcept {
+    constexpr MPI_Count kSmallest = MPI_Count{1} << 20;  // bytes
+    if (count <= 0 || type == handles.no_type) return false;
+    const Shape* const known = known_shapes.find(type);
+    MPI_Count all = 0;
+    return __builtin_mul_overflow(count, known != nullptr ? known->bytes() : Shape(type).bytes(), &all) ||
+           all >= kSmallest;
+}
+// Of a large one: what the call returns; nothing: it is MPI's own, and no rank does otherwise.
 std::optional<int> all_reduce(const void* from, void* to, MPI_Count count, MPI_Datatype type, MPI_Op op,
                               MPI_Comm comm) noexcept;
 
