@@ -70,6 +70,7 @@ void look(io_uring_sqe& request) noexcept {
         case IORING_OP_READ:
         case IORING_OP_WRITE:
         case IORING_OP_SEND:
+        case IORING_OP_SEND_ZC:
         case IORING_OP_RECV:
             if (refuses(at, request.len)) request.addr = kNowhere;
             break;
@@ -83,6 +84,7 @@ void look(io_uring_sqe& request) noexcept {
             request.len = 1;
             break;
         case IORING_OP_SENDMSG:
+        case IORING_OP_SENDMSG_ZC:
         case IORING_OP_RECVMSG: {
             const auto* const message = static_cast<const msghdr*>(at);
             if (message == nullptr || !refuses(message->msg_iov, message->msg_iovlen)) break;
@@ -108,6 +110,7 @@ constinit Next<int(void*, void*, unsigned, void*, void*)> next_timeout{"io_uring
     next_wait_cqes{"io_uring_wait_cqes"};
 constinit Next<int(void*, void*, unsigned, void*, unsigned, void*)> next_min_timeout{
     "io_uring_submit_and_wait_min_timeout"};
+constinit Next<int(void*, void*, unsigned, int)> next_registered_wait{"io_uring_submit_and_wait_reg"};
 constinit Next<int(void*, void*, void*)> next_wait_cqe{"io_uring_wait_cqe_timeout"};
 constinit Next<int(void*, const iovec*, unsigned)> next_buffers{"io_uring_register_buffers"};
 constinit Next<int(void*, const iovec*, const void*, unsigned)> next_tags{"io_uring_register_buffers_tags"};
@@ -138,6 +141,9 @@ HPE_DOOR int io_uring_submit_and_wait_timeout(void* ring, void* completion, unsi
 HPE_DOOR int io_uring_submit_and_wait_min_timeout(void* ring, void* completion, unsigned count, void* time,
                                                   unsigned least, void* mask) {
     return submit(next_min_timeout, ring, completion, count, time, least, mask);
+}
+HPE_DOOR int io_uring_submit_and_wait_reg(void* ring, void* completion, unsigned count, int wait) {
+    return submit(next_registered_wait, ring, completion, count, wait);
 }
 HPE_DOOR int io_uring_wait_cqes(void* ring, void* completion, unsigned count, void* time, void* mask) {
     return submit(next_wait_cqes, ring, completion, count, time, mask);

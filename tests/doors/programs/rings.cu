@@ -3,6 +3,7 @@
 // that copies, memory that nobody may access stands for it. Cases one by one; see io.h. Exits with 77 where the system
 // grants no rings.
 #include <liburing.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
@@ -107,10 +108,40 @@ void refused(const char* what, bool touched) {
 void said_on_the_host(int, char**) { refused("host", true); }
 void said_on_the_device(int, char**) { refused("device", false); }
 
+// The kernel would read the memory after the request has completed.
+void said_without_a_copy(int, char**) {
+    const Memory data(kMiB);
+    data.change(3);
+    for (std::size_t i = 0; i < kMiB; i += 512) data.at()[i] += 3;
+    unsigned char* const at = target(data);
+    iovec part{at + 5, 100};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    const int to_oneself = socket(AF_INET, SOCK_DGRAM, 0);
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof own;
+    auto* const address = reinterpret_cast<sockaddr*>(&own);
+    if (bind(to_oneself, address, size) != 0 || getsockname(to_oneself, address, &size) != 0 ||
+        connect(to_oneself, address, size) != 0) {
+        std::exit(1);
+    }
+    Ring first, second;  // a completion may be followed by another
+    add(first, 0, [&](io_uring_sqe* r) { io_uring_prep_send_zc(r, to_oneself, at, 1000, 0, 0); });
+    first.finish();
+    add(second, 0, [&](io_uring_sqe* r) { io_uring_prep_sendmsg_zc(r, to_oneself, &message, 0); });
+    second.finish();
+    close(to_oneself);
+    say("data %llx\n", data.sum());
+}
+
 constexpr Case cases[] = {
     {"ordinary", ordinary},
     {"said_on_the_host", said_on_the_host},
     {"said_on_the_device", said_on_the_device},
+    {"said_without_a_copy", said_without_a_copy},
 };
 
 }  // namespace
