@@ -21,10 +21,6 @@ namespace hpe::pageable::detail {
 
 namespace {
 
-// With the driver, asynchronous copies up to this size return although their stream is blocked (on an H200 2 and 4
-// MiB). The program may unblock the stream only after such a copy has returned.
-constexpr std::size_t kKeptByTheDriver = std::size_t{4} << 20;
-
 // Copies of rows cost more than linear ones in both ways, though not equally more.
 constinit Crossover ways_to_device, ways_to_host, ways_of_rows_to_device, ways_of_rows_to_host;
 Crossover& crossover(const Copy& copy) noexcept {
@@ -141,7 +137,8 @@ Attempt attempt(const Copy& copy, const UnderWay& under_way) noexcept {
     staging::Lane lane(context, bytes, may_be_pinned, [] { return in_flight.idle(); });
     if (lane.size() < 2) return {};
     if (!waits) {
-        if (bytes <= kKeptByTheDriver && !staging::has_room(lane, extent)) return {};
+        // The program may unblock the stream only after such a copy has returned.
+        if (bytes <= kKeptToDevice && !staging::has_room(lane, extent)) return {};
         return {true, false, transfer(lane, copy, stream)};
     }
     const bool to_device = copy.direction == Copy::Direction::ToDevice;

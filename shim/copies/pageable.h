@@ -18,6 +18,10 @@
 
 namespace hpe::pageable {
 
+// Asynchronous copies of pageable memory up to these sizes are kept by the driver: they return although their stream is
+// blocked, and those to the host may be under way (seen on H200s).
+constexpr std::size_t kKeptToDevice = std::size_t{4} << 20, kKeptToHost = std::size_t{2} << 20;
+
 // A copy that returns when it is done, or an asynchronous one, ordered by its stream.
 enum class Return : bool { Done, Ordered };
 

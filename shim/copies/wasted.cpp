@@ -18,6 +18,7 @@
 #include "shim/base/mutex.h"
 #include "shim/base/never_destroyed.h"
 #include "shim/base/thread.h"
+#include "shim/copies/pageable.h"
 #include "shim/copies/unread_copies.h"
 #include "shim/driver/driver.h"
 #include "shim/observe/call_stacks.h"
@@ -131,15 +132,15 @@ void copied(const Copy& copy) noexcept try {
         event->add(Cost::PinnedSyncBytes, bytes);
         event->add(Cost::PinnedSyncTicks, took);
     }
-    // To pageable memory an asynchronous copy, too, returns when it is done ("API synchronization behavior" of the
+    // To pageable memory a large asynchronous copy, too, returns when it is done ("API synchronization behavior" of the
     // driver manual).
-    const bool arrived = copy.to_device || copy.done || memory == Memory::Pageable;
+    const bool arrived = copy.to_device || copy.done || (memory == Memory::Pageable && bytes > pageable::kKeptToHost);
     std::uint64_t hash = 0;
     if (memory != Memory::Other && arrived && hash_of(copy, hash) && known_already(copy, hash)) {
         event->add(copy.to_device ? Cost::SentAgainBytes : Cost::BackBytes, bytes);
         event->add(copy.to_device ? Cost::SentAgainTicks : Cost::BackTicks, took);
     }
-    if (memory == Memory::Pageable && !copy.to_device && copy.rows == 1) {
+    if (memory == Memory::Pageable && !copy.to_device && arrived && copy.rows == 1) {
         unread_copies::copied(*event, copy.host, copy.width, took);
     }
     event->leave_out(ticks::look() - begin);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What the program's own copies and allocations waste, for the report's call stacks: bytes that were there already (by
 // a hash of what was moved, XXH3), memory that is allocated again and again, memory that is not pinned. What was
-// brought and never looked at: unread_copies.h. The same
-// classes as OMPDataPerf's (PPoPP 2026), by what moved and not by what a compiler knows.
+// brought and never looked at: unread_copies.h. The same classes as OMPDataPerf's (PPoPP 2026), by what moved and not
+// by what a compiler knows.
 //
 // What is known of device memory is what last went there, or came from there, by a copy: a kernel may have changed it
 // meanwhile. Then the same bytes sent once more were needed; that they are the same is true all the same.

@@ -95,10 +95,9 @@ inline CUresult until_made(CUresult begun, CUstream stream, Flavour flavour) {
     const CaptureRelaxed relaxed;  // another thread's capture forbids the wait, but not the program's copy
     return driver.cuStreamSynchronize(named(stream, flavour));
 }
-// The same of an asynchronous one to pageable memory; seen on an H200.
+// The same of an asynchronous one to pageable memory.
 inline CUresult until_returned(CUresult begun, std::size_t bytes, CUstream stream, Flavour flavour) {
-    constexpr std::size_t kKeptByTheDriver = std::size_t{2} << 20;
-    return bytes <= kKeptByTheDriver ? begun : until_made(begun, stream, flavour);
+    return bytes <= pageable::kKeptToHost ? begun : until_made(begun, stream, flavour);
 }
 inline CUresult unified(Flavour flavour, CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
     Inside inside;

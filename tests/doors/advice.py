@@ -84,8 +84,7 @@ EXPECTED = {
     ("send_rows_again", "cuMemcpy2DUnaligned_v2"): {"count": 3, "to_device_bytes": 3 * 600000,
                                                     "pageable_bytes": 3 * 600000, "sent_again_bytes": 2 * 600000},
 }
-EXPECTED["bring_back_async", "cuMemcpyDtoHAsync_v2"] = {"count": 3, "to_host_bytes": 3 * BYTES, "pageable_bytes": 3 * BYTES,
-                                                       "back_unchanged_bytes": 2 * BYTES}
+EXPECTED["bring_back_async", "cuMemcpyDtoHAsync_v2"] = {"count": 3, "to_host_bytes": 3 * BYTES, "pageable_bytes": 3 * BYTES}
 for key, wanted in EXPECTED.items():
     got = {k: v for k, v in costs[key].items() if not k.endswith("seconds")}
     if got != wanted:

@@ -21,7 +21,7 @@ EXPECTED = {
     "part_again": pages(400000),
     # As aligned_alloc places it; of each the second copy.
     "aligned": pages(1200000, 64) + 2 * pages(1200000, 0),
-    "asynchronous": 2 * WHOLE,
+    "asynchronous_large": 2 * pages(2 * 1200000),
     "protect": WHOLE,  # the second copy's
     "nothing": WHOLE,
     "reused": WHOLE,

@@ -126,18 +126,22 @@ static void in_rows(int, char**) {
     CHECK(cudaMemcpy2D(data, 4000, device, 4000, 3000, 300, cudaMemcpyDeviceToHost));  // with gaps
     say("%u\n", wrong(data, 3));
 }
-static void asynchronous(int, char**) {
-    auto* const data = memory();
+// Copies of up to 2 MiB may be under way when they return, and are not watched.
+static void asynchronous(std::size_t bytes) {
+    auto* const data = static_cast<unsigned*>(std::malloc(bytes));
+    CHECK(cudaMalloc(&device, bytes));
     cudaStream_t stream;
     CHECK(cudaStreamCreate(&stream));
     for (unsigned key = 1; key < 4; ++key) {
         compute(key);
         CHECK(cudaDeviceSynchronize());
-        CHECK(cudaMemcpyAsync(data, device, kBytes, cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaMemcpyAsync(data, device, bytes, cudaMemcpyDeviceToHost, stream));
     }
     CHECK(cudaStreamSynchronize(stream));
     say("%u\n", wrong(data, 3));
 }
+static void asynchronous_large(int, char**) { asynchronous(2 * kBytes); }
+static void asynchronous_small(int, char**) { asynchronous(kBytes); }
 
 // --- memory that is not watched --------------------------------------------------------------------------------------
 
@@ -526,7 +530,8 @@ int main(int argc, char** argv) {
                                  {"part_again", part_again},
                                  {"aligned", aligned},
                                  {"in_rows", in_rows},
-                                 {"asynchronous", asynchronous},
+                                 {"asynchronous_large", asynchronous_large},
+                                 {"asynchronous_small", asynchronous_small},
                                  {"stack", stack},
                                  {"stack_of_malloc", stack_of_malloc},
                                  {"other_memory", other_memory},

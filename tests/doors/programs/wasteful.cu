@@ -68,7 +68,7 @@ NEVER_INLINED static void send_rows_again() {
     }
 }
 
-// To pageable memory such copies return when they are done.
+// Copies of this size may be under way when they return: their bytes are not compared.
 NEVER_INLINED static void bring_back_async() {
     for (unsigned round = 0; round < 3; ++round) {
         CHECK(cudaMemcpyAsync(host, device, kBytes, cudaMemcpyDeviceToHost));
