@@ -16,11 +16,14 @@ def problem(text):
     problems.append(text)
 
 
-def check(command, forms=("copy", "plain"), stderr=False, said_ok=False, wanted=None, **variables):
-    """Runs [program, case...] in every form; returns the reference's (status, stdout, stderr), which `wanted` may give."""
+def check(command, forms=("copy", "plain"), stderr=False, said_ok=False, wanted=None, ends=0, **variables):
+    """Runs [program, case...] in every form; returns the reference's (status, stdout, stderr), which `wanted` may give.
+    It must end with that status, of a signal minus its number; with None somehow."""
     global runs
     program, *case = command
     wanted = wanted or soft.run([program, "copy", *case], preload=False, **variables)
+    if wanted[0] == "timeout" or wanted[0] != ends is not None:
+        problem(f"{soft.shown([program, 'copy', *case], variables)} without libhpe: status {wanted[0]}, not {ends}")
     for form in forms:
         runs += 1
         got = soft.run([program, form, *case], **variables)

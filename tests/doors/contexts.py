@@ -6,6 +6,7 @@ Contexts, devices, sizes, queries and errors: as without libhpe.
 """
 import json
 import os
+import signal
 import sys
 import tempfile
 
@@ -13,6 +14,8 @@ import compare
 import soft
 
 contexts, hooks, stream_contexts = sys.argv[1], os.path.abspath(sys.argv[2]), sys.argv[3]
+
+ENDED = {"after_context_destroy", "after_reset", "after_free", "after_async_free", "behind_the_end"}  # by SIGSEGV
 
 for case in soft.run([contexts], preload=False)[1].decode().split():
     for protocol in ("rolling", "lazy", "batch"):
@@ -23,7 +26,7 @@ for case in soft.run([contexts], preload=False)[1].decode().split():
             for devices in (2, 4):
                 compare.check([contexts, case], HPE_PROTOCOL=protocol, HPE_SOFT_DEVICES=devices)
         else:
-            compare.check([contexts, case, hooks], HPE_PROTOCOL=protocol)
+            compare.check([contexts, case, hooks], ends=-signal.SIGSEGV if case in ENDED else 0, HPE_PROTOCOL=protocol)
 for case in soft.run([stream_contexts], preload=False)[1].decode().split():
     for protocol in ("rolling", "lazy", "batch"):
         compare.check([stream_contexts, case], HPE_PROTOCOL=protocol)

@@ -7,6 +7,7 @@ each protocol and blocks of several sizes; brief: only as most programs run, and
 the copying form and the cases about the states of blocks. Of a case named said_... libhpe says one line.
 """
 import os
+import signal
 import sys
 import tempfile
 
@@ -29,7 +30,8 @@ with tempfile.TemporaryDirectory() as folder:
         for options in OPTIONS[:1] if brief else [{}, *soft.in_turn(number, OPTIONS[1:])]:
             # A copy to a host buffer is not libhpe's to make.
             forms = ("plain", "copy") if options == {} and (soft.THOROUGH or not brief) else ("plain",)
-            wanted = compare.check([program, case], forms=forms, wanted=wanted, said_ok=case.startswith("said_"), **options)
+            wanted = compare.check([program, case], forms=forms, wanted=wanted, said_ok=case.startswith("said_"),
+                                   ends=-signal.SIGSEGV if case == "from_memory_that_is_missing" else 0, **options)
         if case.startswith("said_"):
             said = soft.run([program, "plain", case])[2].decode()
             if said.count("hpe:") != 1 or "in object 0x" not in said:

@@ -83,6 +83,8 @@ for rule, own in tried:
         variables = {**COMMON, "HPE_SOFT_FAIL": rule}
         problems.append(f"{wrong}: {soft.shown([program], variables)}\n  status {status}\n"
                         f"  {out[-700:].decode(errors='replace')}\n  {err[-700:].decode(errors='replace')}")
+if unseen == len(tried):
+    problems.append("no call failed")
 print("\n".join(problems) or f"{len(tried)} of {len(cases)} failures, {sum(own for _, own in tried)} of calls of libhpe's own, "
       f"of which the program saw nothing of {unseen}")
 print(f"{len(problems)} problems", file=sys.stderr)
