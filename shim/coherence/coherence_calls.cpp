@@ -203,7 +203,7 @@ std::size_t Coherence::overwrite_blocks(Object& object, std::uint32_t serial, st
                                         Source& source) noexcept {
     // Launches of other threads wait meanwhile.
     constexpr std::size_t kAtOnce = std::size_t{16} << 20;
-    const auto most = std::max(std::min(bytes, kAtOnce), object.bytes_of(first));
+    const auto most = std::min(bytes, std::max(kAtOnce, object.bytes_of(first)));
     std::size_t size = 0;
     bool any_valid = false;
     auto end = first;

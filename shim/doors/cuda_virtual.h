@@ -52,8 +52,11 @@ CUresult unmap_memory(const C& call, CUdeviceptr pointer, std::size_t bytes) {
     std::vector<Allocation> mappings;
     for (const Object* object : virtual_memory::objects_in(address(pointer), bytes)) {
         mappings.push_back(object->allocation_of(object->base));
-        // The memory may be mapped elsewhere later.
-        const auto there = coherence().before_device_reads({object->base, object->size}, nullptr);
+    }
+    // The memory may be mapped elsewhere later.
+    for (const auto& mapping : mappings) {
+        const LaunchInGate in_gate(coherence().launch_gate());
+        const auto there = coherence().before_device_reads({mapping.object->base, mapping.object->size});
         if (there != CUDA_SUCCESS) return there;
     }
     const CUresult result = free_all(mappings, [&] { return call(pointer, bytes); });
