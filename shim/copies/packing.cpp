@@ -122,10 +122,16 @@ std::shared_ptr<Block> send(const Layout::List& list, Tools& tools, OwnWork& wor
 // The same, kept there for the next message of that datatype.
 std::shared_ptr<Block> on_device(const Layout::List& list, Tools& tools, OwnWork& work, CUcontext context) noexcept {
     static constinit Mutex mutex;  // of all lists: which block each has
+    const auto kept = [&] {
+        const Locked lock(mutex);
+        return std::static_pointer_cast<Block>(list.on_device);
+    }();
+    if (kept != nullptr && kept->lives_in(context)) return kept;
+    // That waits for the device, which may be waiting for a thread that packs, too. Either may send one.
+    auto sent = send(list, tools, work, context);
     const Locked lock(mutex);
-    auto block = std::static_pointer_cast<Block>(list.on_device);
-    if (block == nullptr || !block->lives_in(context)) list.on_device = block = send(list, tools, work, context);
-    return block;
+    list.on_device = sent;
+    return sent;
 }
 
 unsigned clamped(std::uint64_t n) noexcept { return static_cast<unsigned>(std::min<std::uint64_t>(n, UINT_MAX)); }
