@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <new>
 
 #include "shim/base/errno_kept.h"
 #include "shim/base/kernel.h"
@@ -89,7 +90,8 @@ void notify(const sigevent& event) noexcept {
         info.si_value = event.sigev_value;
         kernel::raw(SYS_rt_sigqueueinfo, getpid(), event.sigev_signo, kernel::word(&info));
     } else if (event.sigev_notify == SIGEV_THREAD) {
-        auto* const told = new Told{event.sigev_notify_function, event.sigev_value};
+        auto* const told = new (std::nothrow) Told{event.sigev_notify_function, event.sigev_value};
+        if (told == nullptr) return;  // as where no thread can be made
         const auto run = [](void* argument) -> void* {
             const Told work = *static_cast<Told*>(argument);
             delete static_cast<Told*>(argument);

@@ -98,9 +98,9 @@ Record* find(CUcontext context, CUstream stream) noexcept {
     return nullptr;
 }
 
-// Reuses a record whose stream cannot be asked and that has nothing outstanding, or makes one. With records_mutex;
-// nullptr: no memory.
-Record* new_record(CUcontext context, CUstream stream, bool blocking, std::uint64_t owner) noexcept {
+// Reuses a record whose stream cannot be asked and that has nothing outstanding, or makes one. nullptr: no memory.
+Record* new_record(CUcontext context, CUstream stream, bool blocking, std::uint64_t owner) noexcept
+    HPE_REQUIRES(records_mutex) {
     const auto become = [&](Record& r) {
         r.owner.store(owner, std::memory_order_relaxed);
         r.blocking.store(blocking, std::memory_order_relaxed);

@@ -48,13 +48,16 @@ std::uint32_t number(const char* what, std::span<const backtrace::Place> places,
     if (next > kMost) return kOther;
     auto parent = kNoParent;
     for (auto i = places.size(); i-- > 0;) {
-        const auto [at, fresh] = s.node_of.try_emplace({parent, places[i].module, places[i].offset},
-                                                       static_cast<std::uint32_t>(s.nodes.size()));
-        if (fresh) s.nodes.push_back({parent, places[i]});
+        // First the node: should there be no memory for its name, nothing names it.
+        const auto own = static_cast<std::uint32_t>(s.nodes.size());
+        s.nodes.push_back({parent, places[i]});
+        const auto [at, fresh] = s.node_of.try_emplace({parent, places[i].module, places[i].offset}, own);
+        if (!fresh) s.nodes.pop_back();
         parent = at->second;
     }
+    s.stacks.push_back({what, parent, cut});
     const auto [at, fresh] = s.stack_of.try_emplace({parent, what, cut}, next);
-    if (fresh) s.stacks.push_back({what, parent, cut});
+    if (!fresh) s.stacks.pop_back();
     return at->second;
 } catch (const std::bad_alloc&) {
     return kOther;
