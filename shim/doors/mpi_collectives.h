@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Which arguments of collective calls are buffers, and how much of them matters on this rank: named to the Staging,
-// which changes them, and before it to a Look, which spares a call with host memory the Staging. Arguments that do not
-// matter here are `rest`.
+// Which arguments of collective calls are buffers, and how much of them matters on this rank: named to the CallBuffers,
+// which changes them, and before it to a Look, which spares a call with host memory the CallBuffers. Arguments that do
+// not matter here are `rest`.
 //
 // Source: MPI 4.1, chapters 6 (collectives, intercommunicators, MPI_IN_PLACE) and 8.6 (neighbourhoods).
 //
@@ -9,7 +9,7 @@
 // this rank, and the part of a missing neighbour, is the program's own meanwhile, and is not named. Counts in elements,
 // displacements in extents, those of w-forms in bytes.
 //
-// Threads, ownership and errors: mpi/staging.h.
+// Threads, ownership and errors: mpi/call_buffers.h.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 #include <utility>
 
 #include "shim/doors/mpi_door.h"
+#include "shim/mpi/call_buffers.h"
 #include "shim/mpi/reductions.h"
-#include "shim/mpi/staging.h"
 
 namespace hpe::doors::HPE_MPI_ABI {
 
@@ -64,7 +64,7 @@ struct Part {
         }
     }
 };
-inline Part part_of(const Staging&, int root, MPI_Comm comm) noexcept { return Part(root, comm); }
+inline Part part_of(const CallBuffers&, int root, MPI_Comm comm) noexcept { return Part(root, comm); }
 // A Look does not ask: it looks at all buffers, significant or not. Not so where there are arrays of counts: what is
 // insignificant may point nowhere.
 inline Part part_of(Look& look, int, MPI_Comm) noexcept {
@@ -93,7 +93,7 @@ void for_ranks(const void* at, Counts counts, Places places, const MPI_Datatype*
     }
 }
 template <class Counts, class Places, class Types>
-Parts parts(const Staging&, const void* at, Counts counts, Places places, Types types, int ranks) noexcept {
+Parts parts(const CallBuffers&, const void* at, Counts counts, Places places, Types types, int ranks) noexcept {
     Parts all(static_cast<std::size_t>(ranks));
     for_ranks(at, counts, places, types, ranks,
               [&](auto begin, auto count, auto type, const Shape& shape) { all.add(begin, count, type, shape); });
@@ -233,7 +233,7 @@ struct AllReduces<row, int(const void*, void*, Count, MPI_Datatype, MPI_Op, MPI_
     }
 };
 // What arrives is not significant on the first rank.
-inline bool is_first(const Staging&, MPI_Comm comm) noexcept { return Part(0, comm).root; }
+inline bool is_first(const CallBuffers&, MPI_Comm comm) noexcept { return Part(0, comm).root; }
 inline bool is_first(const Look&, MPI_Comm) noexcept { return false; }
 template <class Buffers, class Pointer, class Count, class... Rest>
 void scan_before(Buffers& buffers, Pointer& from, void*& to, Count count, MPI_Datatype type, MPI_Op, MPI_Comm comm,
@@ -322,7 +322,7 @@ struct Behind {
     MPI_Count operator[](int i) const noexcept { return count * i; }
 };
 template <class Counts>
-auto there(const Staging&, const Neighbours& neighbours, Counts counts) noexcept {
+auto there(const CallBuffers&, const Neighbours& neighbours, Counts counts) noexcept {
     return CountsOf{neighbours, counts};
 }
 template <class Counts>
@@ -332,11 +332,12 @@ Counts there(const Look&, const Neighbours&, Counts counts) noexcept {
 inline void arrive(Look& look, void*& to, MPI_Count count, MPI_Datatype type, const Neighbours& all) noexcept {
     look.writes(to, count * all.in, type);
 }
-inline void arrive(Staging& staging, void*& to, MPI_Count count, MPI_Datatype type, const Neighbours& all) noexcept {
+inline void arrive(CallBuffers& buffers, void*& to, MPI_Count count, MPI_Datatype type,
+                   const Neighbours& all) noexcept {
     if (all.are_there()) {
-        staging.writes(to, count * all.in, type);
+        buffers.writes(to, count * all.in, type);
     } else {
-        staging.writes(to, parts(staging, to, CountsOf{all, SameCounts{count}}, Behind{count}, type, all.in));
+        buffers.writes(to, parts(buffers, to, CountsOf{all, SameCounts{count}}, Behind{count}, type, all.in));
     }
 }
 

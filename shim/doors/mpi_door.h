@@ -15,9 +15,9 @@
 #include <type_traits>
 #include <utility>
 
+#include "shim/mpi/call_buffers.h"
 #include "shim/mpi/held.h"
 #include "shim/mpi/pending.h"
-#include "shim/mpi/staging.h"
 
 namespace hpe::doors::HPE_MPI_ABI {
 
@@ -70,32 +70,32 @@ auto& last(A&... arguments) noexcept {
 inline bool ignored(const MPI_Status* status) noexcept { return status == MPI_STATUS_IGNORE; }
 
 template <class Real, class... A>
-int whole(const Real& real, Staging& staging, A... arguments) {
+int whole(const Real& real, CallBuffers& buffers, A... arguments) {
     const int result = real(arguments...);
-    return result == MPI_SUCCESS && !staging.store() ? cannot() : result;
+    return result == MPI_SUCCESS && !buffers.store() ? cannot() : result;
 }
 
 template <class Real, class... A>
-int receives(const Real& real, Staging& staging, A... arguments) {
+int receives(const Real& real, CallBuffers& buffers, A... arguments) {
     MPI_Status own{};
     MPI_Status*& status = last(arguments...);
     if (ignored(status)) status = &own;
     const int result = real(arguments...);
     MPI_Count bytes = 0;
     if (result == MPI_SUCCESS && functions.MPI_Get_elements_x(status, handles.byte, &bytes) == MPI_SUCCESS &&
-        !staging.store(bytes)) {
+        !buffers.store(bytes)) {
         return cannot();
     }
     return result;
 }
 
 template <Kind kind, class Real, class... A>
-int begins(const Real& real, Staging&& staging, A... arguments) {
+int begins(const Real& real, CallBuffers&& buffers, A... arguments) {
     constexpr bool kPersistent = kind == Kind::Prepares || kind == Kind::PreparesReceive;
     PendingPointer pending;
-    if (staging.pends()) {
-        pending.reset(new (std::nothrow) Pending(std::move(staging), arrives(kind), kPersistent));
-        if (pending == nullptr || !Partitions::make(pending->staging, pending->partitions)) return cannot();
+    if (buffers.pends()) {
+        pending.reset(new (std::nothrow) Pending(std::move(buffers), arrives(kind), kPersistent));
+        if (pending == nullptr || !Partitions::make(pending->buffers, pending->partitions)) return cannot();
         if constexpr (kind == Kind::BeginsInWindow) {
             pending->window = std::get<sizeof...(A) - 2>(std::tie(arguments...));
         }
@@ -108,45 +108,45 @@ int begins(const Real& real, Staging&& staging, A... arguments) {
 }
 
 template <class Real, class... A>
-int holds(const Real& real, Staging&& staging, hpe::mpi::ShortList<HeldCall>& calls, std::uintptr_t handle,
+int holds(const Real& real, CallBuffers&& buffers, hpe::mpi::ShortList<HeldCall>& calls, std::uintptr_t handle,
           A... arguments) {
     std::unique_ptr<HeldCall> call;
-    if (staging.pends()) {
-        call.reset(new (std::nothrow) HeldCall(std::move(staging)));
+    if (buffers.pends()) {
+        call.reset(new (std::nothrow) HeldCall(std::move(buffers)));
         if (call == nullptr) return cannot();
         call->handle = handle;
     }
     const int result = real(arguments...);
     if (result == MPI_SUCCESS && call != nullptr) {
-        call->staging.keep_types();
+        call->buffers.keep_types();
         if (&calls == &of_windows) call->number = next_window_call();
         calls.add(call.release());
     }
     return result;
 }
 
-// The treatment names the buffers to the staging, which changes these arguments.
+// The treatment names the arguments that are buffers, which may be replaced.
 template <Kind kind, class Treatment, class Real, class... A>
 [[gnu::noinline]] int staged(const Real& real, const void* caller, A... arguments) {
     constexpr bool kPersistent = kind == Kind::Prepares || kind == Kind::PreparesReceive;
     constexpr auto kCopies = kind == Kind::Collective ? Copies::WithinRanks : Copies::BetweenRanks;
-    Staging staging(caller, kPersistent);
-    if constexpr (kind == Kind::Broadcast || kind == Kind::Collective) staging.is_collective(kCopies);
-    Treatment{}(staging, arguments...);
-    if (staging.failed()) return cannot();
+    CallBuffers buffers(caller, kPersistent);
+    if constexpr (kind == Kind::Broadcast || kind == Kind::Collective) buffers.is_collective(kCopies);
+    Treatment{}(buffers, arguments...);
+    if (buffers.failed()) return cannot();
     int result = MPI_SUCCESS;
-    if (!staging.any()) {
+    if (!buffers.any()) {
         result = real(arguments...);
     } else if constexpr (kind == Kind::Whole || kind == Kind::Broadcast || kind == Kind::Collective) {
-        result = whole(real, staging, arguments...);
+        result = whole(real, buffers, arguments...);
     } else if constexpr (kind == Kind::Receives) {
-        result = receives(real, staging, arguments...);
+        result = receives(real, buffers, arguments...);
     } else if constexpr (kind == Kind::HoldsForWindow) {
-        result = holds(real, std::move(staging), of_windows, number(last(arguments...)), arguments...);
+        result = holds(real, std::move(buffers), of_windows, number(last(arguments...)), arguments...);
     } else if constexpr (kind == Kind::HoldsForFile) {
-        result = holds(real, std::move(staging), of_files, number(std::get<0>(std::tie(arguments...))), arguments...);
+        result = holds(real, std::move(buffers), of_files, number(std::get<0>(std::tie(arguments...))), arguments...);
     } else {
-        result = begins<kind>(real, std::move(staging), arguments...);
+        result = begins<kind>(real, std::move(buffers), arguments...);
     }
     pending::completed();
     return result;

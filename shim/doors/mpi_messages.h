@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Which arguments of messages are buffers: named to a Look, or to the Staging, which changes them. Arguments that do
-// not matter here are `rest`.
+// Which arguments of messages are buffers: named to a Look, or to the CallBuffers, which changes them. Arguments that
+// do not matter here are `rest`.
 //
-// Threads, ownership and errors: mpi/staging.h.
+// Threads, ownership and errors: mpi/call_buffers.h.
 #pragma once
 
-#include "shim/mpi/staging.h"
+#include "shim/mpi/call_buffers.h"
 
 namespace hpe::doors::HPE_MPI_ABI {
 
@@ -30,14 +30,14 @@ void receive_matched(Buffers& buffers, void*& at, Count& count, MPI_Datatype& ty
 }
 
 template <class Pointer, class... Rest>
-void send_partitions(Staging& staging, Pointer& at, int partitions, MPI_Count count, MPI_Datatype type, int to,
+void send_partitions(CallBuffers& buffers, Pointer& at, int partitions, MPI_Count count, MPI_Datatype type, int to,
                      Rest&...) noexcept {
-    if (to != MPI_PROC_NULL) staging.reads_partitions(at, partitions, count, type);
+    if (to != MPI_PROC_NULL) buffers.reads_partitions(at, partitions, count, type);
 }
 template <class... Rest>
-void receive_partitions(Staging& staging, void*& at, int partitions, MPI_Count count, MPI_Datatype type, int source,
+void receive_partitions(CallBuffers& buffers, void*& at, int partitions, MPI_Count count, MPI_Datatype type, int source,
                         Rest&...) noexcept {
-    if (source != MPI_PROC_NULL) staging.writes_partitions(at, partitions, count, type);
+    if (source != MPI_PROC_NULL) buffers.writes_partitions(at, partitions, count, type);
 }
 
 template <class Buffers, class Pointer, class Count, class... Rest>

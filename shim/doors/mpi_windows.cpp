@@ -127,7 +127,7 @@ bool store_held(MPI_Win window, int rank, std::uint64_t last) noexcept {
     const Locked one_after_another(storing_of_windows);
     bool all_stored = pending::store_of_window(window, rank, last);
     while (const auto call = take(of_windows, number(window), rank, last)) {
-        all_stored = call->staging.store() && all_stored;
+        all_stored = call->buffers.store() && all_stored;
     }
     return all_stored;
 }

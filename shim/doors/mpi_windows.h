@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// One-sided calls: which arguments are buffers of this rank, named to the Staging, which changes them; what came is
+// One-sided calls: which arguments are buffers of this rank, named to the CallBuffers, which changes them; what came is
 // stored when the window is synchronised. A window over an object is a copy of it in host memory (mpi/window_copies.h),
 // which meets the object in the calls that synchronise the window; one that knows addresses only (MPI_Win_attach) is
 // refused.
 //
-// Source: MPI 4.1, chapter 12. Threads, ownership and errors: mpi/staging.h.
+// Source: MPI 4.1, chapter 12. Threads, ownership and errors: mpi/call_buffers.h.
 #pragma once
 
 #include <atomic>
@@ -17,40 +17,40 @@
 namespace hpe::doors::HPE_MPI_ABI {
 
 template <class Pointer, class Count, class... Rest>
-void put(Staging& staging, Pointer& from, Count count, MPI_Datatype type, int rank, Rest&...) noexcept {
-    staging.between(rank);
-    if (rank != MPI_PROC_NULL) staging.reads(from, count, type);
+void put(CallBuffers& buffers, Pointer& from, Count count, MPI_Datatype type, int rank, Rest&...) noexcept {
+    buffers.between(rank);
+    if (rank != MPI_PROC_NULL) buffers.reads(from, count, type);
 }
 template <class Count, class... Rest>
-void get(Staging& staging, void*& to, Count count, MPI_Datatype type, int rank, Rest&...) noexcept {
-    staging.between(rank);
-    if (rank != MPI_PROC_NULL) staging.writes(to, count, type);
+void get(CallBuffers& buffers, void*& to, Count count, MPI_Datatype type, int rank, Rest&...) noexcept {
+    buffers.between(rank);
+    if (rank != MPI_PROC_NULL) buffers.writes(to, count, type);
 }
 // Without an operation nothing is sent: the buffer may be anything.
 template <class Pointer, class Count, class Room, class... Rest>
-void get_accumulate(Staging& staging, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
+void get_accumulate(CallBuffers& buffers, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
                     MPI_Datatype to_type, int rank, MPI_Aint, Room, MPI_Datatype, MPI_Op op, Rest&...) noexcept {
-    staging.between(rank);
+    buffers.between(rank);
     if (rank == MPI_PROC_NULL) return;
-    if (op != handles.no_op) staging.reads(from, count, type);
-    staging.writes(to, room, to_type);
+    if (op != handles.no_op) buffers.reads(from, count, type);
+    buffers.writes(to, room, to_type);
 }
 template <class Pointer, class... Rest>
-void fetch_and_op(Staging& staging, Pointer& from, void*& to, MPI_Datatype type, int rank, MPI_Aint, MPI_Op op,
+void fetch_and_op(CallBuffers& buffers, Pointer& from, void*& to, MPI_Datatype type, int rank, MPI_Aint, MPI_Op op,
                   Rest&...) noexcept {
-    staging.between(rank);
+    buffers.between(rank);
     if (rank == MPI_PROC_NULL) return;
-    if (op != handles.no_op) staging.reads(from, 1, type);
-    staging.writes(to, 1, type);
+    if (op != handles.no_op) buffers.reads(from, 1, type);
+    buffers.writes(to, 1, type);
 }
 template <class Pointer, class... Rest>
-void compare_and_swap(Staging& staging, Pointer& from, Pointer& compare, void*& to, MPI_Datatype type, int rank,
+void compare_and_swap(CallBuffers& buffers, Pointer& from, Pointer& compare, void*& to, MPI_Datatype type, int rank,
                       Rest&...) noexcept {
-    staging.between(rank);
+    buffers.between(rank);
     if (rank == MPI_PROC_NULL) return;
-    staging.reads(from, 1, type);
-    staging.reads(compare, 1, type);
-    staging.writes(to, 1, type);
+    buffers.reads(from, 1, type);
+    buffers.reads(compare, 1, type);
+    buffers.writes(to, 1, type);
 }
 
 int attach_to_window(MPI_Win window, void* base, MPI_Aint bytes);

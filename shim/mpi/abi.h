@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // One MPI's binary interface, or the standard's own (MPI 5.0, chapter 20; MPI_ABI is defined): its mpi.h, and the
-// functions and handles of it that libhpe uses itself. The files of this folder that include it, and
-// shim/doors/mpi_*.cpp, are compiled once for each mpi.h, in a namespace of its own. Handles are passed on and never
+// functions and handles of it that libhpe uses itself. What includes it, here and in
+// shim/doors/mpi_*, is compiled once for each mpi.h, in a namespace of its own. Handles are passed on and never
 // converted.
 //
 // Nothing is linked with MPI: what mpi.h would take from the library by its linker name is looked up (library.h). So

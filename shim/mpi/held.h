@@ -16,14 +16,14 @@
 #include <utility>
 
 #include "shim/base/mutex.h"
+#include "shim/mpi/call_buffers.h"
 #include "shim/mpi/short_list.h"
-#include "shim/mpi/staging.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
 
 struct HeldCall {
-    explicit HeldCall(Staging&& buffers) noexcept : staging(std::move(buffers)) {}
-    Staging staging;
+    explicit HeldCall(CallBuffers&& replaced) noexcept : buffers(std::move(replaced)) {}
+    CallBuffers buffers;
     std::uintptr_t handle = 0;
     std::uint64_t number = 0;
     HeldCall* next = nullptr;
@@ -40,7 +40,7 @@ constexpr int kAnyRank = -1;
 inline std::unique_ptr<HeldCall> take(ShortList<HeldCall>& calls, std::uintptr_t handle, int rank = kAnyRank,
                                       std::uint64_t last = std::numeric_limits<std::uint64_t>::max()) noexcept {
     return std::unique_ptr<HeldCall>(calls.take([&](const HeldCall& call) {
-        return call.handle == handle && (rank == kAnyRank || call.staging.other_rank() == rank) && call.number <= last;
+        return call.handle == handle && (rank == kAnyRank || call.buffers.other_rank() == rank) && call.number <= last;
     }));
 }
 

@@ -17,15 +17,15 @@ constinit ShortList<Partitions> all;
 
 }  // namespace
 
-bool Partitions::make(Staging& staging, std::unique_ptr<Partitions>& to) noexcept {
-    if (staging.partitions() == 0) return true;
-    std::unique_ptr<bool[]> there(new (std::nothrow) bool[static_cast<std::size_t>(staging.partitions())]);
-    if (there != nullptr) to.reset(new (std::nothrow) Partitions(staging, std::move(there)));
+bool Partitions::make(CallBuffers& buffers, std::unique_ptr<Partitions>& to) noexcept {
+    if (buffers.partitions() == 0) return true;
+    std::unique_ptr<bool[]> there(new (std::nothrow) bool[static_cast<std::size_t>(buffers.partitions())]);
+    if (there != nullptr) to.reset(new (std::nothrow) Partitions(buffers, std::move(there)));
     return to != nullptr;
 }
 
-Partitions::Partitions(Staging& staging, std::unique_ptr<bool[]> there) noexcept
-    : staging_(staging), there_(std::move(there)) {
+Partitions::Partitions(CallBuffers& buffers, std::unique_ptr<bool[]> there) noexcept
+    : buffers_(buffers), there_(std::move(there)) {
     end();
 }
 
@@ -44,23 +44,23 @@ Partitions* Partitions::find(MPI_Request request) noexcept {
 
 void Partitions::start() noexcept {
     const Locked held(mutex_);
-    std::fill_n(there_.get(), staging_.partitions(), false);
+    std::fill_n(there_.get(), buffers_.partitions(), false);
 }
 
 bool Partitions::load(int first, int last) noexcept {
-    last = std::min(last, staging_.partitions() - 1);
+    last = std::min(last, buffers_.partitions() - 1);
     for (int i = std::max(first, 0); i <= last; ++i) {
-        if (!staging_.load_partition(i)) return false;
+        if (!buffers_.load_partition(i)) return false;
     }
     return true;
 }
 
 bool Partitions::store_once(int partition) noexcept {
-    return std::exchange(there_[static_cast<std::size_t>(partition)], true) || staging_.store_partition(partition);
+    return std::exchange(there_[static_cast<std::size_t>(partition)], true) || buffers_.store_partition(partition);
 }
 
 bool Partitions::store(int partition) noexcept {
-    if (partition < 0 || partition >= staging_.partitions()) return true;
+    if (partition < 0 || partition >= buffers_.partitions()) return true;
     const Locked held(mutex_);
     return store_once(partition);
 }
@@ -68,13 +68,13 @@ bool Partitions::store(int partition) noexcept {
 bool Partitions::finish() noexcept {
     const Locked held(mutex_);
     bool all_stored = true;
-    for (int i = 0; i < staging_.partitions(); ++i) all_stored = store_once(i) && all_stored;
+    for (int i = 0; i < buffers_.partitions(); ++i) all_stored = store_once(i) && all_stored;
     return all_stored;
 }
 
 void Partitions::end() noexcept {
     const Locked held(mutex_);
-    std::fill_n(there_.get(), staging_.partitions(), true);
+    std::fill_n(there_.get(), buffers_.partitions(), true);
 }
 
 }  // namespace hpe::mpi::HPE_MPI_ABI

@@ -15,14 +15,14 @@
 #include <memory>
 
 #include "shim/base/mutex.h"
-#include "shim/mpi/staging.h"
+#include "shim/mpi/call_buffers.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
 
 class Partitions {
 public:
     // Of a message that has none: none. The buffers stay where they are. Without memory: false.
-    static bool make(Staging& staging, std::unique_ptr<Partitions>& to) noexcept;
+    static bool make(CallBuffers& buffers, std::unique_ptr<Partitions>& to) noexcept;
     ~Partitions();
     Partitions(const Partitions&) = delete;
     Partitions& operator=(const Partitions&) = delete;
@@ -45,10 +45,10 @@ public:
     Partitions* next = nullptr;  // ShortList's
 
 private:
-    Partitions(Staging& staging, std::unique_ptr<bool[]> there) noexcept;
+    Partitions(CallBuffers& buffers, std::unique_ptr<bool[]> there) noexcept;
     bool store_once(int partition) noexcept;
 
-    Staging& staging_;
+    CallBuffers& buffers_;
     Mutex mutex_;
     const std::unique_ptr<bool[]> there_;  // nothing of it is to be stored
     MPI_Request request_{};

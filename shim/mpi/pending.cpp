@@ -34,20 +34,20 @@ void leave_taken(const Pending& pending) noexcept {
 // have gaps. The other rank may have to help, so no lock is held.
 void finish_in_window([[maybe_unused]] const Pending& pending) noexcept {
 #ifndef OPEN_MPI
-    if (pending.window) functions.MPI_Win_flush(pending.staging.other_rank(), *pending.window);
+    if (pending.window) functions.MPI_Win_flush(pending.buffers.other_rank(), *pending.window);
 #endif
 }
 
 bool store(Pending& pending, const MPI_Status& status) noexcept {
     if (pending.partitions != nullptr) return pending.partitions->finish();
-    if (pending.arrives != Arrives::Message) return pending.staging.store();
+    if (pending.arrives != Arrives::Message) return pending.buffers.store();
     int cancelled = 0;
     if (functions.MPI_Test_cancelled(&status, &cancelled) == MPI_SUCCESS && cancelled != 0) {
         return true;  // MPICH counts anything then
     }
     MPI_Count bytes = 0;
     return functions.MPI_Get_elements_x(&status, handles.byte, &bytes) != MPI_SUCCESS || bytes <= 0 ||
-           pending.staging.store(bytes);
+           pending.buffers.store(bytes);
 }
 
 }  // namespace
@@ -65,16 +65,16 @@ bool add(PendingPointer pending, MPI_Request request) noexcept {
     comes_later = comes_later || pending->arrives == Arrives::FromFile;
 #endif
     // To ask drives the MPI on, which may be slow while its own copies are under way.
-    if (!pending->persistent && !pending->staging.left_to_mpi() && !comes_later) {
+    if (!pending->persistent && !pending->buffers.left_to_mpi() && !comes_later) {
         int done = 0;
         MPI_Status status{};
         if (functions.MPI_Request_get_status(request, &done, &status) == MPI_SUCCESS && done != 0 &&
-            !pending->staging.copies_under_way()) {
+            !pending->buffers.copies_under_way()) {
             finish_in_window(*pending);
             return store(*pending, status);
         }
     }
-    pending->staging.keep_types();
+    pending->buffers.keep_types();
     if (pending->window) {
         pending->number = next_window_call();
         any_in_windows.store(true, std::memory_order_release);
@@ -106,7 +106,7 @@ void give_back(PendingPointer pending) noexcept {
 }
 
 bool start(Pending& pending) noexcept {
-    pending.started = pending.staging.load();
+    pending.started = pending.buffers.load();
     if (pending.started && pending.partitions != nullptr) pending.partitions->start();
     return pending.started;
 }
@@ -130,12 +130,12 @@ bool store_of_window(MPI_Win window, int rank, std::uint64_t last) noexcept {
     if (!any_in_windows.load(std::memory_order_acquire)) return true;
     bool all_stored = true;
     const auto store_of = [&](ShortList<Pending>& list) {
-        std::optional<Staging> came;
+        std::optional<CallBuffers> came;
         const auto take_buffers = [&](Pending& one) {
             const bool wanted = one.window == window && one.number <= last && one.started &&
-                                (rank == kAnyRank || one.staging.other_rank() == rank);
+                                (rank == kAnyRank || one.buffers.other_rank() == rank);
             if (wanted) {
-                came.emplace(std::move(one.staging));
+                came.emplace(std::move(one.buffers));
                 one.started = false;
             }
             return wanted;

@@ -17,9 +17,9 @@
 #include <utility>
 
 #include "shim/mpi/abi.h"
+#include "shim/mpi/call_buffers.h"
 #include "shim/mpi/held.h"
 #include "shim/mpi/partitions.h"
-#include "shim/mpi/staging.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
 
@@ -27,12 +27,12 @@ namespace hpe::mpi::HPE_MPI_ABI {
 enum class Arrives { All, Message, FromFile };
 
 struct Pending {
-    Pending(Staging&& buffers, Arrives how_much, bool is_persistent) noexcept
-        : staging(std::move(buffers)), arrives(how_much), persistent(is_persistent), started(!is_persistent) {}
+    Pending(CallBuffers&& replaced, Arrives how_much, bool is_persistent) noexcept
+        : buffers(std::move(replaced)), arrives(how_much), persistent(is_persistent), started(!is_persistent) {}
     ~Pending();
     Pending(const Pending&) = delete;
     Pending& operator=(const Pending&) = delete;
-    Staging staging;
+    CallBuffers buffers;
     MPI_Request request{};
     const Arrives arrives;
     const bool persistent;

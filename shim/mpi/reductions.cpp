@@ -20,11 +20,11 @@
 #include "shim/copies/reducing.h"
 #include "shim/ipc/exports.h"
 #include "shim/ipc/remote_read.h"
+#include "shim/mpi/call_buffers.h"
 #include "shim/mpi/device_messages.h"
 #include "shim/mpi/elements.h"
 #include "shim/mpi/job.h"
-#include "shim/mpi/peers.h"
-#include "shim/mpi/staging.h"
+#include "shim/mpi/world_ranks.h"
 #include "shim/observe/trace.h"
 
 namespace hpe::mpi::HPE_MPI_ABI::reductions {

@@ -81,7 +81,7 @@ private:
     bool ok_ = true;
 };
 
-// Finds out whether any buffer of a call may lie in an object: most have none there, and pay for no Staging.
+// Finds out whether any buffer of a call may lie in an object: most have none there, and pay for no CallBuffers.
 class Look {
 public:
     void reads(const void* at, MPI_Count count, MPI_Datatype type) noexcept { buffer(at, count, type); }
@@ -111,13 +111,13 @@ private:
 // In a blocking collective call: whether a rank also copies from one of its buffers to the other.
 enum class Copies : std::uint8_t { BetweenRanks, WithinRanks };
 
-class Staging {
+class CallBuffers {
 public:
     // `lasting`: for a persistent request, whose buffers are read each time it is started.
-    explicit Staging(const void* caller, bool lasting = false) noexcept;
-    Staging(Staging&& other) noexcept;
-    ~Staging();
-    Staging& operator=(const Staging&) = delete;
+    explicit CallBuffers(const void* caller, bool lasting = false) noexcept;
+    CallBuffers(CallBuffers&& other) noexcept;
+    ~CallBuffers();
+    CallBuffers& operator=(const CallBuffers&) = delete;
 
     // Its buffers may be left to an MPI that moves device memory by itself.
     void is_collective(Copies copies) noexcept { collective_ = copies; }

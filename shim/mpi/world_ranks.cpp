@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Ranks, translated by their groups.
-#include "shim/mpi/peers.h"
+#include "shim/mpi/world_ranks.h"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Buffers in objects, replaced.
-#include "shim/mpi/staging.h"
+#include "shim/mpi/call_buffers.h"
 
 #include <algorithm>
 #include <climits>
@@ -16,8 +16,8 @@
 #include "shim/copies/own_work.h"
 #include "shim/mpi/device_messages.h"
 #include "shim/mpi/host_memory.h"
-#include "shim/mpi/peers.h"
 #include "shim/mpi/type_layout.h"
+#include "shim/mpi/world_ranks.h"
 
 namespace hpe::mpi::HPE_MPI_ABI {
 
@@ -80,9 +80,9 @@ void Parts::add(std::uintptr_t at, MPI_Count count, MPI_Datatype type, const Sha
     span_.join(place->span());
 }
 
-Staging::Staging(const void* caller, bool lasting) noexcept : caller_(caller), lasting_(lasting) {}
+CallBuffers::CallBuffers(const void* caller, bool lasting) noexcept : caller_(caller), lasting_(lasting) {}
 
-Staging::Staging(Staging&& other) noexcept
+CallBuffers::CallBuffers(CallBuffers&& other) noexcept
     : caller_(other.caller_),
       lasting_(other.lasting_),
       failed_(other.failed_),
@@ -94,7 +94,7 @@ Staging::Staging(Staging&& other) noexcept
     for (auto& buffer : other) buffer.left_there = false;
 }
 
-Staging::~Staging() {
+CallBuffers::~CallBuffers() {
     wait_for_readers();
     for (auto& buffer : *this) {
         if (buffer.message != nullptr) buffer.message->arrived();
@@ -104,7 +104,7 @@ Staging::~Staging() {
     }
 }
 
-std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {
+std::uintptr_t CallBuffers::replace(Parts&& parts, Use use, bool settled) noexcept {
     if (leave_to_collective(parts, use) || leave_uncached(parts, use)) return 0;
     const auto span = parts.span();
     const int to = use == Use::Send ? receiver_of(parts) : -1;
@@ -138,7 +138,7 @@ std::uintptr_t Staging::replace(Parts&& parts, Use use, bool settled) noexcept {
     return buffer.shift;
 }
 
-std::unique_ptr<Lent> Staging::lend(std::uintptr_t at, std::size_t bytes, Use use) noexcept {
+std::unique_ptr<Lent> CallBuffers::lend(std::uintptr_t at, std::size_t bytes, Use use) noexcept {
     std::unique_ptr<Lent> lent(new (std::nothrow)
                                    Lent(at, bytes, is_read(use) ? Lent::For::Reading : Lent::For::Writing));
     if (lent != nullptr && !*lent) lent.reset();
@@ -147,7 +147,7 @@ std::unique_ptr<Lent> Staging::lend(std::uintptr_t at, std::size_t bytes, Use us
 
 // Whether a message may go past the MPI. A short one only where the device would copy it, too: the CPU wants the others
 // next.
-bool Staging::may_go_past(const Parts& parts) const noexcept {
+bool CallBuffers::may_go_past(const Parts& parts) const noexcept {
     const auto span = parts.span();
     if (!ipc::on() || span.bytes() < (lasting_ ? ipc::kSmallestAlways : ipc::kSmallest)) return false;
     const Object* const object = coherence().object_of(span.begin);
@@ -156,14 +156,14 @@ bool Staging::may_go_past(const Parts& parts) const noexcept {
 }
 
 // Of a message that may go past the MPI: who gets it; -1: it may not.
-int Staging::receiver_of(const Parts& parts) const noexcept {
+int CallBuffers::receiver_of(const Parts& parts) const noexcept {
     if (!may_go_past(parts)) return -1;
     const int to = peer(receiver_.comm, receiver_.rank);
     return ipc::may_read(to, parts.span().bytes()) ? to : -1;
 }
 
 // A message for an MPI that moves device memory by itself, of which there is no host copy.
-bool Staging::leave_uncached(const Parts& parts, Use use) noexcept {
+bool CallBuffers::leave_uncached(const Parts& parts, Use use) noexcept {
     if (!is_message(use) || !device_owned::any() || !dense(parts)) return false;
     const auto span = parts.span();
     const auto stretch = uncached::stretch(span.begin, span.bytes());
@@ -171,7 +171,7 @@ bool Staging::leave_uncached(const Parts& parts, Use use) noexcept {
 }
 
 // Its receiver will read it there, so nothing is copied: but it is to be there.
-bool Staging::leave_on_device(const Parts& parts, int to, bool settled) noexcept {
+bool CallBuffers::leave_on_device(const Parts& parts, int to, bool settled) noexcept {
     const auto span = parts.span();
     const Object* const object = coherence().object_of(span.begin);
     return object != nullptr && mostly_on_device(span.begin, span.bytes()) &&
@@ -180,7 +180,7 @@ bool Staging::leave_on_device(const Parts& parts, int to, bool settled) noexcept
 }
 
 // Its receiver waits for the bytes that the device brings to host memory from now on.
-bool Staging::send_as_it_comes(Buffer& buffer, int to) noexcept {
+bool CallBuffers::send_as_it_comes(Buffer& buffer, int to) noexcept {
     const auto span = buffer.parts.span();
     const Object* const object = coherence().object_of(span.begin);
     const auto image = buffer.memory->image();
@@ -197,13 +197,13 @@ bool Staging::send_as_it_comes(Buffer& buffer, int to) noexcept {
 }
 
 // MPI's own copies have ended, those from device to device may not have.
-void Staging::wait_for_readers() const noexcept {
+void CallBuffers::wait_for_readers() const noexcept {
     if (std::any_of(begin(), end(), [](const Buffer& one) { return one.message != nullptr || one.left_there; })) {
         ipc::wait_for_readers();
     }
 }
 
-void Staging::share(Buffer& buffer, int to) noexcept {
+void CallBuffers::share(Buffer& buffer, int to) noexcept {
     const bool receives = buffer.use == Use::Receive;
     if (failed_ || (!receives && to < 0) || !may_go_past(buffer.parts)) return;
     const auto span = buffer.parts.span();
@@ -218,7 +218,7 @@ void Staging::share(Buffer& buffer, int to) noexcept {
     }
 }
 
-std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
+std::byte* CallBuffers::replace_packed(const Elements& elements, Use use) noexcept {
     const auto span = elements.span();
     const auto bytes = elements.count * elements.shape.bytes();
     if (elements.shape.dense(elements.count)) return leave_to_mpi(elements, use);
@@ -244,7 +244,7 @@ std::byte* Staging::replace_packed(const Elements& elements, Use use) noexcept {
 }
 
 // The object of a message that goes to or from its device as it is, or packed there; nullptr: it does not.
-const Object* Staging::to_be_left_on_device(const Elements& elements, Use use) const noexcept {
+const Object* CallBuffers::to_be_left_on_device(const Elements& elements, Use use) const noexcept {
     const auto span = elements.span();
     if (!ipc::on() || lasting_ || !is_message(use) ||
         static_cast<std::size_t>(elements.count * elements.shape.bytes()) < ipc::kSmallestAlways ||
@@ -255,7 +255,7 @@ const Object* Staging::to_be_left_on_device(const Elements& elements, Use use) c
 }
 
 // What is received is unpacked from there when it has come.
-std::byte* Staging::pack_on_device(const Elements& elements, const Layout& layout, Use use) noexcept {
+std::byte* CallBuffers::pack_on_device(const Elements& elements, const Layout& layout, Use use) noexcept {
     const auto bytes = elements.count * elements.shape.bytes();
     const Object* const object = to_be_left_on_device(elements, use);
     if (object == nullptr) return nullptr;
@@ -286,7 +286,7 @@ std::byte* Staging::pack_on_device(const Elements& elements, const Layout& layou
 }
 
 // The MPI moves device memory by itself: contiguous bytes, in their order.
-std::byte* Staging::leave_to_mpi(const Elements& elements, Use use) noexcept {
+std::byte* CallBuffers::leave_to_mpi(const Elements& elements, Use use) noexcept {
     const auto span = elements.span();
     if (span.bytes() > INT_MAX) return nullptr;  // they go as so many bytes
     const Object* const object = to_be_left_on_device(elements, use);
@@ -303,7 +303,7 @@ std::byte* Staging::leave_to_mpi(const Elements& elements, Use use) noexcept {
 }
 
 // Some MPIs are slow with gaps. One that was not built for CUDA copies within a rank by the CPU, whatever is under it.
-bool Staging::leave_to_collective(const Parts& parts, Use use) noexcept {
+bool CallBuffers::leave_to_collective(const Parts& parts, Use use) noexcept {
     const auto span = parts.span();
     if (!collective_ || !ipc::on() || span.bytes() < ipc::kSmallestAlways || !dense(parts) ||
         (*collective_ == Copies::WithinRanks && !built_for_cuda())) {
@@ -317,7 +317,7 @@ bool Staging::leave_to_collective(const Parts& parts, Use use) noexcept {
     return true;
 }
 
-bool Staging::load(const Buffer& buffer) noexcept {
+bool CallBuffers::load(const Buffer& buffer) noexcept {
     for (const auto& elements : buffer.parts) {
         pin(*buffer.memory, elements);
         if (!load(buffer, elements)) return false;
@@ -325,7 +325,7 @@ bool Staging::load(const Buffer& buffer) noexcept {
     return true;
 }
 
-bool Staging::load(const Buffer& buffer, const Elements& elements) noexcept {
+bool CallBuffers::load(const Buffer& buffer, const Elements& elements) noexcept {
     if (buffer.layout ? load_packed(elements, *buffer.layout, buffer.memory->at(), caller_)
                       : HPE_MPI_ABI::load(elements, buffer.shift, caller_))
         return true;
@@ -333,7 +333,7 @@ bool Staging::load(const Buffer& buffer, const Elements& elements) noexcept {
     return false;
 }
 
-bool Staging::load() noexcept {
+bool CallBuffers::load() noexcept {
     if (partitions_ != 0) return true;
     return std::all_of(begin(), end(), [&](auto& buffer) {
         if (buffer.arrival != nullptr) buffer.arrival->again();
@@ -343,23 +343,23 @@ bool Staging::load() noexcept {
     });
 }
 
-bool Staging::pends() const noexcept {
+bool CallBuffers::pends() const noexcept {
     return std::any_of(begin(), end(), [](const Buffer& one) {
         return one.memory != nullptr || one.packed != nullptr || one.lent != nullptr || one.left_there;
     });
 }
 
-bool Staging::copies_under_way() const noexcept {
+bool CallBuffers::copies_under_way() const noexcept {
     return std::any_of(begin(), end(), [](const Buffer& one) {
         return one.message != nullptr || one.left_there || (one.arrival != nullptr && one.arrival->under_way());
     });
 }
 
-bool Staging::left_to_mpi() const noexcept {
+bool CallBuffers::left_to_mpi() const noexcept {
     return std::any_of(begin(), end(), [](const Buffer& one) { return one.lent != nullptr; });
 }
 
-void Staging::keep_types() noexcept {
+void CallBuffers::keep_types() noexcept {
     for (auto& buffer : *this) {
         if (is_read(buffer.use) && !lasting_) continue;
         for (auto& elements : buffer.parts) elements.keep_type();
@@ -367,7 +367,7 @@ void Staging::keep_types() noexcept {
     }
 }
 
-bool Staging::store(const Buffer& buffer, MPI_Count bytes) noexcept {
+bool CallBuffers::store(const Buffer& buffer, MPI_Count bytes) noexcept {
     bool all_stored = true;
     const auto on_device = buffer.arrival != nullptr ? buffer.arrival->on_device() : std::size_t{0};
     if (!on_device) {
@@ -383,7 +383,7 @@ bool Staging::store(const Buffer& buffer, MPI_Count bytes) noexcept {
     return all_stored;
 }
 
-bool Staging::unpack(const Buffer& buffer, MPI_Count bytes) noexcept {
+bool CallBuffers::unpack(const Buffer& buffer, MPI_Count bytes) noexcept {
     if (buffer.packed == nullptr || (buffer.arrival != nullptr && buffer.arrival->unpacked())) return true;
     const auto& [memory, elements, layout] = *buffer.packed;
     // The program may have freed it meanwhile.
@@ -400,7 +400,7 @@ bool Staging::unpack(const Buffer& buffer, MPI_Count bytes) noexcept {
 }
 
 // What came in host memory besides what was written on the device.
-bool Staging::store_rest(const Buffer& buffer, std::size_t on_device, MPI_Count bytes) noexcept {
+bool CallBuffers::store_rest(const Buffer& buffer, std::size_t on_device, MPI_Count bytes) noexcept {
     const auto span = buffer.parts.span();
     const auto rest = std::min(span.bytes(), static_cast<std::size_t>(bytes)) - on_device;
     const auto at = span.begin + on_device;
@@ -408,7 +408,7 @@ bool Staging::store_rest(const Buffer& buffer, std::size_t on_device, MPI_Count 
                                         caller_) == rest;
 }
 
-bool Staging::store(const Buffer& buffer, const Elements& elements, MPI_Count bytes) noexcept {
+bool CallBuffers::store(const Buffer& buffer, const Elements& elements, MPI_Count bytes) noexcept {
     // The program may have freed it meanwhile.
     if (elements.in_objects && !concerns(elements.span())) return true;
     const auto all = elements.count * elements.shape.bytes();
@@ -420,19 +420,19 @@ bool Staging::store(const Buffer& buffer, const Elements& elements, MPI_Count by
 }
 
 // Memory is pinned by one thread at a time: not here.
-bool Staging::load_partition(int partition) noexcept {
+bool CallBuffers::load_partition(int partition) noexcept {
     if (begin()->use == Use::Write) return true;
     return load(*begin(), begin()->parts.begin()[partition]);
 }
 
-bool Staging::store_partition(int partition) noexcept {
+bool CallBuffers::store_partition(int partition) noexcept {
     if (begin()->use == Use::Read) return true;
     return store(*begin(), begin()->parts.begin()[partition], kAll);
 }
 
-bool Staging::store() noexcept { return store(kAll); }
+bool CallBuffers::store() noexcept { return store(kAll); }
 
-bool Staging::store(MPI_Count bytes) noexcept {
+bool CallBuffers::store(MPI_Count bytes) noexcept {
     wait_for_readers();
     bool all_stored = true;
     for (auto& buffer : *this) {
