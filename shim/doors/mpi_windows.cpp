@@ -25,27 +25,38 @@ void add(std::unique_ptr<hpe::mpi::WindowCopy> copy, MPI_Win window) noexcept {
     window_copies.add(copy.release());
 }
 
-bool is_object(const void* base, MPI_Aint bytes) noexcept {
-    if (bytes <= 0 || !any_objects() || !lease::concerns(base, static_cast<std::size_t>(bytes))) return false;
-    // An MPI that knows CUDA asks the driver to whom the memory belongs, and makes CUDA calls on it. It may have given
-    // the memory to other processes before, for a message.
-    const auto knows_cuda = own<decltype(MPIX_Query_cuda_support)>(row_MPIX_Query_cuda_support);
-    if (knows_cuda == nullptr || knows_cuda() != 1) return true;
-    coherence().hand_over(reinterpret_cast<std::uintptr_t>(base), "other processes write it through an MPI window");
-    return false;
+bool concerns_objects(const void* base, MPI_Aint bytes) noexcept {
+    return bytes > 0 && any_objects() && lease::concerns(base, static_cast<std::size_t>(bytes));
+}
+
+// Such an MPI asks the driver to whom the memory belongs, and makes CUDA calls on it. It may have given the memory to
+// other processes before, for a message.
+bool mpi_knows_cuda() noexcept {
+    const auto asked = own<decltype(MPIX_Query_cuda_support)>(row_MPIX_Query_cuda_support);
+    return asked != nullptr && asked() == 1;
+}
+
+bool hand_over(const void* base, MPI_Aint bytes) noexcept {
+    return coherence().hand_over({reinterpret_cast<std::uintptr_t>(base), static_cast<std::size_t>(bytes)},
+                                 "other processes write it through an MPI window") == CUDA_SUCCESS;
 }
 
 template <class Unit, class Real>
 int make(Real* real, void* base, MPI_Aint bytes, Unit unit, MPI_Info info, MPI_Comm comm, MPI_Win* window,
          const void* caller) {
-    if (!is_object(base, bytes)) return real(base, bytes, unit, info, comm, window);
-    std::unique_ptr<hpe::mpi::WindowCopy> copy(new (std::nothrow)
-                                                   hpe::mpi::WindowCopy(base, static_cast<std::size_t>(bytes), caller));
-    if (copy == nullptr || !copy->ok()) {
-        log::error("no copy in host memory for an MPI window of {} bytes over device memory", bytes);
+    if (!concerns_objects(base, bytes)) return real(base, bytes, unit, info, comm, window);
+    const auto refuse = [&](const char* why) {
+        log::error("{} for an MPI window of {} bytes over device memory", why, bytes);
         functions.MPI_Comm_call_errhandler(comm, MPI_ERR_OTHER);
         return MPI_ERR_OTHER;
+    };
+    if (mpi_knows_cuda()) {
+        return hand_over(base, bytes) ? real(base, bytes, unit, info, comm, window)
+                                      : refuse("the device has not all bytes");
     }
+    std::unique_ptr<hpe::mpi::WindowCopy> copy(new (std::nothrow)
+                                                   hpe::mpi::WindowCopy(base, static_cast<std::size_t>(bytes), caller));
+    if (copy == nullptr || !copy->ok()) return refuse("no copy in host memory");
     const int result = real(copy->memory(), bytes, unit, info, comm, window);
     if (result == MPI_SUCCESS) add(std::move(copy), *window);
     return result;
@@ -68,14 +79,14 @@ int make_window_c(void* base, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_
 // time, when the bytes are on the device alone; a copy has another address. Only the calling rank attaches, so that
 // none can be told of that address, and one that a program has from MPI_Get_address also stands in its datatypes.
 int attach_to_window(MPI_Win window, void* base, MPI_Aint bytes) {
-    if (is_object(base, bytes)) {
-        log::error(
-            "device memory cannot be attached to an MPI window, as other ranks would use its address: use "
-            "MPI_Win_create, or host memory");
-        functions.MPI_Win_call_errhandler(window, MPI_ERR_OTHER);
-        return MPI_ERR_OTHER;
+    if (!concerns_objects(base, bytes) || (mpi_knows_cuda() && hand_over(base, bytes))) {
+        return own<decltype(MPI_Win_attach)>(row_MPI_Win_attach)(window, base, bytes);
     }
-    return own<decltype(MPI_Win_attach)>(row_MPI_Win_attach)(window, base, bytes);
+    log::error(
+        "device memory cannot be attached to an MPI window, as other ranks would use its address: use MPI_Win_create, "
+        "or host memory");
+    functions.MPI_Win_call_errhandler(window, MPI_ERR_OTHER);
+    return MPI_ERR_OTHER;
 }
 
 int free_window(MPI_Win* window) {
