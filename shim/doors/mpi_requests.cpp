@@ -3,6 +3,7 @@
 #include "shim/doors/mpi_requests.h"
 
 #include <atomic>
+#include <climits>
 #include <memory>
 #include <new>
 #include <utility>
@@ -142,12 +143,16 @@ int for_any(Then then, Real* real, int count, Request* requests, int* index, MPI
     if (taken.failed()) return cannot();
     MPI_Status mine{};
     if (taken.any() && ignored(status)) status = &mine;
-    const int result = real(count, requests, index, flag..., status);
-    if (taken.any() && *index >= 0 && *index < count) {
+    // After an error MPI may have named none.
+    constexpr int kNone = INT_MIN;
+    int which = kNone;
+    const int result = real(count, requests, &which, flag..., status);
+    if (which != kNone) *index = which;
+    if (taken.any() && which >= 0 && which < count) {
         if (result != MPI_SUCCESS)
-            taken.fail(*index);
+            taken.fail(which);
         else if ((... && (*flag != 0)))
-            taken.complete(*index, *status);
+            taken.complete(which, *status);
     }
     pending::completed();
     return taken.result(result);
