@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // One line per message on stderr, prefix "hpe:". Allocation-free and async-signal-safe: formats into the stack and
-// writes with one write(2), so that it may be called from the fault path.
+// writes with one writev(2), so that it may be called from the fault path.
 //
 // Threads: any. errno is kept. Errors: none are told; a line longer than 512 bytes is cut.
 #pragma once

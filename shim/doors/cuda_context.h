@@ -195,7 +195,7 @@ CUresult destroy_context(const C& call, CUcontext context) {
         context, [&] { return call(context); }, [] { return true; });
 }
 
-// The driver stores what these return while it holds a lock (an H200's), for which a fetch of the block would wait.
+// A driver may store what these return while it holds a lock, for which a fetch of the block would wait.
 template <class C, class Number, class... A>
 CUresult returns_number(const C& call, Number* number, A... rest) {
     Number returned{};

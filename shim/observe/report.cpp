@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Collecting and writing the report. docs/using.md has the keys of its JSON.
+// Collecting and writing the report. docs/report.md has the keys of its JSON.
 #include "shim/observe/report.h"
 
 #include <unistd.h>

@@ -16,7 +16,7 @@ namespace hpe::report {
 
 // Where somebody asked for it (configure(), number_allocations()), allocations are numbered in order and count for
 // themselves: objects, but for regions, and the allocations of regions.
-HPE_HIDDEN extern constinit Flag wanted;  // by somebody
+HPE_HIDDEN extern constinit Flag wanted;  // by the report, the timeline or the line of progress
 inline bool numbered() noexcept { return wanted.load(std::memory_order_relaxed) != 0; }
 void number(Object& object);               // for object_added
 void list(const Object& object) noexcept;  // for object_removed
@@ -33,7 +33,7 @@ std::uint32_t objects() noexcept;
 // A copy of the program's own went through staging. Bytes.
 void copy_staged(std::size_t bytes) noexcept;
 
-// "" : none; "-": text on stderr; otherwise a path, JSON if it ends in .json, "%p" replaced by the process id.
+// "" : none; "-": text on stderr; otherwise a path, JSON if it ends in .json, its %p and %r replaced (output.h).
 void configure(const std::string& destination, std::string protocol);
 // Also without a report: the timeline names them, the line of progress says how many there are.
 void number_allocations() noexcept;

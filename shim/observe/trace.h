@@ -139,7 +139,7 @@ private:
     Record record_;
 };
 
-// "": none. Otherwise a path, "%p" replaced by the process id. Once, before anything is to be recorded: chooses the
+// "": none. Otherwise a path, its %p and %r replaced (output.h). Once, before anything is to be recorded: chooses the
 // clock.
 void configure(const std::string& destination);
 // Ends recording and writes the timeline, once. Outside the fault path.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Prefetching: while the CPU works on the blocks that it has, the next blocks of its sweep are copied to the view, or,
-// as long as the view is not pinned, to pinned memory elsewhere (PrefetchBuffers). The program cannot see these bytes
-// before a fault makes their blocks valid. They are used only if the device was given no work since the request.
+// as long as the view is not pinned, to pinned memory elsewhere. The program cannot see these bytes before a fault
+// makes their blocks valid. They are used only if the device was given no work since the request.
 //
 // A requested block is marked under its lock (Block::prefetch_requested()). As long as it is marked the transfer may be
 // under way: whoever makes such a block valid in another way, or frees it, waits for the transfer first.
