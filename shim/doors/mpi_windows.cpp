@@ -16,10 +16,6 @@ namespace {
 
 constinit hpe::mpi::ShortList<hpe::mpi::WindowCopy> window_copies;
 
-hpe::mpi::WindowCopy* copy_of(MPI_Win window) noexcept {
-    return window_copies.find([&](const auto& copy) { return copy.handle == number(window); });
-}
-
 void add(std::unique_ptr<hpe::mpi::WindowCopy> copy, MPI_Win window) noexcept {
     copy->handle = number(window);
     window_copies.add(copy.release());
@@ -63,6 +59,10 @@ int make(Real* real, void* base, MPI_Aint bytes, Unit unit, MPI_Info info, MPI_C
 }
 
 }  // namespace
+
+hpe::mpi::WindowCopy* copy_of(MPI_Win window) noexcept {
+    return window_copies.find([&](const auto& copy) { return copy.handle == number(window); });
+}
 
 int make_window(void* base, MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, MPI_Win* window) {
     return make(own<decltype(MPI_Win_create)>(row_MPI_Win_create), base, bytes, unit, info, comm, window,

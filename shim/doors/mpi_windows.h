@@ -21,36 +21,40 @@ void put(CallBuffers& buffers, Pointer& from, Count count, MPI_Datatype type, in
     buffers.between(rank);
     if (rank != MPI_PROC_NULL) buffers.reads(from, count, type);
 }
-template <class Count, class... Rest>
-void get(CallBuffers& buffers, void*& to, Count count, MPI_Datatype type, int rank, Rest&...) noexcept {
+// The copy in host memory that MPI has for the window; nullptr: it is no window over objects.
+hpe::mpi::WindowCopy* copy_of(MPI_Win window) noexcept;
+template <class Count, class Room, class... Rest>
+void get(CallBuffers& buffers, void*& to, Count count, MPI_Datatype type, int rank, MPI_Aint, Room, MPI_Datatype,
+         MPI_Win window, Rest&...) noexcept {
     buffers.between(rank);
-    if (rank != MPI_PROC_NULL) buffers.writes(to, count, type);
+    if (rank != MPI_PROC_NULL) buffers.writes(to, count, type, copy_of(window));
 }
 // Without an operation nothing is sent: the buffer may be anything.
 template <class Pointer, class Count, class Room, class... Rest>
 void get_accumulate(CallBuffers& buffers, Pointer& from, Count count, MPI_Datatype type, void*& to, Room room,
-                    MPI_Datatype to_type, int rank, MPI_Aint, Room, MPI_Datatype, MPI_Op op, Rest&...) noexcept {
+                    MPI_Datatype to_type, int rank, MPI_Aint, Room, MPI_Datatype, MPI_Op op, MPI_Win window,
+                    Rest&...) noexcept {
     buffers.between(rank);
     if (rank == MPI_PROC_NULL) return;
     if (op != handles.no_op) buffers.reads(from, count, type);
-    buffers.writes(to, room, to_type);
+    buffers.writes(to, room, to_type, copy_of(window));
 }
-template <class Pointer, class... Rest>
+template <class Pointer>
 void fetch_and_op(CallBuffers& buffers, Pointer& from, void*& to, MPI_Datatype type, int rank, MPI_Aint, MPI_Op op,
-                  Rest&...) noexcept {
+                  MPI_Win window) noexcept {
     buffers.between(rank);
     if (rank == MPI_PROC_NULL) return;
     if (op != handles.no_op) buffers.reads(from, 1, type);
-    buffers.writes(to, 1, type);
+    buffers.writes(to, 1, type, copy_of(window));
 }
-template <class Pointer, class... Rest>
+template <class Pointer>
 void compare_and_swap(CallBuffers& buffers, Pointer& from, Pointer& compare, void*& to, MPI_Datatype type, int rank,
-                      Rest&...) noexcept {
+                      MPI_Aint, MPI_Win window) noexcept {
     buffers.between(rank);
     if (rank == MPI_PROC_NULL) return;
     buffers.reads(from, 1, type);
     buffers.reads(compare, 1, type);
-    buffers.writes(to, 1, type);
+    buffers.writes(to, 1, type, copy_of(window));
 }
 
 int attach_to_window(MPI_Win window, void* base, MPI_Aint bytes);

@@ -104,6 +104,18 @@ CallBuffers::~CallBuffers() {
     }
 }
 
+void CallBuffers::writes(void*& at, MPI_Count count, MPI_Datatype type, WindowCopy* window) noexcept {
+    Parts parts = parts_of(at, count, type);
+    const auto span = parts.span();
+    if (window == nullptr || parts.empty() || !window->holds(span.begin, span.bytes())) {
+        take(at, std::move(parts), Use::Write);
+        return;
+    }
+    failed_ = !window->publish(span.begin, span.bytes()) || failed_;
+    add(Use::Write, std::move(parts)).window = window;
+    at = moved(at, address(window->memory()) - address(window->base()));
+}
+
 std::uintptr_t CallBuffers::replace(Parts&& parts, Use use, bool settled) noexcept {
     if (leave_to_collective(parts, use) || leave_uncached(parts, use)) return 0;
     const auto span = parts.span();
@@ -345,7 +357,8 @@ bool CallBuffers::load() noexcept {
 
 bool CallBuffers::pends() const noexcept {
     return std::any_of(begin(), end(), [](const Buffer& one) {
-        return one.memory != nullptr || one.packed != nullptr || one.lent != nullptr || one.left_there;
+        return one.memory != nullptr || one.packed != nullptr || one.lent != nullptr || one.left_there ||
+               one.window != nullptr;
     });
 }
 
@@ -368,6 +381,7 @@ void CallBuffers::keep_types() noexcept {
 }
 
 bool CallBuffers::store(const Buffer& buffer, MPI_Count bytes) noexcept {
+    if (buffer.window != nullptr) return buffer.window->bring(buffer.parts.span().begin, buffer.parts.span().bytes());
     bool all_stored = true;
     const auto on_device = buffer.arrival != nullptr ? buffer.arrival->on_device() : std::size_t{0};
     if (!on_device) {

@@ -42,6 +42,7 @@
 #include "shim/mpi/device_memory.h"
 #include "shim/mpi/elements.h"
 #include "shim/mpi/host_memory.h"
+#include "shim/mpi/window_copies.h"
 #include "shim/observe/call_stacks.h"
 
 namespace hpe::mpi {
@@ -134,6 +135,9 @@ public:
     void updates(void*& at, MPI_Count count, MPI_Datatype type) noexcept {
         take(at, parts_of(at, count, type), Use::Update);
     }
+    // What comes into this rank's part of the call's own window, if it does (window_copies.h). `window`: nullptr, or
+    // lives until the call has ended.
+    void writes(void*& at, MPI_Count count, MPI_Datatype type, WindowCopy* window) noexcept;
     template <class Pointer>
     void reads(Pointer& at, Parts&& parts) noexcept {
         take_any(at, std::move(parts), Use::Read);
@@ -215,7 +219,8 @@ private:
         std::unique_ptr<Lent> lent{};            // to MPI; ends before its memory
         std::unique_ptr<ipc::Export> message{};  // so does this
         std::unique_ptr<ipc::Arrival> arrival{};
-        bool left_there = false;  // on the device, where the message's receiver reads it
+        bool left_there = false;       // on the device, where the message's receiver reads it
+        WindowCopy* window = nullptr;  // MPI writes there
     };
     struct Receiver {
         int rank;

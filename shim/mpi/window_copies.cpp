@@ -38,11 +38,12 @@ WindowCopy::WindowCopy(void* base, std::size_t bytes, const void* caller) noexce
     if (ok_) std::memcpy(twin_.at(), public_.at(), bytes);
 }
 
-bool WindowCopy::publish() noexcept {
+bool WindowCopy::publish(std::uintptr_t begin, std::size_t all) noexcept {
     const Locked held(mutex_);
     if (!lease::concerns(base_, bytes_)) return true;  // the program has freed it
-    for (std::size_t at = 0; at < bytes_; at += kPiece) {
-        const auto piece = std::min(kPiece, bytes_ - at);
+    const auto end = begin - address(base_) + all;
+    for (auto at = begin - address(base_); at < end; at += kPiece) {
+        const auto piece = std::min(kPiece, end - at);
         const lease::ToRead now(base_ + at, piece, caller_);
         if (now.memory() == nullptr || now.bytes() != piece) {
             log::warn("the bytes at {:#x} of an MPI window cannot be had",
@@ -58,12 +59,13 @@ bool WindowCopy::publish() noexcept {
     return true;
 }
 
-bool WindowCopy::bring() noexcept {
+bool WindowCopy::bring(std::uintptr_t begin, std::size_t all) noexcept {
     const Locked held(mutex_);
     if (!lease::concerns(base_, bytes_)) return true;
     bool all_stored = true;
-    for (std::size_t at = 0; at < bytes_; at += kPiece) {
-        const auto piece = std::min(kPiece, bytes_ - at);
+    const auto end = begin - address(base_) + all;
+    for (auto at = begin - address(base_); at < end; at += kPiece) {
+        const auto piece = std::min(kPiece, end - at);
         for_changes(public_.at() + at, twin_.at() + at, piece, [&](std::size_t first, std::size_t bytes) {
             auto* const came = twin_.at() + at + first;
             std::memcpy(came, public_.at() + at + first, bytes);

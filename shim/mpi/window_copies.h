@@ -16,6 +16,9 @@
 //
 // Every such call looks at the whole window: right, not fast.
 //
+// What this rank's own gets bring into the window MPI writes to the public copy: other ranks may get it in the very
+// epoch that begins where this one ends (a fence). The range is published before, and brought when it has come.
+//
 // Source: MPI 4.1, sections 12.4 (memory models) and 12.7 (semantics and correctness); twins: Carter, Bennett,
 // Zwaenepoel, "Implementation and performance of Munin", SOSP 1991.
 //
@@ -26,6 +29,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "shim/base/address.h"
 #include "shim/base/mutex.h"
 #include "shim/mpi/host_memory.h"
 #include "shim/mpi/short_list.h"
@@ -39,9 +43,16 @@ public:
     bool ok() const noexcept { return ok_; }
     void* base() const noexcept { return base_; }
     // What MPI is to take for the window.
-    void* memory() const noexcept { return public_.at(); }
-    bool publish() noexcept;
-    bool bring() noexcept;
+    std::byte* memory() const noexcept { return public_.at(); }
+    bool holds(std::uintptr_t begin, std::size_t bytes) const noexcept {
+        const auto first = begin - address(base_);
+        return begin >= address(base_) && first <= bytes_ && bytes <= bytes_ - first;
+    }
+    bool publish() noexcept { return publish(address(base_), bytes_); }
+    bool bring() noexcept { return bring(address(base_), bytes_); }
+    // The same of a range that it holds.
+    bool publish(std::uintptr_t begin, std::size_t bytes) noexcept;
+    bool bring(std::uintptr_t begin, std::size_t bytes) noexcept;
 
     std::uintptr_t handle = 0;   // MPI's
     WindowCopy* next = nullptr;  // ShortList's

@@ -12,6 +12,46 @@ namespace {
 int before(const Twins& w) { return (w.rank + w.ranks - 1) % w.ranks; }
 int behind(const Twins& w) { return (w.rank + 1) % w.ranks; }
 
+// What a rank gets into its own window is there for others in the epoch that begins where that one ended.
+void got_into_own(Twins& w) {
+    const int n = 3000;
+    MPI_Datatype gaps;
+    MPI_Type_vector(n / 4, 2, 4, MPI_INT, &gaps);
+    MPI_Type_commit(&gaps);
+    Pair send(w, 4), all(w, 6u * 4 * n);
+    both(w, send, all, [&](MPI_Comm comm, char*, char* r, Said& said) {
+        auto* const data = reinterpret_cast<int*>(r);
+        MPI_Win window;
+        MPI_Win_create(r, 6 * 4 * n, 4, MPI_INFO_NULL, comm, &window);
+        MPI_Win_fence(0, window);
+        MPI_Get(data + n, n, MPI_INT, behind(w), 0, n, MPI_INT, window);
+        MPI_Win_fence(0, window);
+        MPI_Get(data + 2 * n, 1, gaps, behind(w), n, 1, gaps, window);
+        MPI_Win_fence(0, window);
+        MPI_Get(data + 3 * n, 1, gaps, behind(w), 2 * n, 1, gaps, window);
+        MPI_Win_fence(0, window);
+        // Not published yet.
+        data[4 * n] = data[4 * n + 1] = data[5 * n] = w.rank;
+        MPI_Barrier(comm);
+        MPI_Win_lock(MPI_LOCK_SHARED, behind(w), 0, window);
+        const int none = 0;
+        MPI_Fetch_and_op(&none, data + 4 * n, MPI_INT, behind(w), 3 * n + 1, MPI_NO_OP, window);
+        MPI_Win_flush(behind(w), window);
+        said.push_back(data[4 * n]);
+        MPI_Request request;
+        MPI_Rget(data + 4 * n + 8, n - 8, MPI_INT, behind(w), 8, n - 8, MPI_INT, window, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        said.push_back(data[5 * n - 1]);
+        MPI_Win_unlock(behind(w), window);
+        MPI_Barrier(comm);
+        MPI_Win_lock(MPI_LOCK_SHARED, behind(w), 0, window);
+        MPI_Get(data + 5 * n, n, MPI_INT, behind(w), 4 * n, n, MPI_INT, window);
+        MPI_Win_unlock(behind(w), window);
+        MPI_Win_free(&window);
+    });
+    MPI_Type_free(&gaps);
+}
+
 // Windows in host memory; what is put into them and got out of them lies anywhere.
 void windows(Twins& w) {
     const int n = 5000;
@@ -364,6 +404,7 @@ const Cases cases = {
     {"requested_of_gaps", requested_of_gaps},
     {"windows_over_objects", windows_over_objects},
     {"windows_over_exported", windows_over_exported},
+    {"got_into_own", got_into_own},
     {"dynamic", dynamic},
     {"flushed_by_threads", flushed_by_threads},
 #ifdef OPEN_MPI
