@@ -30,15 +30,15 @@ void choose() noexcept {
     beginning = point();
 }
 
-// The narrowest of some: a thread may lose its processor between two looks.
+// The narrowest of some: a thread may lose its processor between two calls.
 Point point() noexcept {
     constexpr int kTries = 3;
     Point best{};
     auto width = ~std::uint64_t{0};
     for (int i = 0; i < kTries; ++i) {
-        const auto before = look();
+        const auto before = now();
         const auto time = nanoseconds();
-        const auto after = look();
+        const auto after = now();
         if (after - before >= width) continue;
         width = after - before;
         best = {by_counter ? before + width / 2 : time, time};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Times for measuring, read as cheaply as the machine allows: ticks of the processor's own counter where the kernel
-// keeps CLOCK_MONOTONIC by that counter, too (12 ns a look instead of 28 on an H200's host), else nanoseconds of that
+// keeps CLOCK_MONOTONIC by that counter, too (12 ns a call instead of 28 on an H200's host), else nanoseconds of that
 // clock.
 //
 // What a tick is worth changes, slowly, as the kernel corrects its clock: hence points at which both were read, and a
 // Timescale between them. With one every second the error is that of the points, some 20 ns.
 //
-// Threads and errors: look(), nanoseconds() and point() from any thread, also in the fault path, cannot fail. A
+// Threads and errors: now(), nanoseconds() and point() from any thread, also in the fault path, cannot fail. A
 // Timescale is a value; it allocates (std::bad_alloc).
 #pragma once
 
@@ -27,7 +27,7 @@ inline std::uint64_t nanoseconds() noexcept {
 // Set by choose(), never unset.
 inline constinit bool by_counter = false;
 
-inline std::uint64_t look() noexcept { return by_counter ? __builtin_ia32_rdtsc() : nanoseconds(); }
+inline std::uint64_t now() noexcept { return by_counter ? __builtin_ia32_rdtsc() : nanoseconds(); }
 
 struct Point {
     std::uint64_t ticks, nanoseconds;

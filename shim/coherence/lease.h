@@ -45,7 +45,7 @@ inline bool may_overlap(const void* at, std::size_t bytes) noexcept {
 inline bool may_concern(const void* at, std::size_t bytes) noexcept { return unread::any() || may_overlap(at, bytes); }
 // Each door asks before the kernel accesses the range: what unread.h has closed of it is opened here.
 inline bool concerns(const void* at, std::size_t bytes) noexcept {
-    unread::look(at, bytes);
+    unread::open(at, bytes);
     return may_overlap(at, bytes) && any_object(reinterpret_cast<std::uintptr_t>(at), bytes);
 }
 // Whether a call cannot be given a part of for_parts() as it is.

@@ -121,7 +121,7 @@ void copied(const Copy& copy) noexcept try {
     Event* const event = Event::current();
     const auto bytes = copy.width * copy.rows;
     if (event == nullptr || event->begin() == 0 || bytes == 0) return;
-    const auto begin = ticks::look();
+    const auto begin = ticks::now();
     const auto took = begin - event->begin();
     event->add(copy.to_device ? Cost::ToDeviceBytes : Cost::ToHostBytes, bytes);
     const auto memory = kind_of(copy.host);
@@ -143,14 +143,14 @@ void copied(const Copy& copy) noexcept try {
     if (memory == Memory::Pageable && !copy.to_device && arrived && copy.rows == 1) {
         unread_copies::copied(*event, copy.host, copy.width, took);
     }
-    event->leave_out(ticks::look() - begin);
+    event->leave_out(ticks::now() - begin);
 } catch (const std::bad_alloc&) {
 }
 
 void allocated(CUdeviceptr address, std::size_t bytes) noexcept try {
     Event* const event = Event::current();
     if (event == nullptr || event->begin() == 0) return;
-    const auto took = ticks::look() - event->begin();
+    const auto took = ticks::now() - event->begin();
     auto& s = state();
     bool renewed = false;
     {
@@ -180,7 +180,7 @@ void freed(CUdeviceptr address) noexcept try {
         if (s.gone.size() < kMostRanges) ++s.gone[live->second.first];
         s.live.erase(live);
     }
-    if (renewed) event->add(Cost::RenewedTicks, ticks::look() - event->begin());
+    if (renewed) event->add(Cost::RenewedTicks, ticks::now() - event->begin());
 } catch (const std::bad_alloc&) {
 }
 

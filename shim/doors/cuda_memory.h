@@ -215,7 +215,7 @@ template <class C>
 // The driver has the kernel pin it.
 template <class C>
 CUresult register_host(const C& call, void* memory, std::size_t bytes, unsigned flags) {
-    unread::look(memory, bytes);
+    unread::open(memory, bytes);
     return call(memory, bytes, flags);
 }
 

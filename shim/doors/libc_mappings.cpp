@@ -24,19 +24,19 @@ constinit Next<int(const void*, std::size_t, unsigned)> next_mlock2{"mlock2"};
 extern "C" {
 
 HPE_DOOR int mprotect(void* at, std::size_t bytes, int protection) noexcept {
-    hpe::unread::look(at, bytes);
+    hpe::unread::open(at, bytes);
     return next_mprotect(at, bytes, protection);
 }
 HPE_DOOR int pkey_mprotect(void* at, std::size_t bytes, int protection, int key) noexcept {
-    hpe::unread::look(at, bytes);
+    hpe::unread::open(at, bytes);
     return next_pkey_mprotect(at, bytes, protection, key);
 }
 HPE_DOOR int mlock(const void* at, std::size_t bytes) noexcept {
-    hpe::unread::look(at, bytes);
+    hpe::unread::open(at, bytes);
     return next_mlock(at, bytes);
 }
 HPE_DOOR int mlock2(const void* at, std::size_t bytes, unsigned flags) noexcept {
-    hpe::unread::look(at, bytes);
+    hpe::unread::open(at, bytes);
     return next_mlock2(at, bytes, flags);
 }
 

@@ -97,7 +97,7 @@ long door_syscall(long number, long a, long b, long c, long d, long e, long f) n
     if (!any_objects()) return next_syscall(number, a, b, c, d, e, f);
     // The locks of libhpe wait by SYS_futex, and may not be waited for here.
     if (number != SYS_futex) {
-        for (const long argument : {a, b, c, d, e, f}) unread::look(reinterpret_cast<const void*>(argument), 1);
+        for (const long argument : {a, b, c, d, e, f}) unread::open(reinterpret_cast<const void*>(argument), 1);
     }
     const long result = next_syscall(number, a, b, c, d, e, f);
     if (result == -1 && errno == EFAULT) lease::explain_refusal(number, std::array{a, b, c, d, e, f});

@@ -25,7 +25,7 @@ public:
         trace::add_until_now({.begin = begin_,
                               .name = name_,
                               .bytes = bytes_,
-                              .stream = event_.ticket(),
+                              .ticket = event_.ticket(),
                               .number = static_cast<std::uint32_t>(result_),
                               .kind = trace::Kind::Call,
                               .flag = launch_without_times_});
@@ -38,7 +38,7 @@ public:
 
 private:
     call_stacks::Event event_;
-    const std::uint64_t begin_ = ticks::look();
+    const std::uint64_t begin_ = ticks::now();
     const char* const name_;
     const std::size_t bytes_;
     CUresult result_ = CUDA_SUCCESS;

@@ -110,7 +110,7 @@ std::string json_of(const call_tree::Node& node) {
 
 void Event::take(const char* name, const ucontext_t* interrupted) noexcept {
     if (!on()) return;
-    add(Cost::Ticks, ticks::look() - begin_);
+    add(Cost::Ticks, ticks::now() - begin_);
     backtrace::Registers registers;
     if (interrupted != nullptr) {
         registers = backtrace::registers_of(*interrupted);

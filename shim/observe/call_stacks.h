@@ -35,7 +35,7 @@ inline bool on() noexcept { return enabled.load(std::memory_order_relaxed); }
 // An access or a call, from construction to destruction; counted if it ended.
 class Event {
 public:
-    Event() noexcept : begin_(on() ? ticks::look() : 0), around_(current_) {
+    Event() noexcept : begin_(on() ? ticks::now() : 0), around_(current_) {
         if (begin_ != 0) current_ = this;
     }
     ~Event() { current_ = around_; }
@@ -100,9 +100,9 @@ bool add_to(backtrace::Ticket ticket, const backtrace::Payload& costs) noexcept;
 // Waiting for device work, from construction to destruction.
 class Waiting {
 public:
-    Waiting() noexcept : begin_(Event::current() != nullptr ? ticks::look() : 0) {}
+    Waiting() noexcept : begin_(Event::current() != nullptr ? ticks::now() : 0) {}
     ~Waiting() {
-        if (begin_ != 0) add(Cost::WaitTicks, ticks::look() - begin_);
+        if (begin_ != 0) add(Cost::WaitTicks, ticks::now() - begin_);
     }
     Waiting(const Waiting&) = delete;
     Waiting& operator=(const Waiting&) = delete;

@@ -93,7 +93,7 @@ public:
     explicit Bill(By payer) noexcept : payer_(payer) {}
     ~Bill() {
         static const auto device_part = ticks::ticks_in(kDevicePart);
-        const auto took = ticks::look() - begin_;
+        const auto took = ticks::now() - begin_;
         pay(payer_ == By::Host ? took : took + device_part);
     }
     Bill(const Bill&) = delete;
@@ -101,7 +101,7 @@ public:
 
 private:
     const ErrnoKept kept_;
-    const std::uint64_t begin_ = ticks::look();
+    const std::uint64_t begin_ = ticks::now();
     const By payer_;
 };
 
@@ -345,7 +345,7 @@ void collect() noexcept {
     const bool some = std::any_of(contexts.begin(), contexts.end(), [](const Context& context) {
         return context.running.load(std::memory_order_relaxed) != 0;
     });
-    if (!some || !affordable(ticks::look())) return;
+    if (!some || !affordable(ticks::now())) return;
     const Paid paid;
     collect_all();
 }

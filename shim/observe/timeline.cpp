@@ -205,10 +205,10 @@ class Stacks {
 public:
     // nullptr: the record has none.
     const std::string* operator()(const Record& record) {
-        if (record.stream == 0 || (record.kind != Kind::Call && record.kind != Kind::Fault)) return nullptr;
-        const auto [place, fresh] = texts_.try_emplace(record.stream);
+        if (record.ticket == 0) return nullptr;
+        const auto [place, fresh] = texts_.try_emplace(record.ticket);
         if (fresh) {
-            const auto text = call_stacks::text_of(record.stream);
+            const auto text = call_stacks::text_of(record.ticket);
             if (!text.empty()) place->second = json_text(text);
         }
         return place->second.empty() ? nullptr : &place->second;

@@ -117,7 +117,7 @@ void add(const Record& record) noexcept {
 }
 
 void add_until_now(Record record) noexcept {
-    record.end = ticks::look();
+    record.end = ticks::now();
     if (on()) add(record);
 }
 

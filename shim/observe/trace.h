@@ -43,7 +43,8 @@ struct Record {
     const char* name = nullptr;
     std::uint64_t bytes = 0;
     std::uint64_t place = 0;   // an address, or a context
-    std::uint64_t stream = 0;  // handle; of a call or fault the ticket of its stack (call_stacks.h)
+    std::uint64_t stream = 0;  // handle
+    std::uint64_t ticket = 0;  // of the stack of a call or fault (call_stacks.h)
     std::uint32_t number = 0;
     Kind kind = Kind::Call;
     bool flag = false;
@@ -61,7 +62,7 @@ inline bool on() noexcept { return enabled.load(std::memory_order_relaxed); }
 class Span {
 public:
     Span(Kind kind, const char* name, std::size_t bytes = 0, std::uint32_t number = 0) noexcept
-        : record_{.begin = on() ? ticks::look() : 0, .name = name, .bytes = bytes, .number = number, .kind = kind} {}
+        : record_{.begin = on() ? ticks::now() : 0, .name = name, .bytes = bytes, .number = number, .kind = kind} {}
     ~Span() {
         if (record_.begin != 0) [[unlikely]]
             add_until_now(record_);
@@ -108,7 +109,7 @@ public:
         record_.bytes = fetched;
         served_ = true;
     }
-    void stack(std::uint64_t ticket) noexcept { record_.stream = ticket; }
+    void stack(std::uint64_t ticket) noexcept { record_.ticket = ticket; }
 
 private:
     bool served_ = false;
@@ -123,7 +124,7 @@ public:
     void sent(std::size_t bytes) noexcept {
         if (!on()) [[likely]]
             return;
-        if (record_.number++ == 0) record_.begin = ticks::look();
+        if (record_.number++ == 0) record_.begin = ticks::now();
         record_.bytes += bytes;
     }
     void ended(const void* context) noexcept {

@@ -117,7 +117,7 @@ Entry* unused() noexcept HPE_REQUIRES(guard) {
 
 }  // namespace
 
-void detail::look(std::uintptr_t at, std::size_t bytes) noexcept {
+void detail::open_range(std::uintptr_t at, std::size_t bytes) noexcept {
     const ErrnoKept kept;
     const SignalsBlocked blocked;
     const Locked lock(guard);
@@ -128,12 +128,12 @@ void detail::look(std::uintptr_t at, std::size_t bytes) noexcept {
 }
 
 void open_all() noexcept {
-    if (any()) detail::look(0, ~std::size_t{0});
+    if (any()) detail::open_range(0, ~std::size_t{0});
 }
 
 void Overwriting::begin(std::uintptr_t to, std::size_t to_bytes, std::uintptr_t from, std::size_t from_bytes,
                         bool all) noexcept {
-    detail::look(from, from_bytes);
+    detail::open_range(from, from_bytes);
     const ErrnoKept kept;
     const SignalsBlocked blocked;
     const Locked lock(guard);
@@ -157,7 +157,7 @@ void Overwriting::end() noexcept {
 
 void close(const Brought& brought, backtrace::Ticket ticket) noexcept {
     if (ticket == backtrace::kNotTaken || mappings::scarce()) return;
-    look(reinterpret_cast<void*>(brought.begin), brought.bytes);
+    open(reinterpret_cast<void*>(brought.begin), brought.bytes);
     const ErrnoKept kept;
     const SignalsBlocked blocked;
     const Locked lock(guard);

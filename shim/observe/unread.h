@@ -29,16 +29,16 @@ namespace hpe::unread {
 
 namespace detail {
 inline constinit std::atomic<unsigned> closed{0};
-void look(std::uintptr_t at, std::size_t bytes) noexcept;
+void open_range(std::uintptr_t at, std::size_t bytes) noexcept;
 }  // namespace detail
 
 // Whether anything is closed.
 inline bool any() noexcept { return detail::closed.load(std::memory_order_relaxed) != 0; }
 
 // The program, the kernel or the driver is about to access the range: opens what is closed of it.
-inline void look(const void* at, std::size_t bytes) noexcept {
+inline void open(const void* at, std::size_t bytes) noexcept {
     if (any()) [[unlikely]]
-        detail::look(reinterpret_cast<std::uintptr_t>(at), bytes);
+        detail::open_range(reinterpret_cast<std::uintptr_t>(at), bytes);
 }
 // Who will access what is not known: opens all, and nothing counts.
 void open_all() noexcept;

@@ -338,7 +338,7 @@ void start(Object& object, const Stretch& stretch, std::uint64_t work) noexcept 
         wanted += object.bytes_of(window->stretch.at(i));
     }
     trace::Transfer traced(trace::Kind::Fetch, "fetch ahead", wanted, object.report_id);
-    window->sent_at = trace::on() ? ticks::look() : 0;
+    window->sent_at = trace::on() ? ticks::now() : 0;
     window->bytes = wanted;
     auto result = CUDA_SUCCESS;
     const auto send = [&](std::size_t offset, std::size_t part, std::byte* to) {

@@ -52,7 +52,7 @@ CUcontext device() {
 // As if there had been no launch for long.
 Launch launch() {
     kernel_times::affordable_from = 1;
-    return Launch(nullptr, Flavour::Legacy, nullptr, ticks::look());
+    return Launch(nullptr, Flavour::Legacy, nullptr, ticks::now());
 }
 
 unsigned pairs_under_way() {

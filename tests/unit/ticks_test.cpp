@@ -64,7 +64,7 @@ TEST_CASE("this machine's clock, whichever it is") {
     std::vector<ticks::Point> points{ticks::point()};
     for (int i = 0; i < 20; ++i) {
         const auto before = ticks::nanoseconds();
-        const auto look = ticks::look();
+        const auto look = ticks::now();
         looks.push_back({before, look, ticks::nanoseconds()});
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }

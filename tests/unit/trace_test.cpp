@@ -65,7 +65,7 @@ TEST_CASE("off, nothing is kept") {
 
 TEST_CASE("what a record says") {
     begin();
-    const auto before = ticks::look();
+    const auto before = ticks::now();
     {
         const trace::Span span(trace::Kind::Wait, "wait", 7, 8);
         trace::Transfer moved(trace::Kind::Fetch, "moved", 10, 1);
@@ -80,7 +80,7 @@ TEST_CASE("what a record says") {
         stream.ended(nullptr);
         stream.ended(nullptr);  // nothing since
     }
-    const auto after = ticks::look();
+    const auto after = ticks::now();
     const auto all = kept();
     REQUIRE(all.by_thread.size() == 1);
     const auto& records = all.by_thread.begin()->second;
@@ -203,8 +203,8 @@ TEST_CASE("without memory records are dropped, and errno stays") {
 TEST_CASE("where ticks are counted it is noted what they are worth") {
     begin();
     ticks::by_counter = true;
-    for (int i = 0; i < 50; ++i) trace::add_until_now({.begin = ticks::look(), .name = "test"});
-    std::thread([] { trace::add_until_now({.begin = ticks::look(), .name = "test"}); }).join();
+    for (int i = 0; i < 50; ++i) trace::add_until_now({.begin = ticks::now(), .name = "test"});
+    std::thread([] { trace::add_until_now({.begin = ticks::now(), .name = "test"}); }).join();
     // A kernel's times are nanoseconds: nothing is told by them.
     std::thread([] { trace::add({.begin = 1, .end = ~0ull, .name = "test", .kind = trace::Kind::Kernel}); }).join();
     ticks::by_counter = false;
