@@ -328,6 +328,9 @@ private:
     CUresult apply_to(Find&& find, Choose&& event_of, const CUstream* stream) noexcept HPE_REQUIRES(apply_);
     template <class Choose>
     CUresult apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream) HPE_REQUIRES(apply_);
+    template <class Choose>
+    bool lock_concerned(std::span<Object* const> objects, Choose&& event_of) HPE_REQUIRES(apply_);
+    CUresult close_and_flush() HPE_REQUIRES(apply_);
     CUresult let_wait(CUresult applied, const CUstream* stream);
     CUresult await_flushes(bool stream_waits);
     CUresult settle_flushes() noexcept;

@@ -192,6 +192,31 @@ void expect_many(std::span<Object* const> objects) noexcept {
     }
 }
 
+bool changes(const Held& h) noexcept { return h.transition.next != h.before; }
+
+// Gives the pages back the access that they had.
+void open_again(std::span<const Held> held) noexcept {
+    for_runs(
+        held, changes, [](const Held& a, const Held& b) { return a.of_pages(a.before) == b.of_pages(b.before); },
+        [](const Held& a, const Held& b) { return protect_run(a, b, a.of_pages(a.before)), true; });
+}
+
+// Applied: they have the states that the protocol wants, and loans end with them.
+void unlock(std::span<const Held> held, bool applied) noexcept {
+    for (const auto& h : held) {
+        const auto next = applied ? h.transition.next : h.before;
+        if (h.borrowed() && next != State::Dirty) {
+            Loan& loan = *loans::of(*h.object, h.index);
+            valid_on_host(next) ? loan.drop_twin() : loans::end(loan);
+        }
+        if (!valid_on_host(next)) {
+            h.object->host_valid_blocks.fetch_sub(1, std::memory_order_release);
+            h.object->block(h.index).take_evicted();
+        }
+        h.object->block(h.index).unlock(next);
+    }
+}
+
 void say_protect_failed() noexcept {
     static std::atomic_flag said = ATOMIC_FLAG_INIT;
     if (said.test_and_set()) return;
@@ -211,12 +236,10 @@ CUresult Coherence::apply_to(Find&& find, Choose&& event_of, const CUstream* str
     return CUDA_ERROR_OUT_OF_MEMORY;  // no block has been locked yet
 }
 
-// Correct by its order: first the pages are closed, so that no thread can write to the block; then the block is flushed
-// through the view; then the flush is waited for, or a stream is to wait and every later access does
-// (settle_flushes()); and only then the block becomes Invalid.
+// Locks the blocks that the event concerns, and asks the protocol what becomes of them. False: there is no memory to
+// remember them all, and none is locked.
 template <class Choose>
-CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream) {
-    spare_mappings(nullptr);
+bool Coherence::lock_concerned(std::span<Object* const> objects, Choose&& event_of) {
     lists().parts.reserve(objects.size());
     auto& held = lists().held;
     held.clear();
@@ -224,7 +247,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
     // thread.
     std::size_t valid = 0;
     for (const Object* object : objects) valid += object->host_valid_blocks.load(std::memory_order_acquire);
-    if (!room_for(held, valid)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!room_for(held, valid)) return false;
     for (Object* object : objects) {
         if (!object->is_open() || object->host_valid_blocks.load(std::memory_order_acquire) == 0) continue;
         for (std::uint32_t i = 0; i < object->blocks(); ++i) {
@@ -234,7 +257,7 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
             if (event == kNotConcerned) continue;
             if (!room_for(held, 1)) {
                 for (const auto& h : held) h.object->block(h.index).unlock(h.before);
-                return CUDA_ERROR_OUT_OF_MEMORY;
+                return false;
             }
             const auto before = object->block(i).lock();
             if (!valid_on_host(before) || i >= object->blocks()) {
@@ -244,9 +267,14 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
             held.push_back({object, i, before, protocol_->on(before, event)});
         }
     }
+    return true;
+}
 
+// While the device receives one piece the next piece is closed. Pieces that need no flush are closed last. Closing
+// takes as long as sending (80 ns a page, seen on an H200's host).
+CUresult Coherence::close_and_flush() {
+    const std::span<const Held> held = lists().held;
     auto result = CUDA_SUCCESS;
-    const auto changes = [](const Held& h) { return h.transition.next != h.before; };
     const auto flushes = [](const Held& h) { return h.transition.action == Action::Flush; };
     const auto same_piece = [](const Held& a, const Held& b) {
         return a.of_pages(a.transition.next) == b.of_pages(b.transition.next) && same_part(a, b);
@@ -265,41 +293,32 @@ CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, c
         result = CUDA_ERROR_OUT_OF_MEMORY;
         return false;
     };
-    // While the device receives one piece the next piece is closed. Pieces that need no flush are closed last. Closing
-    // takes as long as sending (80 ns a page, seen on an H200's host).
     for_runs(held, changes, same_piece, [&](const Held& a, const Held& b) {
         if (!sends(a, b)) return true;
         if (!protect_run(a, b, a.of_pages(a.transition.next))) return refused();
         return for_runs(std::span(&a, &b + 1), flushes, none_borrowed, flush);
     });
-    if (result == CUDA_SUCCESS) {
-        Closing closing;
-        for_runs(held, changes, same_piece,
-                 [&](const Held& a, const Held& b) { return sends(a, b) || closing.add(a, b) || refused(); });
-        if (!closing.finish()) refused();
-    }
-    const bool stream_waits = stream != nullptr && result == CUDA_SUCCESS;
-    const auto waited = await_flushes(stream_waits);
-    if (result == CUDA_SUCCESS) result = waited;
+    if (result != CUDA_SUCCESS) return result;
+    Closing closing;
+    for_runs(held, changes, same_piece,
+             [&](const Held& a, const Held& b) { return sends(a, b) || closing.add(a, b) || refused(); });
+    if (!closing.finish()) refused();
+    return result;
+}
 
-    if (result != CUDA_SUCCESS) {
-        // Roll back: the host copies are still the newest, and the program gets the error.
-        for_runs(
-            held, changes, [](const Held& a, const Held& b) { return a.of_pages(a.before) == b.of_pages(b.before); },
-            [](const Held& a, const Held& b) { return protect_run(a, b, a.of_pages(a.before)), true; });
-    }
-    for (const auto& h : held) {
-        const auto next = result == CUDA_SUCCESS ? h.transition.next : h.before;
-        if (h.borrowed() && next != State::Dirty) {
-            Loan& loan = *loans::of(*h.object, h.index);
-            valid_on_host(next) ? loan.drop_twin() : loans::end(loan);
-        }
-        if (!valid_on_host(next)) {
-            h.object->host_valid_blocks.fetch_sub(1, std::memory_order_release);
-            h.object->block(h.index).take_evicted();
-        }
-        h.object->block(h.index).unlock(next);
-    }
+// Correct by its order: first the pages are closed, so that no thread can write to the block; then the block is flushed
+// through the view; then the flush is waited for, or a stream is to wait and every later access does
+// (settle_flushes()); and only then the block becomes Invalid.
+template <class Choose>
+CUresult Coherence::apply(std::span<Object* const> objects, Choose&& event_of, const CUstream* stream) {
+    spare_mappings(nullptr);
+    if (!lock_concerned(objects, event_of)) return CUDA_ERROR_OUT_OF_MEMORY;
+    auto result = close_and_flush();
+    const auto waited = await_flushes(stream != nullptr && result == CUDA_SUCCESS);
+    if (result == CUDA_SUCCESS) result = waited;
+    // After an error the host copies are still the newest, and the program gets it.
+    if (result != CUDA_SUCCESS) open_again(lists().held);
+    unlock(lists().held, result == CUDA_SUCCESS);
     return result;
 }
 
