@@ -280,6 +280,8 @@ private:
     void spare_mappings(const Object* kept) noexcept;
     void unmap_others(const Object* kept) noexcept;
     struct Run;
+    Sweeps::Reach reach_of(Object& object, std::uint32_t serial, std::uint32_t index, bool is_write,
+                           ThreadSweeps& sweeps) noexcept;
     bool serve(Object& object, std::uint32_t serial, const Access& access, ThreadSweeps& sweeps,
                trace::Fault& traced) noexcept;
     bool borrow(Object& object, std::uint32_t serial, const Access& access, trace::Fault& traced) noexcept;

@@ -148,6 +148,23 @@ Coherence::Served Coherence::serve_fault(const Access& access, trace::Fault& tra
     return served ? Served::Done : Served::NotOurs;
 }
 
+// How far an access opens the blocks of an object of several, and what is to be fetched ahead.
+Sweeps::Reach Coherence::reach_of(Object& object, std::uint32_t serial, std::uint32_t index, bool is_write,
+                                  ThreadSweeps& sweeps) noexcept {
+    const auto most = protocol_->reach_bytes(object.size, block_size_) / object.block_bytes();
+    auto reach = sweeps.blocks.fault({&object, serial, index, is_write},
+                                     {object.blocks(), static_cast<std::uint32_t>(most), blocks_in_huge_page(object)});
+    if (reach.scattered) {
+        const auto guess = std::min(most, std::max(Scatter::kBytes / object.block_bytes(), std::size_t{1}));
+        reach.open.count =
+            std::min(object.scatter.reach(object.blocks(), static_cast<std::uint32_t>(guess)), object.blocks() - index);
+    }
+    if (const auto all = goes_on_into(object, index, is_write, sweeps); all.count > 1) {
+        reach = {{all.first, all.step, std::min(all.count, static_cast<std::uint32_t>(most))}, {}, false};
+    }
+    return reach;
+}
+
 // `sweeps` belong to the thread that faulted.
 bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access, ThreadSweeps& sweeps,
                       trace::Fault& traced) noexcept {
@@ -174,21 +191,9 @@ bool Coherence::serve(Object& object, std::uint32_t serial, const Access& access
         before = State::Invalid;
     }
     const auto next = protocol_->on(before, event).next;
-    Sweeps::Reach reach{{index, 1, 1}, {}, false};
     const bool sweeping = object.blocks() > 1;
-    if (sweeping) {
-        const auto most = protocol_->reach_bytes(object.size, block_size_) / object.block_bytes();
-        reach = sweeps.blocks.fault({&object, serial, index, access.is_write},
-                                    {object.blocks(), static_cast<std::uint32_t>(most), blocks_in_huge_page(object)});
-        if (reach.scattered) {
-            const auto guess = std::min(most, std::max(Scatter::kBytes / object.block_bytes(), std::size_t{1}));
-            reach.open.count = std::min(object.scatter.reach(object.blocks(), static_cast<std::uint32_t>(guess)),
-                                        object.blocks() - index);
-        }
-        if (const auto all = goes_on_into(object, index, access.is_write, sweeps); all.count > 1) {
-            reach = {{all.first, all.step, std::min(all.count, static_cast<std::uint32_t>(most))}, {}, false};
-        }
-    }
+    const auto reach =
+        sweeping ? reach_of(object, serial, index, access.is_write, sweeps) : Sweeps::Reach{{index, 1, 1}, {}, false};
     Run run{object, index, 1};
     if (reach.open.contiguous()) take_neighbours(run, reach.open, event, next);
     use_huge_pages(object, object.offset_of(run.first), run.bytes());
