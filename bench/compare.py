@@ -30,12 +30,12 @@ def called(command):
     return " ".join(os.path.basename(part) for part in command)
 
 
-def run(command, env, timeout=300):
+def run(command, env, timeout=300, ends=0):
     try:
         done = subprocess.run(command, env=env, capture_output=True, timeout=timeout)
     except subprocess.TimeoutExpired:
         raise Failed(f"{called(command)}: no end after {timeout} s") from None
-    if done.returncode != 0:
+    if done.returncode != ends:
         raise Failed(f"{called(command)}: status {done.returncode}: {done.stderr[-400:].decode(errors='replace')}")
     return done.stdout.decode(errors="surrogateescape")  # a program may print any bytes
 
