@@ -128,9 +128,12 @@ std::shared_ptr<Block> on_device(const Layout::List& list, Tools& tools, OwnWork
     }();
     if (kept != nullptr && kept->lives_in(context)) return kept;
     // That waits for the device, which may be waiting for a thread that packs, too. Either may send one.
-    auto sent = send(list, tools, work, context);
+    const auto sent = send(list, tools, work, context);
+    auto replaced = std::shared_ptr<void>{};  // ends without the lock
     const Locked lock(mutex);
-    list.on_device = sent;
+    const auto now = std::static_pointer_cast<Block>(list.on_device);
+    if (now != nullptr && now->lives_in(context)) return now;
+    if (sent != nullptr) replaced = std::exchange(list.on_device, sent);
     return sent;
 }
 

@@ -138,7 +138,7 @@ int for_all(Then then, Real* real, int count, Request* requests, MPI_Status* sta
 
 template <class Real, class Request, class... Flag>
 int for_any(Then then, Real* real, int count, Request* requests, int* index, MPI_Status* status, Flag... flag) {
-    if (!pending::any()) return looked_at_freed(real(count, requests, index, flag..., status));
+    if (!pending::any() || index == nullptr) return looked_at_freed(real(count, requests, index, flag..., status));
     Taken taken(then, count, requests);
     if (taken.failed()) return cannot();
     MPI_Status mine{};

@@ -79,12 +79,13 @@ int make_window_c(void* base, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_
 // time, when the bytes are on the device alone; a copy has another address. Only the calling rank attaches, so that
 // none can be told of that address, and one that a program has from MPI_Get_address also stands in its datatypes.
 int attach_to_window(MPI_Win window, void* base, MPI_Aint bytes) {
-    if (!concerns_objects(base, bytes) || (mpi_knows_cuda() && hand_over(base, bytes))) {
+    const bool knows_cuda = mpi_knows_cuda();
+    if (!concerns_objects(base, bytes) || (knows_cuda && hand_over(base, bytes))) {
         return own<decltype(MPI_Win_attach)>(row_MPI_Win_attach)(window, base, bytes);
     }
-    log::error(
-        "device memory cannot be attached to an MPI window, as other ranks would use its address: use MPI_Win_create, "
-        "or host memory");
+    log::error("device memory cannot be attached to an MPI window{}",
+               knows_cuda ? ": the device has not all bytes"
+                          : ", as other ranks would use its address: use MPI_Win_create, or host memory");
     functions.MPI_Win_call_errhandler(window, MPI_ERR_OTHER);
     return MPI_ERR_OTHER;
 }

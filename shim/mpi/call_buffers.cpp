@@ -111,7 +111,9 @@ void CallBuffers::writes(void*& at, MPI_Count count, MPI_Datatype type, WindowCo
         take(at, std::move(parts), Use::Write);
         return;
     }
-    failed_ = !window->publish(span.begin, span.bytes()) || failed_;
+    if (failed_) return;
+    call_stacks::wait_was_needed();
+    failed_ = !window->publish(span.begin, span.bytes());
     add(Use::Write, std::move(parts)).window = window;
     at = moved(at, address(window->memory()) - address(window->base()));
 }

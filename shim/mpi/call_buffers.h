@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The buffers of one MPI call: those that lie in objects are replaced by memory that MPI and a network card may use for
 // as long as they like. What MPI reads becomes the view, with its blocks valid on the host, or a copy; what it writes
-// becomes bounce memory of the same layout, which is stored as the CPU would store it when MPI has finished: exactly
-// the bytes that the datatypes name.
+// becomes bounce memory of the same layout (in the call's own window its public copy, window_copies.h), which is stored
+// as the CPU would store it when MPI has finished: exactly the bytes that the datatypes name.
 //
 // The buffers of messages may become packed bytes instead: what MPI itself would make of elements with gaps, made on
 // the device where the elements lie there (copies/packing.h). MPI is given MPI_BYTE then. On the wire that is the same
@@ -135,8 +135,8 @@ public:
     void updates(void*& at, MPI_Count count, MPI_Datatype type) noexcept {
         take(at, parts_of(at, count, type), Use::Update);
     }
-    // What comes into this rank's part of the call's own window, if it does (window_copies.h). `window`: nullptr, or
-    // lives until the call has ended.
+    // What comes into this rank's part of the call's own window, if all of it does (window_copies.h). `window`:
+    // nullptr, or lives until the buffers are stored.
     void writes(void*& at, MPI_Count count, MPI_Datatype type, WindowCopy* window) noexcept;
     template <class Pointer>
     void reads(Pointer& at, Parts&& parts) noexcept {

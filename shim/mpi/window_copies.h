@@ -16,8 +16,9 @@
 //
 // Every such call looks at the whole window: right, not fast.
 //
-// What this rank's own gets bring into the window MPI writes to the public copy: other ranks may get it in the very
-// epoch that begins where this one ends (a fence). The range is published before, and brought when it has come.
+// What this rank's own gets bring, if all of it lies in the window, MPI writes to the public copy: other ranks may get
+// it in the very epoch that begins where this one ends (a fence). The range is published before, and brought when it
+// has come.
 //
 // Source: MPI 4.1, sections 12.4 (memory models) and 12.7 (semantics and correctness); twins: Carter, Bennett,
 // Zwaenepoel, "Implementation and performance of Munin", SOSP 1991.

@@ -30,7 +30,7 @@ void got_into_own(Twins& w) {
         MPI_Win_fence(0, window);
         MPI_Get(data + 3 * n, 1, gaps, behind(w), 2 * n, 1, gaps, window);
         MPI_Win_fence(0, window);
-        // Not published yet.
+        // Not published yet, beside what others get: more than the separate model promises, as MPIs do.
         data[4 * n] = data[4 * n + 1] = data[5 * n] = w.rank;
         MPI_Barrier(comm);
         MPI_Win_lock(MPI_LOCK_SHARED, behind(w), 0, window);
