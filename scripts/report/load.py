@@ -2,6 +2,7 @@
 """Reports as one: a file, or all files of a folder summed (the ranks of a job). docs/report.md describes the files."""
 import collections
 import json
+import math
 import pathlib
 
 VERSION = 1
@@ -19,13 +20,54 @@ def read(path):
         report = json.loads(pathlib.Path(path).read_text(errors="replace"))
     except OSError as wrong:
         raise Problem(f"{path}: {wrong.strerror}") from None
-    except ValueError as wrong:
+    except (ValueError, RecursionError) as wrong:
         raise Problem(f"{path} is no report: {wrong}") from None
     if not isinstance(report, dict) or "version" not in report or "protocol" not in report:
         raise Problem(f"{path} is no report of HPE_REPORT=file.json")
-    if report["version"] > VERSION:
+    if not isinstance(report["version"], int) or report["version"] > VERSION:
         raise Problem(f"{path} has version {report['version']}; this tool knows {VERSION}")
+    try:
+        check(report)
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as wrong:
+        raise Problem(f"{path} is a broken report: {type(wrong).__name__} {wrong}") from None
     return report
+
+
+OBJECT = {"id", "bytes", "bytes_to_host", "bytes_to_device", "read_faults", "write_faults"}
+TOTAL = OBJECT - {"id", "bytes"}
+
+
+def check(report):
+    """Raises what reading a file that was cut or edited raises, so that nothing else here needs to be careful."""
+
+    def numbers(these):
+        for key, value in these.items():
+            if isinstance(value, bool) or not math.isfinite(value) or value < 0:
+                raise ValueError(f"{key}: {value}")
+
+    def texts(*these):
+        for text in these:
+            if text is not None:
+                text.encode()
+
+    texts(report["protocol"], report["program"])
+    numbers({"process": report["process"], **{key: report["total"][key] for key in TOTAL}, **report["total"]})
+    for one in report["per_object"]:
+        numbers({key: one[key] for key in OBJECT})
+    if report["call_stacks"] is None:
+        return
+    numbers({"seconds": report["call_stacks"]["seconds"]})
+    numbers(report["call_stacks"]["without_stack"])
+    for module in report["call_stacks"]["modules"]:
+        texts(module["path"], module["build_id"])
+    for number, (parent, module, _) in enumerate(report["call_stacks"]["nodes"]):
+        if not (-1 <= parent < number and -1 <= module < len(report["call_stacks"]["modules"])):
+            raise ValueError(f"node {number}: {parent} {module}")
+    for stack in stacks_of(report):
+        texts(stack.what)
+        numbers(stack.costs)
+        if not stack.what or not stack.frames or stack.costs["count"] < 1:
+            raise ValueError(f"stack of {stack.what}")
 
 
 def stacks_of(report):
@@ -40,7 +82,7 @@ def stacks_of(report):
             at, module, offset = nodes[at]
             frames.append((modules[module] if module >= 0 else None, int(offset, 16)))
         costs = {k: v for k, v in stack.items() if k not in ("node", "what", "cut")}
-        found.append(Stack(stack["what"], frames, stack["cut"], costs))
+        found.append(Stack(stack["what"], frames, bool(stack["cut"]), costs))
     return found
 
 

@@ -5,6 +5,7 @@ or in sum.
 import collections
 import html
 import json
+import math
 import pathlib
 
 import flame
@@ -22,14 +23,16 @@ LANE = 16
 
 def timeline(path):
     """A lane for each object, from a file of HPE_TRACE; at most 40 of them, those with most events."""
-    try:
-        events = json.loads(pathlib.Path(path).read_text(errors="replace"))["traceEvents"]
-    except (OSError, ValueError, KeyError, TypeError) as wrong:
-        raise Problem(f"{path} is no timeline of HPE_TRACE: {wrong}") from None
     lanes = collections.defaultdict(list)
-    for e in events:
-        if e.get("ph") == "X" and e["cat"] in COLOURS and "object" in e["args"]:
-            lanes[e["args"]["object"]].append(e)
+    try:
+        for e in json.loads(pathlib.Path(path).read_text(errors="replace"))["traceEvents"]:
+            if e["ph"] != "X" or e["cat"] not in COLOURS or "object" not in e["args"]:
+                continue
+            if not all(math.isfinite(n) for n in (e["ts"], e["dur"], e["args"]["object"], e["args"].get("bytes", 0))):
+                raise ValueError(e)
+            lanes[e["args"]["object"]].append({**e, "name": str(e["name"])})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as wrong:
+        raise Problem(f"{path} is no timeline of HPE_TRACE: {wrong}") from None
     if not lanes:
         return "<p>No object moved.</p>"
     every = [e for events in lanes.values() for e in events]

@@ -41,9 +41,11 @@ def name_of(frame):
 
 def is_kernel(frame, stub):
     """Whether the function is the kernel whose stub that is, by the last part of its name."""
-    name = name_of(frame).replace("(anonymous namespace)", "").split("(")[0]
+    name = name_of(frame).replace("(anonymous namespace)", "")
+    # Before what is in brackets: a lambda's template argument has some of its own.
     while name != (name := re.sub(r"<[^<>]*>", "", name)):
         pass
+    name = name.split("(")[0]
     name = re.split(r"::|[ *&]", name)[-1]
     symbol = stub.split("(")[0].partition(STUB)[2]
     return name != "" and (symbol in (name, "_" + name) or f"{len(name)}{name}" in symbol)

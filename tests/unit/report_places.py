@@ -56,6 +56,10 @@ CASES = {
     "in no namespace": (
         [frame("__device_stub__ZN12_GLOBAL__N_14stepEPf", MADE, 1), frame("(anonymous namespace)::step(float*)", "a.cu", 3),
          frame("run", "a.cu", 9)], "a.cu:9"),
+    "a template of a lambda": (
+        [frame("__device_stub__Z3runI16__nv_dl_wrapper_tI11__nv_dl_tagIPFvPfiEXadL_Z4workS2_iEELj1EEJEEEvT_i", MADE, 1),
+         frame("void run<__nv_dl_wrapper_t<__nv_dl_tag<void (*)(float*, int), &work, 1u>> >(__nv_dl_wrapper_t<__nv_dl_tag"
+               "<void (*)(float*, int), &work, 1u>>, int)", "a.cu", 3), frame("work", "a.cu", 9)], "a.cu:9"),
     "with a C name": (
         [frame("__device_stub__step", MADE, 1), frame("step", "a.cu", 3), frame("run", "a.cu", 9)], "a.cu:9"),
     "a compiler's header": (
