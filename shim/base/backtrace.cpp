@@ -70,10 +70,12 @@ constinit std::atomic<Memory*> memory{nullptr};
 constinit std::atomic<State> stage{State::NotStarted};
 constinit std::atomic<std::uint32_t> filled{0};  // counts; the thread waits for a change
 constinit std::atomic<std::uint64_t> serials{0};
-constinit std::atomic<std::uint64_t> hits{0}, walks{0}, misses{0};
+constinit std::atomic<std::uint64_t> hits{0}, walks{0};
 constinit Owner owner{};
 // Guards all below, and who may unwind.
 constinit std::atomic<bool> unwinding{false};
+// Guards what the owner keeps, and which slots it has counted. Never held while the loader's lock is waited for.
+constinit std::atomic<bool> counting{false};
 constinit std::uint32_t used_entries = 1, used_returns = 0;
 constinit std::uintptr_t end_of_first_stack = 0;
 
@@ -81,26 +83,47 @@ std::size_t bucket_of(std::uint64_t ip, std::uint64_t sp) noexcept {
     return static_cast<std::size_t>(((ip * 0x9E3779B97F4A7C15ull) ^ (sp * 0xC2B2AE3D27D4EB4Full)) >> 52) % kBuckets;
 }
 
-// Each return address is looked at only where those before it are as they were: so the frames of those callers are
-// there, and the next one's with them. Of the `stack` so many words are there.
+// Words from a stack pointer on: a copy, or a thread's own stack, of which the page of the stack pointer is there. A
+// coroutine's may end behind that page, where the known one had another.
+class Stack {
+public:
+    explicit Stack(const Copied& copy) noexcept : words_(copy.stack), there_(copy.words), most_(copy.words) {}
+    explicit Stack(std::uintptr_t sp) noexcept
+        : words_(reinterpret_cast<const volatile std::uint64_t*>(sp)), there_((kPage - sp % kPage) / sizeof *words_) {}
+
+    bool holds(std::size_t word, std::uint64_t value) noexcept {
+        while (word >= there_) {
+            if (there_ >= most_ || !kernel::can_be_read(reinterpret_cast<std::uintptr_t>(words_ + there_))) {
+                most_ = there_;
+                return false;
+            }
+            there_ += kPage / sizeof *words_;
+        }
+        return words_[word] == value;
+    }
+
+private:
+    const volatile std::uint64_t* const words_;
+    std::size_t there_, most_ = kStackBytes / sizeof(std::uint64_t);
+};
+
 bool matches(const Memory& all, const Known& known, const Registers& registers, const char* what,
-             const volatile std::uint64_t* stack, std::size_t words) noexcept {
+             Stack& stack) noexcept {
     if (known.ip != registers.ip() || known.sp != registers.sp() || known.what != what) return false;
     if (known.by_bp && known.bp != registers.value[Registers::kBp]) return false;
     const auto* entry = &all.returns[known.first];
     for (std::uint32_t i = 0; i < known.count; ++i, ++entry) {
-        if (entry->word >= words || stack[entry->word] != entry->address) return false;
+        if (!stack.holds(entry->word, entry->address)) return false;
     }
     return true;
 }
 
 // The number of a stack that is known; 0: it is not.
-std::uint32_t find(const Memory& all, const Registers& registers, const char* what, const volatile std::uint64_t* stack,
-                   std::size_t words) noexcept {
+std::uint32_t find(const Memory& all, const Registers& registers, const char* what, Stack stack) noexcept {
     auto at = all.buckets[bucket_of(registers.ip(), registers.sp())].load(std::memory_order_acquire);
     for (unsigned i = 0; at != 0 && i < kLongestChain; ++i) {
         const auto& known = all.entries[at];
-        if (matches(all, known, registers, what, stack, words)) return known.number;
+        if (matches(all, known, registers, what, stack)) return known.number;
         at = known.next;
     }
     return 0;
@@ -140,8 +163,8 @@ std::size_t free_slot(Memory& all) noexcept {
 
 // --- unwinding ---------------------------------------------------------------------------------------------------
 
-// finish() keeps it for ever. With patience, since a thread that ends the process inside dl_iterate_phdr has the lock
-// that ours may be waiting for.
+// finish() keeps both for ever. Unwinding is begun with patience, since a thread that ends the process inside
+// dl_iterate_phdr has the lock that ours may be waiting for.
 bool begin_unwinding(std::chrono::milliseconds patience) noexcept {
     const auto end = std::chrono::steady_clock::now() + patience;
     while (unwinding.exchange(true, std::memory_order_acquire)) {
@@ -151,6 +174,11 @@ bool begin_unwinding(std::chrono::milliseconds patience) noexcept {
     return true;
 }
 void end_unwinding() noexcept { unwinding.store(false, std::memory_order_release); }
+
+void begin_counting() noexcept {
+    while (counting.exchange(true, std::memory_order_acquire)) nap(std::chrono::microseconds(50));
+}
+void end_counting() noexcept { counting.store(false, std::memory_order_release); }
 
 void remember(Memory& all, const Copied& copy, const unwinder::Walk& walk, std::uint32_t number, bool by_bp) noexcept {
     if (used_entries == kEntries || used_returns + walk.count > kReturns) return;
@@ -191,20 +219,23 @@ std::uintptr_t own_module() noexcept {
     return number;
 }
 
-void unwind(Memory& all, Copied& copy) noexcept {
+void unwind(Memory& all, std::size_t slot) noexcept {
+    const auto& copy = all.slots[slot];
     if (!modules::refresh()) {
         // Other code is where unloaded code was. The entries stay as they are: a thread may be looking at one.
         for (auto& bucket : all.buckets) bucket.store(0, std::memory_order_relaxed);
         unwinder::forget();
     }
-    auto number = find(all, copy.registers, copy.what, copy.stack, copy.words);
-    if (number == 0) {
-        unwinder::Walk walk;
+    auto number = find(all, copy.registers, copy.what, Stack(copy));
+    const bool known = number != 0;
+    unwinder::Walk walk;
+    std::array<Place, unwinder::kMostFrames> places;
+    std::size_t count = 0;
+    bool by_bp = false;
+    if (!known) {
         const auto stack = std::as_bytes(std::span(copy.stack, copy.words));
         unwinder::walk(copy.registers, stack, walk);
         walks.fetch_add(1, std::memory_order_relaxed);
-        std::array<Place, unwinder::kMostFrames> places;
-        std::size_t count = 0;
         for (std::size_t i = 0; i < walk.count; ++i) {
             const auto& frame = walk.frames[i];
             const auto call = frame.interrupted ? frame.ip : frame.ip - 1;
@@ -213,23 +244,25 @@ void unwind(Memory& all, Copied& copy) noexcept {
             if (count == 0 && module == own_module()) continue;
             places[count++] = {module, module != modules::kNone ? call - modules::at(module).bias : call};
         }
-        number = owner.number(copy.what, {places.data(), count}, walk.cut);
         // A register that most code uses for anything matters only where it changes the answer.
         auto other = copy.registers;
         other.value[Registers::kBp] = 0;
         unwinder::Walk without;
         unwinder::walk(other, stack, without);
-        remember(all, copy, walk, number, !same(walk, without));
+        by_bp = !same(walk, without);
     }
+    begin_counting();
+    if (!known) number = owner.number(copy.what, {places.data(), count}, walk.cut);
     owner.add(number, copy.payload);
     if (copy.serial < kSerials) all.numbers[copy.serial].store(number, std::memory_order_relaxed);
+    if (!known) remember(all, copy, walk, number, by_bp);
+    all.states[slot].store(Slot::Free, std::memory_order_release);
+    end_counting();
 }
 
 void unwind_all(Memory& all) noexcept {
     for (std::size_t i = 0; i < kSlots; ++i) {
-        if (all.states[i].load(std::memory_order_acquire) != Slot::Full) continue;
-        unwind(all, all.slots[i]);
-        all.states[i].store(Slot::Free, std::memory_order_release);
+        if (all.states[i].load(std::memory_order_acquire) == Slot::Full) unwind(all, i);
     }
 }
 
@@ -275,18 +308,14 @@ Ticket take(const Registers& registers, const char* what, const Payload& payload
     const auto now = stage.load(std::memory_order_acquire);
     Memory* const all = memory.load(std::memory_order_acquire);
     if (all == nullptr || (now != State::Ready && now != State::Opening)) return kNotTaken;
-    const auto* const stack = reinterpret_cast<const volatile std::uint64_t*>(registers.sp());
-    const auto number = find(*all, registers, what, stack, kStackBytes / sizeof *stack);
+    const auto number = find(*all, registers, what, Stack(registers.sp()));
     if (number != 0) {
         hits.fetch_add(1, std::memory_order_relaxed);
         owner.add(number, payload);
         return number;
     }
     const auto which = free_slot(*all);
-    if (which == kSlots) {
-        misses.fetch_add(1, std::memory_order_relaxed);
-        return kNotTaken;
-    }
+    if (which == kSlots) return kNotTaken;
     auto& slot = all->slots[which];
     slot.registers = registers;
     slot.what = what;
@@ -328,8 +357,12 @@ void finish() noexcept {
     }
     Memory* const all = memory.load(std::memory_order_acquire);
     if (all == nullptr || state() != State::Ready) return;
-    if (!begin_unwinding(std::chrono::seconds(1))) return;
-    unwind_all(*all);
+    if (begin_unwinding(std::chrono::seconds(1))) return unwind_all(*all);
+    // The thread that unwinds is held up: what it has not counted yet has no stack.
+    begin_counting();
+    for (std::size_t i = 0; i < kSlots; ++i) {
+        if (all->states[i].load(std::memory_order_acquire) == Slot::Full) owner.add(owner.none, all->slots[i].payload);
+    }
 }
 
 void in_child() noexcept {
@@ -344,8 +377,7 @@ Quiet::~Quiet() {
 }
 
 Counts counts() noexcept {
-    return {hits.load(std::memory_order_relaxed), walks.load(std::memory_order_relaxed),
-            misses.load(std::memory_order_relaxed)};
+    return {hits.load(std::memory_order_relaxed), walks.load(std::memory_order_relaxed)};
 }
 
 }  // namespace hpe::backtrace

@@ -43,6 +43,8 @@ struct Owner {
     std::uint32_t (*number)(const char* what, std::span<const Place> places, bool cut);
     // Adds the payload to a numbered stack; also called by take().
     void (*add)(std::uint32_t number, const Payload& payload);
+    // The number for what finish() found not to be unwound.
+    std::uint32_t none;
 };
 
 // Starts the thread that unwinds. Once in a process, outside the fault path.
@@ -97,7 +99,7 @@ private:
 };
 
 struct Counts {
-    std::uint64_t known, unwound, not_taken;
+    std::uint64_t known, unwound;
 };
 Counts counts() noexcept;
 

@@ -25,7 +25,6 @@ constexpr std::string_view kKeys[kCosts] = {
 };
 
 constinit std::atomic<bool> wanted{false};
-constinit std::array<std::atomic<std::uint64_t>, kCosts> without_stack{};
 
 // The calling thread's last wait, as long as it has not looked at a result.
 struct Wait {
@@ -120,8 +119,7 @@ void Event::take(const char* name, const ucontext_t* interrupted) noexcept {
     ticket_ = backtrace::take(registers, name, payload_);
     look_at_waits(name, ticket_, payload_);
     if (then_ != nullptr) then_(ticket_);
-    if (ticket_ != backtrace::kNotTaken) return;
-    for (std::size_t i = 0; i < kCosts; ++i) without_stack[i].fetch_add(payload_[i], std::memory_order_relaxed);
+    if (ticket_ == backtrace::kNotTaken) call_tree::add(call_tree::kOther, payload_);
 }
 
 void wait_was_needed() noexcept { last_wait = {}; }
@@ -140,7 +138,7 @@ void want() noexcept {
 
 void begin() noexcept {
     if (!wanted.exchange(false, std::memory_order_acq_rel)) return;
-    if (call_tree::open() && backtrace::start({call_tree::number, call_tree::add})) {
+    if (call_tree::open() && backtrace::start({call_tree::number, call_tree::add, call_tree::kOther})) {
         enabled.store(true, std::memory_order_release);
     } else {
         log::warn("the report has no call stacks: there is no memory, or no thread, for them");
@@ -193,21 +191,20 @@ std::string as_json() {
     const auto counts = backtrace::counts();
     const auto& stacks = call_tree::stacks();
     const auto of_stack = [&](const call_tree::Stack& stack) {
-        const auto index = static_cast<std::uint32_t>(&stack - stacks.data());
-        const auto costs = call_tree::counted(index + call_tree::kOther);
-        if (costs[Cost::Count] == 0) return std::string();
+        const auto number = call_tree::kOther + static_cast<std::uint32_t>(&stack - stacks.data());
+        const auto costs = call_tree::counted(number);
+        if (number == call_tree::kOther || costs[Cost::Count] == 0) return std::string();
         return fmt::format("{{\"node\": {}, \"what\": {}, \"cut\": {}, {}}}", number_of(stack.node),
                            json_text(stack.what), stack.cut, json_of(costs, now));
     };
-    backtrace::Payload elsewhere{};
-    for (std::size_t i = 0; i < kCosts; ++i) elsewhere[i] = without_stack[i].load();
+    const auto without_stack = call_tree::counted(call_tree::kOther);
     return fmt::format(
         "{{\n    \"seconds\": {:.9f},\n    \"modules\": {},\n    \"nodes\": {},\n    \"stacks\": {},\n"
         "    \"without_stack\": {{{}}},\n    \"taken\": {{\"known\": {}, \"unwound\": {}, \"not_taken\": {}}}\n  }}",
         seconds(now.ticks - ticks::beginning.ticks, now),
         json_list(modules::all(), 6, [](const auto& one) { return json_of(one); }),
         json_list(call_tree::nodes(), 6, [](const auto& one) { return json_of(one); }), json_list(stacks, 6, of_stack),
-        json_of(elsewhere, now), counts.known, counts.unwound, counts.not_taken);
+        json_of(without_stack, now), counts.known, counts.unwound, without_stack[Cost::Count]);
 }
 
 }  // namespace hpe::call_stacks

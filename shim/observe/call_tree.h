@@ -2,7 +2,7 @@
 // Call stacks as a tree, each stack once, and what was counted for each thing that happened there.
 //
 // Counters: of call_stacks.h. Threads: add() any, also in the fault path; number() and the others one at a time,
-// outside it. Errors: what is beyond kMost stacks, or has no memory, is counted as the first one, kOther.
+// outside it. Errors: what is beyond kMost stacks, has no memory or could not be taken is counted as kOther.
 #pragma once
 
 #include <cstddef>

@@ -56,6 +56,12 @@ std::string rank_of_process() {
     return {};
 }
 
+std::string from_this_folder(std::string destination) {
+    char folder[PATH_MAX];
+    if (destination.empty() || destination == "-" || destination.front() == '/') return destination;
+    return getcwd(folder, sizeof folder) != nullptr ? std::string(folder) + '/' + destination : destination;
+}
+
 std::string path_of_output(std::string destination) {
     const auto process = std::to_string(getpid());
     auto rank = rank_of_process();
@@ -74,7 +80,10 @@ std::string path_of_output(std::string destination) {
 }
 
 int open_output(const std::string& path) noexcept {
-    return open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    // A pipe of that name that nobody reads is an error, not a reason for the process never to end.
+    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (fd >= 0) fcntl(fd, F_SETFL, O_WRONLY);
+    return fd;
 }
 
 bool write_all(int fd, std::string_view text) noexcept {

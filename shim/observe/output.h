@@ -14,6 +14,8 @@ namespace hpe {
 std::string path_of_program();
 // This process's rank in its MPI job, as the starter says (Open MPI, PMI, PMIx, Slurm); "" outside of one.
 std::string rank_of_process();
+// The destination, which stays that place should the program go to another folder.
+std::string from_this_folder(std::string destination);
 // The destination with each "%p" replaced by the process id, and each "%r" by the rank, or 0.
 std::string path_of_output(std::string destination);
 // An empty file at that path, for writing; the caller closes it.

@@ -54,6 +54,15 @@ void serve(void*) noexcept {
 
 }  // namespace
 
+void in_child() noexcept {
+    struct sigaction action {};
+    // The child has no thread that answers.
+    if (the_signal != 0 && sigaction(the_signal, nullptr, &action) == 0 && action.sa_handler == on_signal) {
+        std::signal(the_signal, SIG_DFL);
+    }
+    the_signal = 0;
+}
+
 void configure(int signal) noexcept { wanted.store(signal, std::memory_order_relaxed); }
 
 void begin() noexcept {

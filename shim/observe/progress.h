@@ -21,5 +21,7 @@ inline constinit std::atomic<std::uint64_t> bytes_to_host{0}, bytes_to_device{0}
 void configure(int signal) noexcept;
 // The program uses CUDA.
 void begin() noexcept;
+// The child does with the signal what it would without libhpe.
+void in_child() noexcept;
 
 }  // namespace hpe::progress

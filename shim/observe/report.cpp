@@ -233,7 +233,7 @@ std::uint32_t objects() noexcept { return added.load() - removed.load(); }
 
 void configure(const std::string& destination, std::string protocol) {
     const Locked lock(mutex);
-    state().destination = destination;
+    state().destination = from_this_folder(destination);
     state().protocol = std::move(protocol);
     wanted.store(!destination.empty(), std::memory_order_relaxed);
     if (!destination.empty()) call_sites::enable();

@@ -273,7 +273,7 @@ std::string& destination() {
 }  // namespace
 
 void configure(const std::string& wanted) {
-    destination() = wanted;
+    destination() = from_this_folder(wanted);
     if (!wanted.empty()) ticks::choose();
     enabled.store(!wanted.empty(), std::memory_order_relaxed);
 }

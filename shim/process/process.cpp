@@ -55,6 +55,7 @@ void in_child() {
     unread::in_child();
     trace::in_child(started.load(std::memory_order_relaxed));
     call_stacks::in_child();
+    progress::in_child();
     if (!started.load(std::memory_order_relaxed)) return;
     active.store(false, std::memory_order_relaxed);
     this_thread.settled = this_thread.quick = false;

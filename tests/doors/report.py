@@ -167,6 +167,11 @@ with tempfile.TemporaryDirectory() as folder:
         if said.count("\n") != 1 or f"hpe: cannot write the report to {place}: " not in said:
             compare.problem(f"{place}: {said}")
 
+    os.mkfifo(folder / "unread.json")
+    said = run("work", HPE_REPORT=folder / "unread.json")
+    if said.count("\n") != 1 or f"hpe: cannot write the report to {folder / 'unread.json'}: " not in said:
+        compare.problem(f"a pipe that nobody opens: {said}")
+
     # A file above the limit, and a pipe that nobody reads: no signal ends the program.
     said = run("limited", HPE_REPORT=folder / "long.json")
     if said.count("\n") != 1 or f"hpe: cannot write the report to {folder / 'long.json'}: " not in said:

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Accesses and calls whose call stacks are known, from every place where taking a stack could do harm: for the test of
 // the report's call stacks.
+#include <alloca.h>
 #include <dlfcn.h>
+#include <link.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <ucontext.h>
 
 #include <stdexcept>
 #include <string>
@@ -274,6 +278,68 @@ static void halves(int, char**) {
     say("%s%u wrong\n", line[0] == '\n' ? "" : "interrupted ", wrong);
 }
 
+// --- two coroutines, of which the second's stack ends where the first one's had its callers -------------------------
+
+static ucontext_t outside, coroutine;
+static Data* of_coroutine = nullptr;
+static unsigned wrong_there = 0;
+static std::size_t room = 0;
+
+NEVER_INLINED static void with_room(std::size_t bytes) {
+    volatile char* const local = static_cast<char*>(alloca(bytes));
+    local[0] = local[bytes - 1] = 1;
+    wrong_there += first_caller(*of_coroutine) * static_cast<unsigned>(local[0]);
+}
+static void run_coroutine() { with_room(room); }
+
+static void coroutines(int, char**) {
+    constexpr std::size_t page = 4096, bytes = 16 * page;
+    Data data(1000);
+    of_coroutine = &data;
+    auto* const stack = static_cast<char*>(
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    const auto run_on = [&](std::size_t size, std::size_t its_room) {
+        room = its_room;
+        getcontext(&coroutine);
+        coroutine.uc_stack.ss_sp = stack;
+        coroutine.uc_stack.ss_size = size;
+        coroutine.uc_link = &outside;
+        makecontext(&coroutine, run_coroutine, 0);
+        swapcontext(&outside, &coroutine);
+    };
+    for (int i = 0; i < 20; ++i) run_on(bytes, 1024 + page);
+    mprotect(stack + bytes - page, page, PROT_NONE);
+    for (int i = 0; i < 20; ++i) run_on(bytes - page, 1024);
+    say("%u wrong\n", wrong_there);
+}
+
+// --- the end of the process inside dl_iterate_phdr ------------------------------------------------------------------
+
+static int end_here(dl_phdr_info*, std::size_t, void* data) {
+    unsigned wrong = 0;
+    for (int i = 0; i < 50; ++i) wrong += second_caller(*static_cast<Data*>(data));
+    say("%u wrong\n", wrong);
+    exit(0);
+}
+static void held_up(int, char**) {
+    Data data(1000);
+    say("%u wrong\n", first_caller(data));
+    dl_iterate_phdr(end_here, &data);
+}
+
+// A child that gets the signal at which the parent says what it has done.
+static void forked(int, char**) {
+    Data data(1000);
+    const pid_t child = fork();
+    if (child == 0) {
+        raise(SIGUSR2);
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    say("%u wrong, the child ended by signal %d\n", first_caller(data), WTERMSIG(status));
+}
+
 int main(int argc, char** argv) {
     static const Case cases[] = {{"chain", chain},
                                  {"calls", calls},
@@ -287,6 +353,9 @@ int main(int argc, char** argv) {
                                  {"generated", generated},
                                  {"exceptions", exceptions},
                                  {"threads", threads},
+                                 {"coroutines", coroutines},
+                                 {"held_up", held_up},
+                                 {"forked", forked},
                                  {"halves", halves}};
     return run_case(cases, argc, argv);
 }
