@@ -376,8 +376,6 @@ Quiet::~Quiet() {
     if (is_) end_unwinding();
 }
 
-Counts counts() noexcept {
-    return {hits.load(std::memory_order_relaxed), walks.load(std::memory_order_relaxed)};
-}
+Counts counts() noexcept { return {hits.load(std::memory_order_relaxed), walks.load(std::memory_order_relaxed)}; }
 
 }  // namespace hpe::backtrace

@@ -19,8 +19,9 @@ import tempfile
 import compare
 import soft
 
-stacks, library = sys.argv[1:]
+stacks, library = map(os.path.abspath, sys.argv[1:])
 folder = pathlib.Path(tempfile.mkdtemp())
+os.chdir(folder)
 COSTS = {"count", "seconds", "wait_seconds", "fetched_bytes", "flushed_bytes", "to_device_bytes", "to_host_bytes",
          "pageable_bytes", "pageable_seconds", "pinned_sync_bytes", "pinned_sync_seconds", "sent_again_bytes",
          "sent_again_seconds", "back_unchanged_bytes", "back_unchanged_seconds", "unread_bytes", "unread_seconds", "renewed", "renewed_bytes",
@@ -98,8 +99,7 @@ def run(case, *arguments, wanted_err=b"", **variables):
     path = folder / f"{compare.runs}.json"
     what = f"{case} {variables}"
     wanted = soft.run([stacks, "copy", case, *arguments], preload=False)
-    # Relative: a program may leave its folder.
-    got = soft.run([stacks, "plain", case, *arguments], HPE_REPORT=os.path.relpath(path), **variables)
+    got = soft.run([stacks, "plain", case, *arguments], **{"HPE_REPORT": path, **variables})
     if got != (*wanted[:2], wanted_err):
         problem(what, f"{got}, without libhpe {wanted}")
     try:
@@ -212,7 +212,8 @@ report = run("held_up")
 if sum(reads(report).values()) + report.lost < 51:
     problem("held_up", f"{reads(report)}, {report.lost} without")
 
-run("forked", HPE_PROGRESS_SIGNAL="USR2")
+# The report belongs into the folder that the program was in when it began with CUDA.
+run("forked", HPE_PROGRESS_SIGNAL="USR2", HPE_REPORT=f"{compare.runs + 1}.json")
 
 # Off: the same report without them.
 compare.runs += 1
