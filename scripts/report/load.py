@@ -66,7 +66,7 @@ def check(report):
     for stack in stacks_of(report):
         texts(stack.what)
         numbers(stack.costs)
-        if not stack.what or not stack.frames or stack.costs["count"] < 1:
+        if not stack.what or stack.costs["count"] < 1:
             raise ValueError(f"stack of {stack.what}")
 
 

@@ -45,7 +45,7 @@ bool open() noexcept {
 std::uint32_t number(const char* what, std::span<const backtrace::Place> places, bool cut) try {
     auto& s = state();
     const auto next = static_cast<std::uint32_t>(s.stacks.size()) + kOther;
-    if (next > kMost) return kOther;
+    if (next > kMost || places.empty()) return kOther;
     auto parent = kNoParent;
     for (auto i = places.size(); i-- > 0;) {
         // First the node: should there be no memory for its name, nothing names it.

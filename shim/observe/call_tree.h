@@ -2,7 +2,8 @@
 // Call stacks as a tree, each stack once, and what was counted for each thing that happened there.
 //
 // Counters: of call_stacks.h. Threads: add() any, also in the fault path; number() and the others one at a time,
-// outside it. Errors: what is beyond kMost stacks, has no memory or could not be taken is counted as kOther.
+// outside it. Errors: what is beyond kMost stacks, has no frame or no memory, or could not be taken is counted as
+// kOther.
 #pragma once
 
 #include <cstddef>
