@@ -27,9 +27,10 @@ using namespace hpe::mpi::HPE_MPI_ABI;
 
 inline bool in_place(const void* at) noexcept { return at == MPI_IN_PLACE; }
 
-// No communicator is an error, which MPI shall tell once.
+// No communicator is an error, which MPI shall tell once. Of those that most calls name MPI need not be asked.
 inline bool is_inter(MPI_Comm comm) noexcept {
     int flag = 0;
+    if (comm == handles.world || comm == handles.self) return false;
     return comm != handles.no_comm && functions.MPI_Comm_test_inter(comm, &flag) == MPI_SUCCESS && flag != 0;
 }
 inline int local_size(MPI_Comm comm) noexcept {
