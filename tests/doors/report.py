@@ -13,9 +13,11 @@ import pathlib
 import re
 import select
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 
 import compare
@@ -193,7 +195,9 @@ with tempfile.TemporaryDirectory() as folder:
                           env=soft.environment(HPE_TRACE=folder / "pipe.json")) as program:
         select.select([reading], [], [], 60)
         taken = len(os.read(reading, 4096))
-        time.sleep(0.3)  # more has been written, and waits
+        # Until more has been written, and waits.
+        while program.poll() is None and struct.unpack("i", fcntl.ioctl(reading, termios.FIONREAD, bytes(4))) != (4096,):
+            time.sleep(0.01)
         os.close(reading)
         out = program.communicate(timeout=60)[0]
     if (program.returncode, out) != as_always or taken != 4096:

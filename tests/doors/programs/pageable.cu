@@ -11,6 +11,7 @@
 
 #include <cuda.h>
 
+#include "asleep.h"
 #include "pageable.h"
 
 // Around the smallest that is staged, around pieces and blocks; host and device side at odd places.
@@ -347,17 +348,16 @@ static void capture_meanwhile() {
         // NVIDIA's driver lets no capture begin before such a copy has ended: nothing here may wait for the capture.
         CHECK(cudaLaunchHostFunc(
             nullptr, [](void*) { usleep(60000); }, nullptr));
-        std::atomic<bool> begun{false};
+        std::atomic<pid_t> copying{0};
         std::thread copies([&] {
-            begun = true;
+            copying = gettid();
             if (round % 2 == 0) {
                 CHECK(cudaMemcpy(d.p, host.data(), n, to_device));
             } else {
                 CHECK(cudaMemcpy(got.data(), d.p, n, to_host));
             }
         });
-        while (!begun) std::this_thread::yield();
-        usleep(20000);  // it waits
+        wait_until_it_waits(copying);
         cudaGraph_t graph;
         CHECK(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal));
         copies.join();

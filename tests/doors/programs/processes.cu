@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include <pthread.h>
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <csignal>
@@ -205,6 +206,7 @@ static void at_exit(int, char**) {
     std::atexit([] { say("at exit: %u wrong\n", data->work(10)); });
 }
 static void other_threads_at_exit(int, char**) {
+    static std::atomic<int> at_work{0};
     for (int t = 0; t < 3; ++t) {
         pthread_t thread;
         pthread_create(
@@ -212,12 +214,13 @@ static void other_threads_at_exit(int, char**) {
             [](void* seed) -> void* {
                 Data own(3000);
                 for (unsigned i = 0;; ++i) {
+                    if (i == 2) ++at_work;
                     if (own.touch(i + static_cast<unsigned>(reinterpret_cast<std::size_t>(seed))) != 0) _exit(33);
                 }
             },
             reinterpret_cast<void*>(static_cast<std::size_t>(t)));
     }
-    usleep(20000);
+    while (at_work < 3) sched_yield();
 }
 
 // --- static objects
