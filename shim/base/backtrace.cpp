@@ -83,8 +83,8 @@ std::size_t bucket_of(std::uint64_t ip, std::uint64_t sp) noexcept {
     return static_cast<std::size_t>(((ip * 0x9E3779B97F4A7C15ull) ^ (sp * 0xC2B2AE3D27D4EB4Full)) >> 52) % kBuckets;
 }
 
-// Words from a stack pointer on: a copy, or a thread's own stack, of which the page of the stack pointer is there. A
-// coroutine's may end behind that page, where the known one had another.
+// Words from a stack pointer on: of a copy, or of a thread's own stack, where only the page of the stack pointer is
+// certain. The stack of a coroutine may end behind that page, though an earlier one went on.
 class Stack {
 public:
     explicit Stack(const Copied& copy) noexcept : words_(copy.stack), there_(copy.words), most_(copy.words) {}
@@ -163,22 +163,17 @@ std::size_t free_slot(Memory& all) noexcept {
 
 // --- unwinding ---------------------------------------------------------------------------------------------------
 
-// finish() keeps both for ever. Unwinding is begun with patience, since a thread that ends the process inside
-// dl_iterate_phdr has the lock that ours may be waiting for.
-bool begin_unwinding(std::chrono::milliseconds patience) noexcept {
+// With patience, since who ends the process may have what our thread waits for: inside dl_iterate_phdr the loader's
+// lock, in a signal handler malloc's. finish() keeps both flags for ever.
+bool enter(std::atomic<bool>& flag, std::chrono::milliseconds patience) noexcept {
     const auto end = std::chrono::steady_clock::now() + patience;
-    while (unwinding.exchange(true, std::memory_order_acquire)) {
+    while (flag.exchange(true, std::memory_order_acquire)) {
         if (std::chrono::steady_clock::now() >= end) return false;
         nap(std::chrono::microseconds(50));
     }
     return true;
 }
-void end_unwinding() noexcept { unwinding.store(false, std::memory_order_release); }
-
-void begin_counting() noexcept {
-    while (counting.exchange(true, std::memory_order_acquire)) nap(std::chrono::microseconds(50));
-}
-void end_counting() noexcept { counting.store(false, std::memory_order_release); }
+void leave(std::atomic<bool>& flag) noexcept { flag.store(false, std::memory_order_release); }
 
 void remember(Memory& all, const Copied& copy, const unwinder::Walk& walk, std::uint32_t number, bool by_bp) noexcept {
     if (used_entries == kEntries || used_returns + walk.count > kReturns) return;
@@ -251,13 +246,15 @@ void unwind(Memory& all, std::size_t slot) noexcept {
         unwinder::walk(other, stack, without);
         by_bp = !same(walk, without);
     }
-    begin_counting();
+    // Only finish() keeps this thread waiting here, and then for ever.
+    while (!enter(counting, std::chrono::seconds(1))) {
+    }
     if (!known) number = owner.number(copy.what, {places.data(), count}, walk.cut);
     owner.add(number, copy.payload);
     if (copy.serial < kSerials) all.numbers[copy.serial].store(number, std::memory_order_relaxed);
     if (!known) remember(all, copy, walk, number, by_bp);
     all.states[slot].store(Slot::Free, std::memory_order_release);
-    end_counting();
+    leave(counting);
 }
 
 void unwind_all(Memory& all) noexcept {
@@ -277,7 +274,7 @@ void serve(void*) noexcept {
         const auto seen = filled.load(std::memory_order_acquire);
         if (!unwinding.exchange(true, std::memory_order_acquire)) {
             unwind_all(all);
-            end_unwinding();
+            leave(unwinding);
         }
         wait_while(filled, seen);
     }
@@ -357,9 +354,9 @@ void finish() noexcept {
     }
     Memory* const all = memory.load(std::memory_order_acquire);
     if (all == nullptr || state() != State::Ready) return;
-    if (begin_unwinding(std::chrono::seconds(1))) return unwind_all(*all);
+    if (enter(unwinding, std::chrono::seconds(1))) return unwind_all(*all);
     // The thread that unwinds is held up: what it has not counted yet has no stack.
-    begin_counting();
+    if (!enter(counting, std::chrono::seconds(1))) return;
     for (std::size_t i = 0; i < kSlots; ++i) {
         if (all->states[i].load(std::memory_order_acquire) == Slot::Full) owner.add(owner.none, all->slots[i].payload);
     }
@@ -371,9 +368,9 @@ void in_child() noexcept {
     memory.store(nullptr, std::memory_order_release);
 }
 
-Quiet::Quiet() noexcept : is_(state() == State::Ready && begin_unwinding(std::chrono::milliseconds(200))) {}
+Quiet::Quiet() noexcept : is_(state() == State::Ready && enter(unwinding, std::chrono::milliseconds(200))) {}
 Quiet::~Quiet() {
-    if (is_) end_unwinding();
+    if (is_) leave(unwinding);
 }
 
 Counts counts() noexcept { return {hits.load(std::memory_order_relaxed), walks.load(std::memory_order_relaxed)}; }
