@@ -3,6 +3,7 @@
 #include "shim/copies/lent.h"
 
 #include <atomic>
+#include <utility>
 
 #include "shim/coherence/coherence.h"
 #include "shim/copies/own_work.h"
@@ -31,6 +32,13 @@ Lent::Lent(std::uintptr_t begin, std::size_t bytes, For use) noexcept : begin_(b
     object_ = object;
     serial_ = in_use.serial();
 }
+
+Lent::Lent(Lent&& other) noexcept
+    : begin_(other.begin_),
+      bytes_(other.bytes_),
+      use_(other.use_),
+      object_(other.object_),
+      serial_(std::exchange(other.serial_, 0)) {}
 
 Lent::~Lent() {
     if (serial_ == 0) return;

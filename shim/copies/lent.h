@@ -21,8 +21,8 @@ public:
     enum class For : bool { Reading, Writing };
     // The device work before it has ended on return. False: the range lies in no object, or the CPU uses it.
     Lent(std::uintptr_t begin, std::size_t bytes, For use) noexcept;
+    Lent(Lent&& other) noexcept;
     ~Lent();
-    Lent(const Lent&) = delete;
     Lent& operator=(const Lent&) = delete;
     explicit operator bool() const noexcept { return serial_ != 0; }
 

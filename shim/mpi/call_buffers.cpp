@@ -43,6 +43,17 @@ bool for_device(const Parts& parts) noexcept {
     return copied_by_device(span.begin, span.bytes()) && dense(parts);
 }
 
+// Elements without gaps: whether their bytes lie in the order of their type map. A type made of others may name them in
+// another one.
+bool in_order(const Elements& elements) noexcept {
+    if (known_shapes.find(elements.type) != nullptr) return true;
+    const auto one = layout_of(elements.type);
+    const auto elements_layout =
+        one ? Layout::repeated(*one, static_cast<std::uint64_t>(elements.count), elements.shape.extent())
+            : std::nullopt;
+    return elements_layout && elements_layout->is_dense();
+}
+
 // What was written last is there on return.
 bool bring_to_device(Span span) noexcept {
     const Object* const object = coherence().object_of(span.begin);
@@ -152,10 +163,9 @@ std::uintptr_t CallBuffers::replace(Parts&& parts, Use use, bool settled) noexce
     return buffer.shift;
 }
 
-std::unique_ptr<Lent> CallBuffers::lend(std::uintptr_t at, std::size_t bytes, Use use) noexcept {
-    std::unique_ptr<Lent> lent(new (std::nothrow)
-                                   Lent(at, bytes, is_read(use) ? Lent::For::Reading : Lent::For::Writing));
-    if (lent != nullptr && !*lent) lent.reset();
+std::optional<Lent> CallBuffers::lend(std::uintptr_t at, std::size_t bytes, Use use) noexcept {
+    std::optional<Lent> lent(std::in_place, at, bytes, is_read(use) ? Lent::For::Reading : Lent::For::Writing);
+    if (!*lent) lent.reset();
     return lent;
 }
 
@@ -284,8 +294,8 @@ std::byte* CallBuffers::pack_on_device(const Elements& elements, const Layout& l
                                   : load_packed_by_device(elements, layout, static_cast<std::byte*>(pointer(at))))) {
         return nullptr;
     }
-    auto lent = moved_by_mpi ? lend(at, static_cast<std::size_t>(bytes), use) : nullptr;
-    if (moved_by_mpi && lent == nullptr) return nullptr;
+    auto lent = moved_by_mpi ? lend(at, static_cast<std::size_t>(bytes), use) : std::nullopt;
+    if (moved_by_mpi && !lent) return nullptr;
     const auto before = count_;
     const auto shift = moved_by_mpi ? 0 : replace(Parts(pointer(at), bytes, handles.byte), use, true);
     if (count_ == before) add(use);
@@ -295,7 +305,7 @@ std::byte* CallBuffers::pack_on_device(const Elements& elements, const Layout& l
             buffer.arrival->unpack(*all, elements.at);
     }
     buffer.packed = std::move(packed);
-    buffer.lent = std::move(lent);
+    if (lent) buffer.lent.emplace(std::move(*lent));
     return static_cast<std::byte*>(pointer(at + shift));
 }
 
@@ -305,15 +315,13 @@ std::byte* CallBuffers::leave_to_mpi(const Elements& elements, Use use) noexcept
     if (span.bytes() > INT_MAX) return nullptr;  // they go as so many bytes
     const Object* const object = to_be_left_on_device(elements, use);
     if (object == nullptr || !moves_device_memory(object->context)) return nullptr;
-    const auto layout = elements.type == handles.byte ? Layout::of_bytes(1) : layout_of(elements.type);
-    const auto all =
-        layout ? Layout::repeated(*layout, static_cast<std::uint64_t>(elements.count), elements.shape.extent())
-               : std::nullopt;
-    if (!all || !all->is_dense()) return nullptr;
-    auto lent = lend(span.begin, span.bytes(), use);
-    if (lent == nullptr) return pack_on_device(elements, *layout, use);
-    add(use).lent = std::move(lent);
-    return static_cast<std::byte*>(pointer(span.begin));
+    if (!in_order(elements)) return nullptr;
+    if (auto lent = lend(span.begin, span.bytes(), use)) {
+        add(use).lent.emplace(std::move(*lent));
+        return static_cast<std::byte*>(pointer(span.begin));
+    }
+    const auto layout = layout_of(elements.type);
+    return layout ? pack_on_device(elements, *layout, use) : nullptr;
 }
 
 // Some MPIs are slow with gaps. One that was not built for CUDA copies within a rank by the CPU, whatever is under it.
@@ -326,8 +334,8 @@ bool CallBuffers::leave_to_collective(const Parts& parts, Use use) noexcept {
     const Object* const object = coherence().object_of(span.begin);
     if (object == nullptr || !moves_device_memory(object->context)) return false;
     auto lent = lend(span.begin, span.bytes(), use);
-    if (lent == nullptr) return false;
-    add(use).lent = std::move(lent);
+    if (!lent) return false;
+    add(use).lent.emplace(std::move(*lent));
     return true;
 }
 
@@ -359,8 +367,7 @@ bool CallBuffers::load() noexcept {
 
 bool CallBuffers::pends() const noexcept {
     return std::any_of(begin(), end(), [](const Buffer& one) {
-        return one.memory != nullptr || one.packed != nullptr || one.lent != nullptr || one.left_there ||
-               one.window != nullptr;
+        return one.memory != nullptr || one.packed != nullptr || one.lent || one.left_there || one.window != nullptr;
     });
 }
 
@@ -371,7 +378,7 @@ bool CallBuffers::copies_under_way() const noexcept {
 }
 
 bool CallBuffers::left_to_mpi() const noexcept {
-    return std::any_of(begin(), end(), [](const Buffer& one) { return one.lent != nullptr; });
+    return std::any_of(begin(), end(), [](const Buffer& one) { return one.lent.has_value(); });
 }
 
 void CallBuffers::keep_types() noexcept {

@@ -216,7 +216,7 @@ private:
             Layout layout;  // of one element
         };
         std::unique_ptr<Packed> packed{};
-        std::unique_ptr<Lent> lent{};            // to MPI; ends before its memory
+        std::optional<Lent> lent{};              // to MPI; ends before its memory
         std::unique_ptr<ipc::Export> message{};  // so does this
         std::unique_ptr<ipc::Arrival> arrival{};
         bool left_there = false;       // on the device, where the message's receiver reads it
@@ -284,7 +284,7 @@ private:
     std::byte* replace_packed(const Elements& elements, Use use) noexcept;
     const Object* to_be_left_on_device(const Elements& elements, Use use) const noexcept;
     std::byte* pack_on_device(const Elements& elements, const Layout& layout, Use use) noexcept;
-    static std::unique_ptr<Lent> lend(std::uintptr_t at, std::size_t bytes, Use use) noexcept;
+    static std::optional<Lent> lend(std::uintptr_t at, std::size_t bytes, Use use) noexcept;
     std::byte* leave_to_mpi(const Elements& elements, Use use) noexcept;
     bool leave_to_collective(const Parts& parts, Use use) noexcept;
     static bool leave_uncached(const Parts& parts, Use use) noexcept;

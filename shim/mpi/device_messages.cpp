@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <new>
@@ -82,6 +83,16 @@ bool try_it(void* context) noexcept {
            holds(to, context, content, got);
 }
 
+// MPI starts once.
+bool has_started() noexcept {
+    static constinit std::atomic<bool> known{false};
+    if (known.load(std::memory_order_relaxed)) return true;
+    int started = 0;
+    if (functions.MPI_Initialized(&started) != MPI_SUCCESS || started == 0) return false;
+    known.store(true, std::memory_order_relaxed);
+    return true;
+}
+
 }  // namespace
 
 bool built_for_cuda() noexcept {
@@ -95,8 +106,7 @@ bool knows_cuda() noexcept {
 }
 
 bool moves_device_memory(void* context) noexcept {
-    int initialized = 0;
-    if (functions.MPI_Initialized(&initialized) != MPI_SUCCESS || initialized == 0 || !knows_cuda()) return false;
+    if (!has_started() || !knows_cuda()) return false;
     static const bool moves = try_it(context);
     return moves;
 }

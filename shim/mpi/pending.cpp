@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <new>
 #include <utility>
 
 #include "shim/base/mutex.h"
@@ -15,6 +16,12 @@ namespace {
 
 constinit std::array<ShortList<Pending>, 1024> lists;
 constinit ShortList<Pending> freed_list;
+// Memory for others.
+struct Spare {
+    Spare* next = nullptr;
+};
+constinit ShortList<Spare> spares;
+constinit std::atomic<unsigned> spare_count{0};
 // Taken by a call that completes requests, which may wait for others of them: a synchronisation of their window finds
 // them here, and stores what came.
 constinit ShortList<Pending> taken_of_windows;
@@ -53,6 +60,21 @@ bool store(Pending& pending, const MPI_Status& status) noexcept {
 }  // namespace
 
 Pending::~Pending() { leave_taken(*this); }
+
+void* Pending::operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+    if (Spare* const spare = spares.take([](const Spare&) { return true; })) {
+        spare_count.fetch_sub(1, std::memory_order_relaxed);
+        return spare;
+    }
+    return ::operator new(bytes, std::nothrow);
+}
+
+void Pending::operator delete(void* memory) noexcept {
+    constexpr unsigned kMostSpares = 256;
+    if (spare_count.fetch_add(1, std::memory_order_relaxed) < kMostSpares) return spares.add(new (memory) Spare);
+    spare_count.fetch_sub(1, std::memory_order_relaxed);
+    ::operator delete(memory);
+}
 
 namespace pending {
 

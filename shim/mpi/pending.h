@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -32,6 +33,10 @@ struct Pending {
     ~Pending();
     Pending(const Pending&) = delete;
     Pending& operator=(const Pending&) = delete;
+    // Of memory that is kept for the next ones: a window of messages has many at a time, each of more bytes than
+    // malloc() has at hand.
+    static void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept;
+    static void operator delete(void* memory) noexcept;
     CallBuffers buffers;
     MPI_Request request{};
     const Arrives arrives;
