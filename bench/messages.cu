@@ -6,6 +6,7 @@
 //         window   64 messages of 1 MiB under way at a time, one way: GB/s
 //         pingpong 1 MiB there and back: GB/s
 //         latency  8 bytes there and back: microseconds one way
+//         self     8 bytes from a rank to itself: microseconds of a call, of MPI_Irecv, MPI_Send and MPI_Wait
 //         exchange 32 KiB each way, between a kernel that makes them and one that reads them: microseconds
 //         allreduce  the sum of 64 Mi floats, in place, on any number of ranks: GB/s of one rank's floats
 //         copy     the direct copy of 256 MiB between the ranks' devices, without MPI: GB/s; one process
@@ -176,6 +177,18 @@ double there_and_back(const Side& side, std::size_t bytes, int times) {
     return seconds_since(begin) / (2 * times);
 }
 
+double to_itself(const Side& side, std::size_t bytes, int times) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < times; ++i) {
+        MPI_Request request;
+        MPI_Irecv(side.to_receive(bytes), static_cast<int>(bytes), MPI_BYTE, 0, 1, MPI_COMM_SELF, &request);
+        MPI_Send(side.to_send(0, bytes), static_cast<int>(bytes), MPI_BYTE, 0, 1, MPI_COMM_SELF);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        side.received(bytes, bytes);
+    }
+    return seconds_since(begin) / (3 * times);
+}
+
 // MPI is to know nothing of streams: what it is given is on the device, or on the host, by then.
 double exchanged(const Side& side, std::size_t bytes, unsigned key, int times) {
     MPI_Barrier(MPI_COMM_WORLD);
@@ -251,6 +264,7 @@ int main(int argc, char** argv) {
     const std::size_t bytes = work == "large" || work == "copy" || sums ? 256 * kMiB
                               : work == "window"                        ? 64 * kMiB
                               : work == "latency"                       ? 8
+                              : work == "self"                          ? 16
                               : work == "exchange"                      ? 2 * 32 * std::size_t{1024}
                                                                         : kMiB;
     const Side side(bytes);
@@ -267,14 +281,15 @@ int main(int argc, char** argv) {
         if (work == "window") seconds = one_way(side, bytes, kMiB);
         if (work == "pingpong") seconds = there_and_back(side, bytes, 50);
         if (work == "latency") seconds = there_and_back(side, bytes, 500);
+        if (work == "self") seconds = to_itself(side, bytes / 2, 20000);
         if (work == "exchange") seconds = exchanged(side, bytes / 2, key, 200);
         if (sums) side.check_sum(key);
         if (work == "exchange") side.check(key, bytes / 2);
         if (work != "copy" && work != "exchange" && !sums && (rank == 1 || work == "pingpong" || work == "latency"))
             side.check(key);
         if (rank != 0 || round < 2) continue;
-        std::printf("%.3f\n", work == "latency" || work == "exchange" ? seconds * 1e6
-                                                                      : static_cast<double>(bytes) / seconds / 1e9);
+        const bool is_time = work == "latency" || work == "self" || work == "exchange";
+        std::printf("%.4f\n", is_time ? seconds * 1e6 : static_cast<double>(bytes) / seconds / 1e9);
     }
     MPI_Finalize();
     return 0;

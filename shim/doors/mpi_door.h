@@ -171,7 +171,8 @@ template <std::size_t row, Kind kind, class Treatment, class Function>
 struct Made;
 template <std::size_t row, Kind kind, class Treatment, class... A>
 struct Made<row, kind, Treatment, int(A...)> {
-    static int door(A... arguments) {
+    // Every call pays for it, most with host memory, whose arguments are to stay in registers: 4 of 11 ns.
+    [[gnu::flatten]] static int door(A... arguments) {
         return treated<kind, Treatment>(own<int(A...)>(row), __builtin_return_address(0), arguments...);
     }
 };

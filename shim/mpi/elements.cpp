@@ -168,6 +168,10 @@ void Elements::give_type_back() noexcept {
     keeps_type = false;
 }
 
+bool may_concern_when_asked(const void* at, MPI_Count count, MPI_Datatype type, bool may_ask) noexcept {
+    return !may_ask || concerns(Shape(type).span(address(at), count));
+}
+
 bool names_an_object(const Elements& elements) noexcept {
     const auto span = elements.span();
     if (!concerns(span)) return false;

@@ -114,10 +114,12 @@ struct Elements {
 inline bool concerns(Span span) noexcept { return !span.empty() && lease::concerns(pointer(span.begin), span.bytes()); }
 // The same of elements. MPI may not be asked about a type that may be none, which would be an error: then the answer is
 // true unless the type is known.
+bool may_concern_when_asked(const void* at, MPI_Count count, MPI_Datatype type, bool may_ask) noexcept;
 inline bool may_concern(const void* at, MPI_Count count, MPI_Datatype type, bool may_ask) noexcept {
     const Shape* const known = known_shapes.find(type);
-    if (known != nullptr) return concerns(known->span(address(at), count));
-    return !may_ask || concerns(Shape(type).span(address(at), count));
+    if (known == nullptr) [[unlikely]]
+        return may_concern_when_asked(at, count, type, may_ask);
+    return concerns(known->span(address(at), count));
 }
 // Whether any byte that the type names may lie in an object. Types that name addresses of the host alone may have all
 // that is on the device between them.
