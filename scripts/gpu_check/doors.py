@@ -174,12 +174,12 @@ def bench_mpi(target, gpus):
                latency["device pointers, libhpe"] - latency["host memory alone"], 1)
         target("8 bytes one way, device pointers / the fastest by hand", latency["device pointers, libhpe"]
                / min(latency["by hand, pageable"], latency["by hand, pinned"]), 0.7)
-    # Of one rank: the time between two differs by a tenth from one pair of processes to the next.
+    # Of one rank, since the time between two differs by a tenth from one pair of processes to the next; and the faster
+    # quarter, since one process may take twice as long for everything as another.
     title = "a call with 8 bytes of host memory, us"
     figures[title] = compare({name: ranks(1, [messages, "self", "host", "7"], library)
                               for name, library in (("without libhpe", None), ("libhpe", LIBRARY))}, rounds=5)
-    medians = {name: f["median"] for name, f in figures[title].items()}
-    target(f"more than without: {title}", medians["libhpe"] - medians["without libhpe"], 0.01)
+    target(f"more than without: {title}", figures[title]["libhpe"]["low"] - figures[title]["without libhpe"]["low"], 0.01)
     figures |= bench_gaps(target, gpus) | bench_cuda_aware(target)
     title = "sum of 64 Mi floats of two ranks, GB/s"
     figures[title] = compare({name: ranks(2, [messages, "allreduce", way, "5"], library, **variables)
