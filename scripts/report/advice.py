@@ -99,7 +99,7 @@ def classes(stack, rate):
     if "fault" in stack.what:
         took = c["seconds"] - c["wait_seconds"]
         each = c["fetched_bytes"] / n
-        text = (f"{size(c['fetched_bytes'])} came to the host by {n} accesses that trapped ({size(each)} each). "
+        text = (f"{size(c['fetched_bytes'])} came to the host by {n} access{'' if n == 1 else 'es'} that trapped ({size(each)} each). "
                 if c["fetched_bytes"] else f"The CPU took up writing {times(n)}. ")
         if each < 65536 and n >= 16:
             text += ("Many small transfers cost more than a large one: batch them, by reading or writing what lies "

@@ -115,7 +115,8 @@ class Reports:
         first = self.each[0]
         name = (first["program"] or "a program").rsplit("/", 1)[-1]
         who = f"process {first['process']}" if len(self.each) == 1 else f"{len(self.each)} processes"
-        return f"{name}, {who}, protocol {first['protocol']}, {self.seconds:.3f} s since the first use of CUDA"
+        title = f"{name}, {who}, protocol {first['protocol']}"
+        return f"{title}, {self.seconds:.3f} s since the first use of CUDA" if self.seconds else title
 
 
 def load(place):

@@ -30,6 +30,10 @@ def arguments():
     given = parser.parse_args()
     if bool(given.diff) == bool(given.place) or len(given.place) > 1:
         parser.error("one FILE or DIR, or --diff with two")
+    if given.diff and (given.flame or given.svg or given.html):
+        parser.error("--flame, --svg and --html draw one run")
+    if given.trace and not given.html:
+        parser.error("--trace is for --html")
     return given
 
 

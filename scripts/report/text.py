@@ -65,7 +65,8 @@ def calls_of(stack, symbols):
     """The frames that say something to the program's author: from what it called, to main."""
     frames = lines_of(stack, symbols)
     own = first_of_program(frames)
-    last = next((i for i, f in enumerate(frames) if f.function == "main"), len(frames) - 1)
+    # The last one: a static function that was inlined has its caller's name.
+    last = max((i for i, f in enumerate(frames) if f.function == "main"), default=len(frames) - 1)
     return frames[max(own - 1, 0):last + 1]
 
 
@@ -76,6 +77,10 @@ def shown(frame):
         name = re.sub(r"(?<=\w)\((?!anonymous namespace).*", "(..)", name)
     name = name if len(name) <= LONGEST else name[:LONGEST - 2] + ".."
     return f"{name}  {where}{'  (inlined)' if frame.inlined else ''}"
+
+
+def counted(n, what):
+    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def seconds(s):
@@ -128,7 +133,7 @@ def head(reports):
     t = reports.total
     yield reports.title()
     yield (f"  to the host {size(t['bytes_to_host'])} by libhpe, to the device {size(t['bytes_to_device'])}; "
-           f"{t['read_faults']} read faults, {t['write_faults']} write faults")
+           f"{counted(t['read_faults'], 'read fault')}, {counted(t['write_faults'], 'write fault')}")
     if not reports.stacks:
         yield "  no call stacks: HPE_STACKS=off, or libunwind8 was missing"
     if reports.without.get("count"):

@@ -47,6 +47,12 @@ Object* object_with(const void* at, std::size_t bytes) noexcept {
     return object != nullptr && bytes == object->accessible_from(address(at), bytes) ? object : nullptr;
 }
 
+// What lies there as the program knows it: of a region, an allocation.
+DeviceRange named(const Object& object, std::uintptr_t at) noexcept {
+    const auto allocation = object.allocation_of(std::max(at, object.base));
+    return allocation ? DeviceRange{allocation.base, allocation.bytes} : DeviceRange{object.base, object.size};
+}
+
 class FromFile final : public Coherence::Source {
 public:
     explicit FromFile(const copiers::File& file) noexcept : file_(file) {}
@@ -171,12 +177,14 @@ std::size_t store_file(void* to, std::size_t bytes, const copiers::File& from) n
 void explain_refusal(long number, std::span<const long> arguments) noexcept {
     static std::atomic_flag said = ATOMIC_FLAG_INIT;
     for (const long argument : arguments) {
-        const Object* const object = coherence().object_of(static_cast<std::uintptr_t>(argument));
+        const auto at = static_cast<std::uintptr_t>(argument);
+        const Object* const object = coherence().object_of(at);
         if (object == nullptr || said.test_and_set()) continue;
+        const auto refused = named(*object, at);
         log::warn(
             "system call {}, made without its function in libc, was refused memory in object {:#x} of {} bytes: libhpe "
             "sees only libc's functions; others may follow unsaid",
-            number, object->base, object->size);
+            number, refused.begin, refused.bytes);
     }
 }
 
@@ -184,10 +192,11 @@ void explain_unseen(const char* what, const void* at, std::size_t bytes) noexcep
     static std::atomic_flag said = ATOMIC_FLAG_INIT;
     coherence().table().overlapping(address(at), bytes, [&](const Object& object) {
         if (said.test_and_set()) return;
+        const auto refused = named(object, address(at));
         log::warn(
             "{} was refused memory in object {:#x} of {} bytes: the kernel would use it past libhpe; use a buffer and "
             "copy; others may follow unsaid",
-            what, object.base, object.size);
+            what, refused.begin, refused.bytes);
     });
 }
 

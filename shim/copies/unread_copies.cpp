@@ -94,9 +94,12 @@ bool any_device_reads_pageable_memory() noexcept {
 // Asked until the answer is yes, as threads with other masks may end.
 bool harmless() {
     static constinit std::atomic<bool> known{false}, said{false};
-    if (known.load(std::memory_order_relaxed)) return true;
+    const bool has_mpi = unread::given_up();
+    if (known.load(std::memory_order_relaxed) && !has_mpi) return true;
     const char* why = nullptr;
-    if (any_device_reads_pageable_memory()) {
+    if (has_mpi) {
+        why = "other ranks of an MPI read this process's memory";
+    } else if (any_device_reads_pageable_memory()) {
         why = "a device accesses pageable memory by itself";
     } else if (!malloc_chunk::readable()) {
         why = "process_vm_readv is forbidden";

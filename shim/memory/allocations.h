@@ -55,6 +55,11 @@ public:
     }
     // That the byte belongs to, or the rest of whose last unit it lies in: nothing else can be there.
     One holding(std::size_t offset) const noexcept {
+        const auto one = until(offset);
+        return one.bytes != 0 && offset / kUnit <= (one.end() - 1) / kUnit ? one : One{};
+    }
+    // The last that begins at or before the offset.
+    One until(std::size_t offset) const noexcept {
         const auto unit = offset / kUnit;
         auto word = unit / kBits;
         auto bits = begins_[word].load(std::memory_order_seq_cst) & (~std::uint64_t{0} >> (kBits - 1 - unit % kBits));
@@ -63,8 +68,7 @@ public:
             bits = begins_[--word].load(std::memory_order_seq_cst);
         }
         const auto begin = word * kBits + static_cast<std::size_t>(std::bit_width(bits)) - 1;
-        const One one{begin * kUnit, bytes_of(begin)};
-        return unit <= (one.end() - 1) / kUnit ? one : One{};
+        return {begin * kUnit, bytes_of(begin)};
     }
     // The first that begins at or behind the offset.
     One from(std::size_t offset) const noexcept {

@@ -187,11 +187,12 @@ public:
         });
         return all && (last == 0 || run(first, last - first));
     }
-    // Where the report counts what happens there: of a region that is the allocation, or the next one.
+    // Where the report counts what happens there: of a region that is the allocation, or the next one, or the last one.
     Traffic& traffic_at(std::size_t offset) const noexcept {
         if (!is_region() || of_allocations == nullptr || offset >= Allocations::kChunk) return *traffic;
         auto one = allocations->holding(offset);
         if (one.bytes == 0) one = allocations->from(offset);
+        if (one.bytes == 0) one = allocations->until(offset);
         Traffic* const found = of_allocations[one.offset / Allocations::kUnit].load(std::memory_order_acquire);
         return found != nullptr && one.bytes != 0 ? *found : *traffic;
     }

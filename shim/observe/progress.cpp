@@ -34,10 +34,12 @@ void print() try {
         return static_cast<double>(bytes.load(std::memory_order_relaxed)) / (1 << 20);
     };
     const auto hottest = call_stacks::hottest();
+    const auto objects = report::objects();
+    const auto trapped = faults.load(std::memory_order_relaxed);
     log::write_line(fmt::format(
-        "after {:.1f} s: {} objects, {:.1f} MiB to the host, {:.1f} MiB to the device, {} faults{}{}",
-        static_cast<double>(ticks::nanoseconds() - began) / 1e9, report::objects(), mib(bytes_to_host),
-        mib(bytes_to_device), faults.load(std::memory_order_relaxed), hottest.empty() ? "" : "; most time: ", hottest));
+        "after {:.1f} s: {} object{}, {:.1f} MiB to the host, {:.1f} MiB to the device, {} fault{}{}{}",
+        static_cast<double>(ticks::nanoseconds() - began) / 1e9, objects, objects == 1 ? "" : "s", mib(bytes_to_host),
+        mib(bytes_to_device), trapped, trapped == 1 ? "" : "s", hottest.empty() ? "" : "; most time: ", hottest));
 } catch (const std::exception&) {
 }
 

@@ -137,12 +137,14 @@ std::string size_text(std::uint64_t bytes) {
     return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024 * 1024));
 }
 
+const char* plural(std::uint64_t count) noexcept { return count == 1 ? "" : "s"; }
+
 std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
 std::string as_text(const State& s, std::uint32_t objects) {
     const auto rank = rank_of_process();
-    std::string out = fmt::format("hpe: report of process {}{}: protocol {}, {} objects\n", getpid(),
-                                  rank.empty() ? "" : " (rank " + rank + ")", s.protocol, objects);
+    std::string out = fmt::format("hpe: report of process {}{}: protocol {}, {} object{}\n", getpid(),
+                                  rank.empty() ? "" : " (rank " + rank + ")", s.protocol, objects, plural(objects));
     fmt::format_to(std::back_inserter(out), "hpe: {:>8} {:>12} {:>12} {:>6} {:>12} {:>6} {:>8} {:>8} {:>8}\n", "object",
                    "size", "to host", "calls", "to device", "calls", "rd fault", "wr fault", "evicted");
     const auto row = [&](const std::string& name, const std::string& size, const Counts& c) {
@@ -170,8 +172,9 @@ std::string as_text(const State& s, std::uint32_t objects) {
     for (const auto& site : call_sites::most(sites).sites) {
         const auto place = site.module.empty() ? fmt::format("{:#x}", site.address)
                                                : fmt::format("{}+{:#x}", file_name(site.module), site.offset);
-        fmt::format_to(std::back_inserter(out), "hpe: {} faults brought {} to the host: {}{}\n", site.faults,
-                       size_text(site.bytes_to_host), place, site.symbol.empty() ? "" : " (" + site.symbol + ")");
+        fmt::format_to(std::back_inserter(out), "hpe: {} fault{} brought {} to the host: {}{}\n", site.faults,
+                       plural(site.faults), size_text(site.bytes_to_host), place,
+                       site.symbol.empty() ? "" : " (" + site.symbol + ")");
     }
     return out;
 }

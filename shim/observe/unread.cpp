@@ -47,7 +47,7 @@ constinit SpinLock guard;
 constinit std::array<Entry, 1024> entries HPE_GUARDED_BY(guard);
 constinit std::size_t used HPE_GUARDED_BY(guard) = 0;    // entries from here on were never used
 constinit std::size_t victim HPE_GUARDED_BY(guard) = 0;  // the next to be opened for want of room
-constinit std::atomic<bool> ended{false};
+constinit std::atomic<bool> ended{false}, for_an_mpi{false};
 constinit std::atomic<unsigned> opened{0};  // counts
 thread_local constinit unsigned opened_seen __attribute__((tls_model("initial-exec"))) = 0;
 
@@ -209,9 +209,12 @@ bool opened_meanwhile() noexcept {
 }
 
 void give_up() noexcept {
+    for_an_mpi.store(true, std::memory_order_relaxed);
     ended.store(true, std::memory_order_relaxed);
     open_all();
 }
+
+bool given_up() noexcept { return for_an_mpi.load(std::memory_order_relaxed); }
 
 // Another thread may have held the lock. The child's first thread is alone.
 void in_child() noexcept HPE_NOT_ANALYSED {

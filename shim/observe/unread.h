@@ -88,8 +88,9 @@ bool may_open(std::uintptr_t address) noexcept;
 // to be repeated.
 bool opened_meanwhile() noexcept;
 
-// Nothing is closed from here on.
+// Nothing is closed from here on: there is an MPI, whose other ranks read this process's memory.
 void give_up() noexcept;
+bool given_up() noexcept;
 // In a forked child: all is open there.
 void in_child() noexcept;
 // The process ends, and call_stacks.h has finished: what is closed counts. Nothing is closed from here on.

@@ -44,7 +44,7 @@ if not re.match(r"hpe: report of process \d+: protocol rolling, 2 objects$", lin
 ranked = run("work", HPE_REPORT="-", OMPI_COMM_WORLD_RANK=3).splitlines()[0]
 if not re.match(r"hpe: report of process \d+ \(rank 3\): ", ranked):
     compare.problem(f"text report of a rank: {ranked}")
-SITE = r"hpe: \d+ faults brought .* to the host: \S+\+0x[0-9a-f]+( \(.*\))?$"
+SITE = r"hpe: \d+ faults? brought .* to the host: \S+\+0x[0-9a-f]+( \(.*\))?$"
 if any(not line.startswith("hpe: ") for line in lines) or "total" not in lines[4]:
     compare.problem(f"text report: {text}")
 AHEAD = r"hpe: fetched ahead: \S+ \w+ used, \S+ \w+ wasted$"
@@ -141,6 +141,11 @@ with tempfile.TemporaryDirectory() as folder:
     report = json.loads((folder / "only.json").read_text())
     if any(report["total"].values()) or report["objects"] != 1 or report["per_object"] or report["call_sites"]:
         compare.problem(f"device only: {report}")
+    # An access behind the last allocation of a region, in its page, counts for that allocation.
+    run("past_the_end", HPE_REPORT=folder / "end.json")
+    objects = json.loads((folder / "end.json").read_text())["per_object"]
+    if [(o["id"], o["bytes"], o["write_faults"]) for o in objects] != [(1, 100, 1)]:
+        compare.problem(f"past the end: {objects}")
     # A process id in the name, wherever it is wanted; a forked child, which has no device, writes none.
     run("forked", HPE_REPORT=folder / "of-%p-%p.json")
     found = [path.stem for path in folder.glob("of-*.json")]

@@ -249,7 +249,7 @@ def progress(wanted, **variables):
         problem("HPE_PROGRESS_SIGNAL", f"{lines}")
 
 
-STATE = r"hpe: after \d+\.\d s: 1 objects, 0\.2 MiB to the host, 0\.0 MiB to the device, 50 faults"
+STATE = r"hpe: after \d+\.\d s: 1 object, 0\.2 MiB to the host, 0\.0 MiB to the device, 50 faults"
 progress(STATE + r"; most time: \d+\.\d{3} s in \d+ x \S+( fault)?: .*door_stacks.* < .*\n", HPE_BLOCK_SIZE="4K")
 progress(STATE + r"\n", HPE_BLOCK_SIZE="4K", HPE_STACKS="off")
 compare.finish(18)

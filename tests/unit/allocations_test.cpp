@@ -54,6 +54,9 @@ TEST_CASE("what a sorted map says, chunks say") {
         const auto got = all->holding(offset);
         if (held != (got.bytes != 0) || (held && (got.offset != holder->first || got.bytes != holder->second)))
             return false;
+        const auto until = all->until(offset);
+        if (holder == model.end() ? until.bytes != 0 : until.offset != holder->first || until.bytes != holder->second)
+            return false;
         const auto next = model.lower_bound(offset);
         const auto from = all->from(offset);
         return next == model.end() ? from.bytes == 0 : from.offset == next->first && from.bytes == next->second;

@@ -8,6 +8,7 @@ fails on it otherwise. FOLDER: scripts/report.
 import copy
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -88,5 +89,14 @@ for path, whole in ((report, REPORT), (timeline, TIMELINE)):
     path.write_text(json.dumps(whole))
 if read < 100 or told < 1000:
     wrong.append(f"{read} read, {told} told")
+# What would be left undone is an error, and what is not known is not said.
+for arguments in (["--diff", report, report, "--svg", folder / "x.svg"], ["--diff", report, report, "--flame", "time"],
+                  [report, "--trace", timeline], [report, "--diff", report, report], []):
+    done = subprocess.run([sys.executable, pathlib.Path(sys.argv[1]) / "main.py", *arguments], capture_output=True)
+    if done.returncode != 2 or done.stdout or b"error: " not in done.stderr:
+        wrong.append(f"{arguments}: {done}")
+report.write_text(json.dumps(REPORT | {"call_stacks": None}))
+if "since" in outputs()[0]:
+    wrong.append(f"without call stacks: {outputs()[0]}")
 print("\n".join(wrong[:5]) or f"{read + told} broken files")
 sys.exit(1 if wrong else 0)

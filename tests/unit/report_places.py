@@ -82,5 +82,9 @@ got = symbols.with_paths({1: [("run", "a.cu", 9), ("main", "/home/a/a.cu", 90)],
 if [place[1] for places in got.values() for place in places] != ["/home/a/a.cu", "/home/a/a.cu", "b.cu", "c.cu", "/one/c.cu",
                                                                  "/two/c.cu"]:
     wrong.append(f"paths: {got}")
+inlined = DRIVER + [frame("main", "/usr/local/cuda/include/cuda_runtime.h", 879, True), MAIN]
+calls = [f.line for f in text.calls_of(Stack(inlined), Known(inlined))]
+if calls != [879, 90]:
+    wrong.append(f"calls up to main: {calls}")
 print("\n".join(wrong) or f"{len(CASES)} places")
 sys.exit(1 if wrong else 0)

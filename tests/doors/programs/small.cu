@@ -25,6 +25,13 @@ static void device_only(int, char**) {
     CHECK(cudaMemcpy(&value, array + 5, sizeof value, cudaMemcpyDeviceToHost));
     say("value %u\n", value);
 }
+// The CPU writes behind an allocation, in the page that its end lies in, as it may in host memory.
+static void past_the_end(int, char**) {
+    unsigned char* bytes = nullptr;
+    CHECK(cudaMalloc(&bytes, 100));
+    if (plain) *const_cast<volatile unsigned char*>(bytes + 3000) = 1;
+    CHECK(cudaFree(bytes));
+}
 // Linked with -rdynamic, so that the loader knows the first two by name.
 namespace sites {
 __attribute__((noinline)) unsigned read_all(const Data& data) {
@@ -84,8 +91,14 @@ static void before_cuda(int, char**) {
 }
 
 int main(int argc, char** argv) {
-    static const Case cases[] = {
-        {"work", work},       {"idle", idle},       {"device_only", device_only}, {"sites", sites_of_faults},
-        {"strided", strided}, {"limited", limited}, {"forked", forked},           {"before_cuda", before_cuda}};
+    static const Case cases[] = {{"work", work},
+                                 {"idle", idle},
+                                 {"device_only", device_only},
+                                 {"past_the_end", past_the_end},
+                                 {"sites", sites_of_faults},
+                                 {"strided", strided},
+                                 {"limited", limited},
+                                 {"forked", forked},
+                                 {"before_cuda", before_cuda}};
     return run_case(cases, argc, argv);
 }
