@@ -40,6 +40,7 @@ Function* own(std::size_t row) noexcept {
 
 enum class Kind {
     Whole,           // all of what it writes is there when it returns
+    Sends,           // the same, of a call that brings no news of other ranks
     Broadcast,       // the same, of a collective call in which no rank copies from one of its buffers to another
     Collective,      // the same, of one in which ranks may
     Receives,        // as much as the status says, which is the last argument
@@ -52,6 +53,10 @@ enum class Kind {
     HoldsForWindow,  // when the window, which is the last argument, is synchronised
     HoldsForFile,    // with the second half of the access; the file is the first argument
 };
+// Whether the program may learn, when the call returns, what another rank has done: that freed receives have come, say.
+constexpr bool tells_of_others(Kind kind) noexcept {
+    return kind == Kind::Whole || kind == Kind::Broadcast || kind == Kind::Collective || kind == Kind::Receives;
+}
 constexpr Arrives arrives(Kind kind) noexcept {
     if (kind == Kind::BeginsRead) return Arrives::FromFile;
     return kind == Kind::BeginsReceive || kind == Kind::PreparesReceive ? Arrives::Message : Arrives::All;
@@ -137,7 +142,8 @@ template <Kind kind, class Treatment, class Real, class... A>
     int result = MPI_SUCCESS;
     if (!buffers.any()) {
         result = real(arguments...);
-    } else if constexpr (kind == Kind::Whole || kind == Kind::Broadcast || kind == Kind::Collective) {
+    } else if constexpr (kind == Kind::Sends || kind == Kind::Whole || kind == Kind::Broadcast ||
+                         kind == Kind::Collective) {
         result = whole(real, buffers, arguments...);
     } else if constexpr (kind == Kind::Receives) {
         result = receives(real, buffers, arguments...);
@@ -152,9 +158,13 @@ template <Kind kind, class Treatment, class Real, class... A>
     return result;
 }
 
+// Of calls that a program makes by the million, most with host memory.
+constexpr bool is_message(Kind kind) noexcept {
+    return kind == Kind::Sends || kind == Kind::Receives || kind == Kind::Begins || kind == Kind::BeginsReceive;
+}
+
 template <Kind kind, class Treatment, class Real, class... A>
-[[gnu::always_inline]] inline int treated(const Real& real, const void* caller, A... arguments) {
-    if (!any_objects()) return real(arguments...);
+[[gnu::noinline]] int looked_at(Real real, const void* caller, A... arguments) {
     if constexpr (requires(Look & look) { Treatment{}(look, arguments...); }) {
         Look look;
         Treatment{}(look, arguments...);
@@ -167,11 +177,27 @@ template <Kind kind, class Treatment, class Real, class... A>
     return staged<kind, Treatment>(real, caller, arguments...);
 }
 
+template <Kind kind, class Treatment, class Real, class... A>
+[[gnu::always_inline]] inline int treated(Real real, const void* caller, A... arguments) {
+    if (!any_objects()) return real(arguments...);
+    if constexpr (is_message(kind) && requires(Glance & glance) { Treatment{}(glance, arguments...); }) {
+        Glance glance;
+        Treatment{}(glance, arguments...);
+        if (!glance.found_any()) {
+            if constexpr (!tells_of_others(kind)) return real(arguments...);
+            const int result = real(arguments...);
+            pending::completed();
+            return result;
+        }
+    }
+    return looked_at<kind, Treatment>(real, caller, arguments...);
+}
+
 template <std::size_t row, Kind kind, class Treatment, class Function>
 struct Made;
 template <std::size_t row, Kind kind, class Treatment, class... A>
 struct Made<row, kind, Treatment, int(A...)> {
-    // Every call pays for it, most with host memory, whose arguments are to stay in registers: 4 of 11 ns.
+    // Inlined by hand: the compiler has a budget for a file, and calls of small functions would cost half of the rest.
     [[gnu::flatten]] static int door(A... arguments) {
         return treated<kind, Treatment>(own<int(A...)>(row), __builtin_return_address(0), arguments...);
     }

@@ -98,6 +98,9 @@ public:
     void may_be_insignificant() noexcept { may_ask_ = false; }
     bool found_any() const noexcept { return found_any_; }
 
+protected:
+    void found() noexcept { found_any_ = true; }
+
 private:
     void buffer(const void* at, MPI_Count count, MPI_Datatype type) noexcept {
         if (count > 0 && may_concern(at, count, type, may_ask_)) found_any_ = true;
@@ -107,6 +110,24 @@ private:
         if (concerns(parts)) found_any_ = true;
     }
     bool found_any_ = false, may_ask_ = true;
+};
+
+// The same for messages, by a few loads and without a call, so that the arguments of the program's call stay where they
+// are: true wherever that does not suffice to say no.
+class Glance : public Look {
+public:
+    void sends(const void* at, MPI_Count count, MPI_Datatype type, int, MPI_Comm) noexcept { buffer(at, count, type); }
+    void receives(const void* at, MPI_Count count, MPI_Datatype type) noexcept { buffer(at, count, type); }
+    void exchanges(const void* at, MPI_Count count, MPI_Datatype type) noexcept { buffer(at, count, type); }
+
+private:
+    [[gnu::always_inline]] void buffer(const void* at, MPI_Count count, MPI_Datatype type) noexcept {
+        if (count <= 0) return;
+        const Shape* const known = known_shapes.find(type);
+        if (known == nullptr) return found();
+        const auto span = known->span(address(at), count);
+        if (lease::may_concern(pointer(span.begin), span.bytes())) found();
+    }
 };
 
 // In a blocking collective call: whether a rank also copies from one of its buffers to the other.
