@@ -13,6 +13,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -33,9 +34,14 @@ inline bool is_inter(MPI_Comm comm) noexcept {
     if (comm == handles.world || comm == handles.self) return false;
     return comm != handles.no_comm && functions.MPI_Comm_test_inter(comm, &flag) == MPI_SUCCESS && flag != 0;
 }
+// That of MPI_COMM_WORLD is asked for once.
 inline int local_size(MPI_Comm comm) noexcept {
-    int size = 0;
-    if (comm != handles.no_comm) functions.MPI_Comm_size(comm, &size);
+    static constinit std::atomic<int> of_world{0};
+    const bool is_world = comm == handles.world;
+    int size = is_world ? of_world.load(std::memory_order_relaxed) : 0;
+    if (size != 0 || comm == handles.no_comm) return size;
+    functions.MPI_Comm_size(comm, &size);
+    if (is_world) of_world.store(size, std::memory_order_relaxed);
     return size;
 }
 inline int own_rank(MPI_Comm comm) noexcept {
@@ -223,7 +229,8 @@ template <std::size_t row, class Function>
 struct AllReduces;
 template <std::size_t row, class Count>
 struct AllReduces<row, int(const void*, void*, Count, MPI_Datatype, MPI_Op, MPI_Comm)> {
-    static int door(const void* from, void* to, Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+    [[gnu::flatten]] static int door(const void* from, void* to, Count count, MPI_Datatype type, MPI_Op op,
+                                     MPI_Comm comm) {
         if (reductions::is_large(count, type)) [[unlikely]] {
             const auto made = reductions::all_reduce(from, to, count, type, op, comm);
             if (made) return *made == reductions::kFailed ? cannot() : *made;

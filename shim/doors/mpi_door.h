@@ -159,8 +159,8 @@ template <Kind kind, class Treatment, class Real, class... A>
 }
 
 // Of calls that a program makes by the million, most with host memory.
-constexpr bool is_message(Kind kind) noexcept {
-    return kind == Kind::Sends || kind == Kind::Receives || kind == Kind::Begins || kind == Kind::BeginsReceive;
+constexpr bool is_frequent(Kind kind) noexcept {
+    return tells_of_others(kind) || kind == Kind::Sends || kind == Kind::Begins || kind == Kind::BeginsReceive;
 }
 
 template <Kind kind, class Treatment, class Real, class... A>
@@ -180,7 +180,7 @@ template <Kind kind, class Treatment, class Real, class... A>
 template <Kind kind, class Treatment, class Real, class... A>
 [[gnu::always_inline]] inline int treated(Real real, const void* caller, A... arguments) {
     if (!any_objects()) return real(arguments...);
-    if constexpr (is_message(kind) && requires(Glance & glance) { Treatment{}(glance, arguments...); }) {
+    if constexpr (is_frequent(kind) && requires(Glance & glance) { Treatment{}(glance, arguments...); }) {
         Glance glance;
         Treatment{}(glance, arguments...);
         if (!glance.found_any()) {

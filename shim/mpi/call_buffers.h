@@ -112,10 +112,14 @@ private:
     bool found_any_ = false, may_ask_ = true;
 };
 
-// The same for messages, by a few loads and without a call, so that the arguments of the program's call stay where they
+// The same by a few loads and without a call of its own, so that the arguments of the program's call stay where they
 // are: true wherever that does not suffice to say no.
 class Glance : public Look {
 public:
+    using Look::reads, Look::writes, Look::updates;
+    void reads(const void* at, MPI_Count count, MPI_Datatype type) noexcept { buffer(at, count, type); }
+    void writes(const void* at, MPI_Count count, MPI_Datatype type) noexcept { buffer(at, count, type); }
+    void updates(const void* at, MPI_Count count, MPI_Datatype type) noexcept { buffer(at, count, type); }
     void sends(const void* at, MPI_Count count, MPI_Datatype type, int, MPI_Comm) noexcept { buffer(at, count, type); }
     void receives(const void* at, MPI_Count count, MPI_Datatype type) noexcept { buffer(at, count, type); }
     void exchanges(const void* at, MPI_Count count, MPI_Datatype type) noexcept { buffer(at, count, type); }
