@@ -197,7 +197,7 @@ template <std::size_t row, Kind kind, class Treatment, class Function>
 struct Made;
 template <std::size_t row, Kind kind, class Treatment, class... A>
 struct Made<row, kind, Treatment, int(A...)> {
-    // Inlined by hand: the compiler has a budget for a file, and calls of small functions would cost half of the rest.
+    // Without the attribute the compiler, which limits how much a file may grow, calls functions of a few instructions.
     [[gnu::flatten]] static int door(A... arguments) {
         return treated<kind, Treatment>(own<int(A...)>(row), __builtin_return_address(0), arguments...);
     }

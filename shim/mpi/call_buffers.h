@@ -112,8 +112,8 @@ private:
     bool found_any_ = false, may_ask_ = true;
 };
 
-// The same by a few loads and without a call of its own, so that the arguments of the program's call stay where they
-// are: true wherever that does not suffice to say no.
+// The same by a few loads, so that the arguments of the program's call stay in their registers: true wherever these do
+// not suffice to say no. Only arrays of counts are looked at as by a Look.
 class Glance : public Look {
 public:
     using Look::reads, Look::writes, Look::updates;

@@ -36,4 +36,6 @@ with tempfile.TemporaryDirectory() as folder:
             said = soft.run([program, "plain", case])[2].decode()
             if said.count("hpe:") != 1 or "in object 0x" not in said:
                 compare.problem(f"{program} {case}: no line, or more than one, names the object: {said}")
+            if case == "said_by_number" and " of 10000 bytes" not in said:
+                compare.problem(f"{program} {case}: names another size than the allocation's: {said}")
 compare.finish(least=len(cases) * (1 if brief else 3))
