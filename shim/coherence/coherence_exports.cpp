@@ -28,17 +28,22 @@ constinit Mutex handing_over;
 std::size_t first_page(const Allocations::One& one) noexcept { return one.offset / kPage * kPage; }
 std::size_t last_page(const Allocations::One& one) noexcept { return (one.end() - 1) / kPage * kPage; }
 
+// The MPI that an object is lent to exports it, and uses it for messages only, of which libhpe knows.
+bool is_lent(const Allocation& allocation) noexcept {
+    return allocation && allocation.object->lent.load(std::memory_order_acquire) != 0 &&
+           lent_ranges::overlap(allocation.base, allocation.bytes);
+}
+
 }  // namespace
 
 CUresult Coherence::hand_over(std::uintptr_t address, const char* reason) {
+    if (!is_lent(allocation_of(address))) virtual_memory::others_use_mapping(address);
+    return hand_over_object(address, reason);
+}
+
+CUresult Coherence::hand_over_object(std::uintptr_t address, const char* reason) {
     const auto allocation = allocation_of(address);
-    // The MPI that an object is lent to exports it, and uses it for messages only, of which libhpe knows.
-    if (allocation && allocation.object->lent.load(std::memory_order_acquire) != 0 &&
-        lent_ranges::overlap(allocation.base, allocation.bytes)) {
-        return CUDA_SUCCESS;
-    }
-    virtual_memory::others_use_mapping(address);
-    if (!allocation) return CUDA_SUCCESS;
+    if (!allocation || is_lent(allocation)) return CUDA_SUCCESS;
     const LaunchInGate in_gate(launch_gate_);
     return hand_over_in_gate(address, reason);
 }

@@ -57,10 +57,9 @@ int current_device() noexcept {
     return driver.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
 }
 
-// Others may write the memory from now on. Returns where it is mapped.
+// Others may write the memory by another mapping from now on. Returns where it is mapped.
 std::vector<Mapping> mark_shared(State& all, CUmemGenericAllocationHandle handle) HPE_REQUIRES(all.mutex) {
     std::vector<Mapping> found;
-    all.used_by_others.insert(handle);
     for (auto& [at, mapping] : all.mappings) {
         if (mapping.handle != handle) continue;
         mapping.shared = true;
@@ -86,16 +85,15 @@ std::vector<Mapping> mappings_in(State& all, std::uintptr_t at, std::size_t byte
 
 void others_use(State& all, const Mapping& mapping) HPE_REQUIRES(all.mutex) {
     const auto handle = mapping.handle;
-    if (mapping.shared) return;
     mark_shared(all, handle);
     // Of a handle that was given back the driver may use the number again.
     const auto known = all.retained.find(handle);
-    if (known != all.retained.end() && known->second == 0) all.used_by_others.erase(handle);
+    if (known == all.retained.end() || known->second != 0) all.used_by_others.insert(handle);
 }
 
 CUresult hand_over(std::span<const Mapping> mappings, const char* reason) {
     for (const auto& mapping : mappings) {
-        const auto result = coherence().hand_over(mapping.at, reason);
+        const auto result = coherence().hand_over_object(mapping.at, reason);
         if (result != CUDA_SUCCESS) return result;
     }
     return CUDA_SUCCESS;
@@ -148,7 +146,7 @@ void become_object(std::uintptr_t at, std::size_t bytes, CUcontext context) {
     coherence().track(at, bytes, Coherence::Peers::OwnAccess, context);
     if (coherence().object_at(at) != nullptr) device_owned::take(at);
     // Another thread may have mapped the memory elsewhere, or exported it, meanwhile.
-    if (is_shared(at)) coherence().hand_over(at, kShared);
+    if (is_shared(at)) coherence().hand_over_object(at, kShared);
 }
 
 }  // namespace
@@ -275,6 +273,7 @@ CUresult others_use(CUmemGenericAllocationHandle handle) {
     {
         auto& all = state();
         const Locked lock(all.mutex);
+        all.used_by_others.insert(handle);
         here = mark_shared(all, handle);
     }
     return hand_over(here, kShared);

@@ -268,7 +268,7 @@ static void mapped(int, char**) {
     say("%u wrong\n", wrong);
 }
 
-// Memory at two addresses: a kernel writes by one, the program reads by the other. The CPU used it before.
+// Memory at two addresses: a kernel writes by one, the program reads by the other. The CPU used it before, and after.
 static void twice(int, char**) {
     const Mapped memory;
     const auto handle = memory.make();
@@ -286,8 +286,17 @@ static void twice(int, char**) {
     wrong += !std::equal(host.begin(), host.end(), data.model);
     advance<><<<8, 128>>>(memory.numbers(1), 1000, 5);
     CHECK(cudaMemcpy(host.data(), memory.numbers(0), 4000, cudaMemcpyDeviceToHost));
-    for (unsigned i = 0; i < 1000; ++i) wrong += host[i] != data.model[i] * 1664525u + 5 + i;
+    for (unsigned i = 0; i < 1000; ++i) {
+        data.model[i] = data.model[i] * 1664525u + 5 + i;
+        wrong += host[i] != data.model[i];
+    }
+    // Mapped anew, at one address, it is as it was before.
     memory.unmap(0, 2);
+    memory.map(0, handle);
+    memory.allow(0, 1);
+    wrong += data.work(2);
+    wrong += data.check_all();
+    memory.unmap(0, 1);
     CHECK_CU(cuMemRelease(handle));
     say("%u wrong\n", wrong);
 }
