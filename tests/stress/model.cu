@@ -6,16 +6,21 @@
 // What operation i of a thread does depends on (seed, thread, i) alone, so leaving operations out (`keep` runs only
 // those listed, of thread 0) does not change the others: model.py shortens a failing run that way. A mismatch prints
 // where and ends with status 1.
+#include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
-#include <cuda_runtime.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "model_memory.h"
 
 static std::atomic<bool> failed{false};
 
@@ -35,28 +40,6 @@ __global__ void mix(unsigned char* to, const unsigned char* from, std::size_t n,
     if (i < n) to[i] = static_cast<unsigned char>(to[i] * 3 + from[i] + key);
 }
 
-// Of the first threads each thing has a variable of its own; those of all threads lie beside each other.
-constexpr unsigned kThings = 4, kWithVariables = 8;
-constexpr std::size_t variable_size(unsigned i) { return 1 + i * i * i % 7919; }
-template <unsigned i>
-__device__ unsigned char variable[variable_size(i)];
-
-struct Found {
-    unsigned char* address = nullptr;
-    std::size_t size = 0;
-};
-template <unsigned... i>
-static Found find_variable(unsigned wanted, std::integer_sequence<unsigned, i...>) {
-    Found found;
-    void* address = nullptr;
-    const auto look = [&](unsigned number, const auto& symbol) {
-        if (number != wanted || cudaGetSymbolAddress(&address, symbol) != cudaSuccess) return;
-        found = {static_cast<unsigned char*>(address), sizeof symbol};
-    };
-    (look(i, variable<i>), ...);
-    return found;
-}
-
 struct Random {
     unsigned long long state;
     unsigned next() {
@@ -71,17 +54,20 @@ struct Random {
 };
 
 struct Thing {
+    Memory memory;
     unsigned char* object = nullptr;
     std::vector<unsigned char> model;
-    bool is_variable = false;
 };
 
 struct Worker {
     unsigned long long seed;
     unsigned id;
     std::size_t largest;  // object, in bytes
+    const Pools& pools;
     unsigned index = 0;
-    std::vector<Thing> things{kThings};
+    std::vector<Thing> things{kObjects};
+    pid_t child = 0;
+    int child_ends_by = 0;
     cudaStream_t stream{};
     unsigned char* pinned = nullptr;
 
@@ -95,31 +81,17 @@ struct Worker {
     }
 
     void replace(Thing& thing, Random& random) {
-        // Some in the order of this thread's stream, which may have work outstanding; the default stream may not.
-        if (thing.is_variable) {
-            thing.is_variable = false;
-        } else if (thing.object != nullptr && random.below(3) == 0) {
-            CHECK(cudaStreamSynchronize(nullptr));
-            CHECK(cudaFreeAsync(thing.object, stream));
-        } else if (thing.object != nullptr) {
-            CHECK(cudaFree(thing.object));
-        }
+        const bool in_order = random.below(3) == 0;
+        CHECK(thing.memory.end(stream, in_order));
         std::size_t size = 1 + random.below(random.below(4) == 0 ? largest : 9000);
-        const auto kind = random.below(5);
-        if (kind == 0 && id < kWithVariables) {
-            const auto number = id * kThings + static_cast<unsigned>(&thing - things.data());
-            const auto found = find_variable(number, std::make_integer_sequence<unsigned, kThings * kWithVariables>());
-            CHECK(found.address != nullptr ? cudaSuccess : cudaGetLastError());
-            thing.object = found.address;
-            size = found.size;
-            thing.is_variable = true;
-        } else if (kind < 3) {
-            CHECK(cudaMallocAsync(&thing.object, size, stream));
-            // Other streams and the calls that take none are not ordered with it.
-            CHECK(cudaStreamSynchronize(stream));
-        } else {
-            CHECK(cudaMalloc(&thing.object, size));
-        }
+        constexpr Memory::Kind kinds[] = {Memory::kAllocated,     Memory::kAllocated, Memory::kStreamOrdered,
+                                          Memory::kStreamOrdered, Memory::kVariable,  Memory::kPart,
+                                          Memory::kPart,          Memory::kMapped};
+        auto kind = kinds[random.below(std::size(kinds))];
+        if (kind == Memory::kVariable && id >= kWithVariables) kind = Memory::kAllocated;
+        const auto number = static_cast<unsigned>(&thing - things.data());
+        CHECK(thing.memory.make(kind, size, id, number, pools, stream));
+        thing.object = thing.memory.bytes;
         thing.model.resize(size);
         const auto value = static_cast<unsigned char>(random.next());
         // Half of the new objects are first written by the CPU, half by the device.
@@ -129,6 +101,53 @@ struct Worker {
             CHECK(cudaMemset(thing.object, value, size));
         }
         std::memset(thing.model.data(), value, size);
+    }
+
+    // Maps an object's memory elsewhere, anew at its place, or for some accesses at a second address.
+    void remap(Thing& thing, std::size_t at, unsigned char value, Random& random) {
+        auto& mapped = thing.memory.mapped;
+        CHECK(Memory::settle(stream));
+        if (const auto how = random.below(3); how < 2) {
+            CHECK(mapped.move(how == 0));
+            thing.object = thing.memory.bytes = mapped.bytes(thing.model.size());
+            return;
+        }
+        CUdeviceptr second = 0;
+        CHECK(mapped.map(second));
+        unsigned char* const same = mapped.bytes(second, thing.model.size());
+        const std::size_t n = std::min<std::size_t>(thing.model.size() - at, 9);
+        expect(same + at, thing, at, n, "read at a second address");
+        std::memset(same + at, value, n);
+        std::memset(&thing.model[at], value, n);
+        expect(thing.object + at, thing, at, n, "read of what was written at a second address");
+        CHECK(mapped.unmap(second));
+        CHECK(mapped.move(true));  // memory that was mapped twice has no host copy until it is mapped anew
+    }
+
+    // A child has no device: it ends where it accesses an object, of which nothing changes. One that does not lives
+    // until the next one or the end: its pages are the parent's until one of them writes.
+    void make_child(unsigned char* object) {
+        end_child();
+        const pid_t parent = getpid();
+        child = fork();
+        if (child == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (object != nullptr) *object = static_cast<unsigned char>(*object + 1);
+            while (object == nullptr && getppid() == parent) pause();
+            _exit(0);
+        }
+        child_ends_by = object != nullptr ? SIGSEGV : SIGKILL;
+        if (child < 0) std::printf("thread %u operation %u: no fork\n", id, index), failed = true;
+    }
+    void end_child() {
+        if (child <= 0) return;
+        int status = 0;
+        if (child_ends_by == SIGKILL) kill(child, SIGKILL);
+        if (waitpid(child, &status, 0) != child || !WIFSIGNALED(status) || WTERMSIG(status) != child_ends_by) {
+            std::printf("thread %u operation %u: a child ended with status %#x\n", id, index, status);
+            failed = true;
+        }
+        child = 0;
     }
 
     void step(unsigned number) {
@@ -145,7 +164,7 @@ struct Worker {
                                                   : std::min<std::size_t>(thing.model.size() - at, 700));
         const auto value = static_cast<unsigned char>(random.next());
         std::vector<unsigned char> host(n);
-        switch (random.below(18)) {
+        switch (random.below(20)) {
             case 0:
             case 1:
             case 2: expect(thing.object + at, thing, at, n, "CPU read"); break;
@@ -252,6 +271,12 @@ struct Worker {
                 }
                 break;
             }
+            case 18:
+                if (thing.memory.kind == Memory::kMapped) remap(thing, at, value, random);
+                break;
+            case 19:
+                if (random.below(16) == 0) make_child(random.below(2) == 0 ? thing.object + at : nullptr);
+                break;
         }
     }
 
@@ -266,8 +291,9 @@ struct Worker {
         for (Thing& thing : things) {
             if (thing.object == nullptr) continue;
             expect(thing.object, thing, 0, thing.model.size(), "final read");
-            if (!thing.is_variable) CHECK(cudaFree(thing.object));
+            CHECK(thing.memory.end(stream, false));
         }
+        end_child();
     }
 };
 
@@ -295,10 +321,12 @@ int main(int argc, char** argv) {
         if (std::strcmp(argv[i], "keep") == 0) keep = argv[i + 1];
         if (std::strcmp(argv[i], "largest") == 0) largest = std::strtoull(argv[i + 1], nullptr, 10);
     }
+    Pools pools;
+    if (pools.make(threads) != cudaSuccess) return 1;
     std::vector<std::thread> pool;
     for (unsigned t = 0; t < threads; ++t) {
-        pool.emplace_back([=] {
-            Worker worker{seed, t, largest};
+        pool.emplace_back([=, &pools] {
+            Worker worker{seed, t, largest, pools};
             if (cudaStreamCreateWithFlags(&worker.stream, t % 2 == 0 ? cudaStreamDefault : cudaStreamNonBlocking) !=
                     cudaSuccess ||
                 cudaMallocHost(&worker.pinned, largest) != cudaSuccess) {
@@ -314,6 +342,7 @@ int main(int argc, char** argv) {
         });
     }
     for (auto& thread : pool) thread.join();
+    if (!failed && pools.end() != cudaSuccess) failed = true;
     if (!failed) std::printf("%u threads, %u operations each: as the model says\n", threads, operations);
     std::fflush(stdout);
     return failed ? 1 : 0;
