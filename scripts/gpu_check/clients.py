@@ -8,10 +8,13 @@ import shutil
 import sys
 import tempfile
 
-from compare import environment, in_turn, summary, times, wall_and_processor_ms
+from compare import environment, in_turn, summary, wall_and_processor_ms
 from gpu_check.machine import LIBRARY
 
 ROUNDS = 30
+# One pair of runs differs from the next by a tenth, so that 30 tell their median to 3 %. A target is missed where the
+# median is above it with a certainty of 95 %: where the tenth smallest is. tests/neighbours/tools.py counts instructions.
+BEGIN = 9
 RECORDS = """
 import hashlib, os, sqlite3
 data = os.urandom(1 << 20)
@@ -60,5 +63,6 @@ def bench_clients(target):
             samples = in_turn({"without": (command, environment()), "libhpe": (command, environment(LIBRARY))}, ROUNDS,
                               processor_ms)
             figures[f"{name}, ms of processors"] = summary(samples)
-            target(f"{name}: processors' time under libhpe / without", times(samples, "libhpe", "without"), 1.01)
+            pairs = sorted(a / b for a, b in zip(samples["libhpe"], samples["without"], strict=True))
+            target(f"{name}: processors' time under libhpe / without", pairs[BEGIN], 1.01)
     return figures

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Figures of the doors outside CUDA: files, memcpy and memset, calls that concern no object."""
 import os
-import statistics
 import subprocess
 import sys
 import tempfile

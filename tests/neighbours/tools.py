@@ -3,7 +3,7 @@
 """usage: tools.py HELLO.C SMALL DISPOSITIONS
 
 Allocators, profilers, debuggers and language runtimes in one process with libhpe: a one-pointer program is right beside
-each, and a program without CUDA ends and crashes as without libhpe.
+each, and a program without CUDA ends and crashes as without libhpe, and takes as many instructions.
 """
 import os
 import re
@@ -71,6 +71,31 @@ for name, command in (
         neighbours.lacks(name)
         continue
     neighbours.expect(name, soft.run(command), soft.run(command, preload=False), normal)
+
+# A program of files and small objects, and no CUDA: a hundredth more instructions at most, start-up included. Its time on
+# processors cannot tell so little (scripts/gpu_check/clients.py).
+RECORDS = """
+import hashlib
+total = hashlib.md5()
+with open({file!r}, "wb") as file:
+    for i in range(8000): file.write(b"x" * (4000 + i % 7))
+with open({file!r}, "rb") as file:
+    while piece := file.read(3000): total.update(piece)
+print(total.hexdigest(), sum(len(str(i)) for i in range(200000)))
+"""
+if shutil.which("valgrind") is not None:
+    records = [sys.executable, "-c", RECORDS.format(file=os.path.join(neighbours.folder.name, "records"))]
+    counting = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", *records]
+
+    def instructions(preload):
+        printed = soft.run(counting, preload=preload, PYTHONHASHSEED="0")[2]
+        return int(re.search(rb"Collected *: (\d+)", printed)[1])
+
+    more = instructions(True) / instructions(False)
+    if more <= 1.01:
+        neighbours.passed.append("instructions of a program without CUDA")
+    else:
+        neighbours.problems.append(f"a program without CUDA: {more} times the instructions")
 
 # Python serves as the client whose handler is there before the first object, and after: its crash looks the same.
 CLIENT = """
