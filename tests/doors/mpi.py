@@ -21,10 +21,10 @@ problems, runs = [], 0
 programs = {os.path.basename(path): os.path.abspath(path) for path in sys.argv[1:]}
 
 
-def check(mpi, parts, what, unsaid=None, **variables):
+def check(mpi, parts, what, unsaid=None, every_component=False, **variables):
     global runs
     runs += 1
-    status, lines, said = ranks(mpi, parts, **variables)
+    status, lines, said = ranks(mpi, parts, every_component=every_component, **variables)
     if status != 0 or len(lines) != sum(part[0] for part in parts) or not all(line.endswith(" 0 wrong") for line in lines) or \
             (unsaid is not None and unsaid in said):
         settings = " ".join(f"{k}={v}" for k, v in variables.items())
@@ -39,11 +39,12 @@ def one_mpi(mpi, scratch, first):
     cases = soft.run([calls], preload=False)[1].decode().split()
     # Ranks of MPICH wait without a rest. What does not depend on the MPI, and takes long there, is tried with the first.
     few = [case for case in cases if soft.THOROUGH or case not in ("freed_among_threads", "between_work", "threads")]
-    check(mpi, [(2, hpe, [calls, *(cases if first else [case for case in cases if case in few or case == "threads"])])], "calls")
+    check(mpi, [(2, hpe, [calls, *(cases if first else [case for case in cases if case in few or case == "threads"])])], "calls",
+          every_component=True)
     check(mpi, [(2, hpe, [calls, "gaps_of_exported"])], "exported", unsaid=b"one instruction at a time")
     of_files = [programs[f"{mpi}_files"]]
     of_files += [scratch, *soft.run(of_files, preload=False)[1].decode().split()]
-    check(mpi, [(2, hpe, of_files)], "files")
+    check(mpi, [(2, hpe, of_files)], "files", every_component=True)
     if mpi == "standard":
         return brief(mpi)
     check(mpi, [(3, hpe, [calls, *few])], "calls", HPE_PROTOCOL="lazy")
@@ -54,7 +55,7 @@ def one_mpi(mpi, scratch, first):
     check(mpi, [(3, hpe, cases)], "requests", HPE_PROTOCOL="lazy")
     cases = [programs[f"{mpi}_windows"]]
     cases += soft.run(cases, preload=False)[1].decode().split()
-    check(mpi, [(2, hpe, cases)], "windows")
+    check(mpi, [(2, hpe, cases)], "windows", every_component=True)
     for parts, variables in soft.in_turn(not first, (
             ([(3, hpe, cases)], {"HPE_PROTOCOL": "lazy", "HPE_BLOCK_SIZE": "4K"}),
             ([(1, hpe, cases), (1, "", ["env", "WITHOUT_DEVICE=1", *cases])], {"HPE_PROTOCOL": "batch"}))):
@@ -69,7 +70,7 @@ def one_mpi(mpi, scratch, first):
             check(mpi, parts, "partitions", **variables)
     # Programs and libraries find MPI in many ways, and tools stand before or behind libhpe.
     for way in ("linked", "table", "searched", "next", "asked"):
-        check(mpi, [(2, hpe, [exchange, way])], way)
+        check(mpi, [(2, hpe, [exchange, way])], way, every_component=True)
     for way in (["linked"], ["now", "linked"], ["table"], ["searched"])[:4 if first else 2]:
         check(mpi, [(2, hpe, [opens, library, *way])], f"opened {way}")
     for preload in (f"{hpe}:{tool}", f"{tool}:{hpe}", f"{hpe}:{tool_next}", f"{tool_next}:{hpe}"):

@@ -24,7 +24,7 @@ problems, runs = [], 0
 def check(mpi, parts, what, **variables):
     global runs
     runs += 1
-    status, lines, said = ranks(mpi, parts, search=SEARCH, **(SETTINGS | variables))
+    status, lines, said = ranks(mpi, parts, search=SEARCH, every_component=True, **(SETTINGS | variables))
     if status != 0 or len(lines) != sum(part[0] for part in parts) or not all(line.endswith(" 0 wrong") for line in lines):
         problems.append(f"{mpi} {what} {variables}: {status}\n{said[-1500:].decode(errors='replace')}")
 

@@ -25,7 +25,7 @@ PROTOCOLS = ("rolling", "lazy", "batch")
 def said(mpi, count, library, command, **variables):
     global runs
     runs += 1
-    status, _, text = ranks(mpi, [(count, library, command)], **variables)
+    status, _, text = ranks(mpi, [(count, library, command)], every_component=True, **variables)
     found = re.findall(SAID, text)
     if status != 0 or len(found) != 1 or b"hpe:" in text:
         problems.append(f"{mpi}, {count} ranks, {library} {command} {variables}: {status}\n{text[-2000:].decode(errors='replace')}")

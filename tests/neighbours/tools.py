@@ -78,10 +78,10 @@ RECORDS = """
 import hashlib
 total = hashlib.md5()
 with open({file!r}, "wb") as file:
-    for i in range(8000): file.write(b"x" * (4000 + i % 7))
+    for i in range(2000): file.write(b"x" * (4000 + i % 7))
 with open({file!r}, "rb") as file:
     while piece := file.read(3000): total.update(piece)
-print(total.hexdigest(), sum(len(str(i)) for i in range(200000)))
+print(total.hexdigest(), sum(len(str(i)) for i in range(50000)))
 """
 if shutil.which("valgrind") is not None:
     records = [sys.executable, "-c", RECORDS.format(file=os.path.join(neighbours.folder.name, "records"))]
