@@ -136,7 +136,7 @@ public:
     // or API will access it. Outside the gate. `reason`: device_owned::add. What is no object there, or not yet, stays
     // none.
     CUresult hand_over(std::uintptr_t address, const char* reason);
-    // Where the memory is mapped that the program mapped there (virtual_memory.h) is not asked for, nor noted.
+    // The same where virtual_memory.h knows already who else may write the memory, and is not told.
     CUresult hand_over_object(std::uintptr_t address, const char* reason);
     // Inside the gate, as a launch.
     CUresult hand_over_in_gate(std::uintptr_t address, const char* reason);
