@@ -394,6 +394,31 @@ static void exported(int, char**) {
     say("%u wrong\n", wrong);
 }
 
+// Given to other processes while it is mapped twice, it is theirs, too, when it is mapped anew at one address.
+static void exported_while_twice(int, char**) {
+    Mapped memory;
+    memory.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    const auto handle = memory.make();
+    memory.map(0, handle);
+    memory.map(1, handle);
+    memory.allow(0, 2);
+    const auto other = imported(handle);
+    memory.unmap(0, 2);
+    memory.map(0, handle);
+    memory.map(1, other);
+    memory.allow(0, 2);
+    unsigned wrong = 0;
+    for (unsigned round = 0; round < 3; ++round) {
+        CHECK(cudaMemset(memory.numbers(1), static_cast<int>(round + 1), 4000));
+        CHECK(cudaDeviceSynchronize());
+        wrong += load(memory.numbers(0) + 7) != (round + 1) * 0x01010101u;
+    }
+    memory.unmap(0, 2);
+    CHECK_CU(cuMemRelease(handle));
+    CHECK_CU(cuMemRelease(other));
+    say("%u wrong\n", wrong);
+}
+
 // It may be given back once for each time that a handle was had, and is other processes' until the last: what is mapped
 // anew meanwhile, too.
 static void retained(int, char**) {
@@ -492,6 +517,7 @@ int main(int argc, char** argv) {
                                  {"remapped", remapped},
                                  {"access_refused", access_refused},
                                  {"exported", exported},
+                                 {"exported_while_twice", exported_while_twice},
                                  {"retained", retained},
                                  {"refused_free", refused_free},
                                  {"memops_off", memops_off}};
