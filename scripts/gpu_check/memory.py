@@ -3,7 +3,7 @@
 import statistics
 
 from compare import (compare, environment, from_first_copy, in_step, in_turn, is_undecided, printed_numbers, summary,
-                     times, wall_and_processor_ms)
+                     surely_above, times, wall_and_processor_ms)
 from gpu_check.machine import BUILD, LIBRARY, SHARED_RUNTIME
 
 START_UP = ("start-up of an empty CUDA program, ms", "start-up of an empty CUDA program, ms of processor time")
@@ -135,7 +135,9 @@ def bench_objects(target):
             title = f"{called} of {shown} that the CPU never touches, us"
             numbers = [n for _ in range(3) for n in printed_numbers([program, "pairs", kind, str(size)], with_hpe)]
             figures[title] = summary({"without libhpe": numbers[1::2], "libhpe": numbers[0::2]})
-            target(f"more than without: {title}", figures[title]["libhpe"]["more"], 0.3)
+            # The driver takes 3 to 150 us for a pair, and one pair of 64 MiB differs from the next by tens.
+            more = [ours - drivers for ours, drivers in zip(numbers[0::2], numbers[1::2], strict=True)]
+            target(f"more than without: {title}", surely_above(more), 0.3)
             if (kind, shown) == ("device", "64 MiB"):
                 # What no comparison within one process shows: whether the driver's own calls take longer in it.
                 alone = [n for _ in range(3) for n in printed_numbers([program, "pairs", kind, str(size)], plain)]
