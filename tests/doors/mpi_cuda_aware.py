@@ -46,8 +46,7 @@ def one_mpi(mpi, protocol, scratch):
     # UCX keeps addresses of other processes' memory that went with the context.
     cases = [case for case in cases_of(programs[f"{mpi}_direct"], programs[f"{mpi}_direct_forms"])
              if case[0] not in ("reset", "all_reset")]
-    # Of MPICH each message goes by the host.
-    part = cases if soft.THOROUGH else cases[::2 if mpi == "openmpi" else 3]
+    part = cases if soft.THOROUGH else cases[::3]
     for command in commands(part):
         check(mpi, [(2, soft.LIBRARY, command)], "all", HPE_PROTOCOL=protocol)
     check(mpi, [(1, soft.LIBRARY, types), (1, "", ["env", "WITHOUT_DEVICE=1", *types])], "not all with libhpe")

@@ -11,8 +11,10 @@ import soft
 
 program = sys.argv[1]
 problems, runs = [], 0
-for case in soft.run([program], preload=False)[1].decode().split():
-    for options in ({}, {"HPE_PROTOCOL": "lazy"}, {"HPE_BLOCK_SIZE": "64K"}):
+SETTINGS = ({}, {"HPE_PROTOCOL": "lazy"}, {"HPE_BLOCK_SIZE": "64K"})
+LONG = ("launches_beside_full_launch", "launches_many_beside_full", "reads_beside_lost_context")  # seconds each
+for number, case in enumerate(soft.run([program], preload=False)[1].decode().split()):
+    for options in soft.in_turn(number, SETTINGS) if case in LONG else SETTINGS:
         runs += 1
         if "_full" in case:
             options = options | {"HPE_SOFT_QUEUE": 64, "HPE_SOFT_LATENCY": 20000}

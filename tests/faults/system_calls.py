@@ -20,7 +20,7 @@ import soft  # noqa: E402
 expected_file, *program = sys.argv[1:]
 FAILING = os.environ["HPE_TEST_FAILING_CALLS"]
 COMMON = {"HPE_BLOCK_SIZE": "4K", "HPE_SOFT_DEVICES": 2, "LD_PRELOAD": f"{soft.LIBRARY}:{FAILING}"}
-PLACES = 7 if soft.THOROUGH else 4
+PLACES = 7 if soft.THOROUGH else 3
 MAX_LINES = 2
 MAX_LAST_LINES = 9  # each of eight threads may die of an access of its own, after a line that all have in common
 DIED = -11

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What programs do wrong gets an error of CUDA's and harms nothing: memory that is freed twice or used afterwards, things
-// of another context, null pointers and handles, and sizes of 0, which are no mistake. See also stale_handles.cu.
+// of another context, null pointers and handles, and sizes of 0, which are no mistake. See also stale_handles.cpp.
 #include <cstring>
 
 #include "driver.h"

@@ -15,7 +15,7 @@ from mpi_ranks import ranks  # noqa: E402
 
 parser = argparse.ArgumentParser()
 parser.add_argument("programs", nargs="*", type=pathlib.Path)
-parser.add_argument("--steps", type=int, default=60)
+parser.add_argument("--steps", type=int, default=40)
 options = parser.parse_args()
 # Ranks with a device and without one, who know nothing of libhpe.
 RUNS = (

@@ -314,7 +314,7 @@ static void exported_meanwhile(int, char**) {
     cudaStream_t stream;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     unsigned wrong = 0;
-    for (unsigned round = 1; round <= 100; ++round) {
+    for (unsigned round = 1; round <= 60; ++round) {
         unsigned *before = nullptr, *array = nullptr, *behind = nullptr, copy[20] = {};
         CHECK(cudaMalloc(&before, 600));
         CHECK(cudaMalloc(&array, 1000));

@@ -262,7 +262,7 @@ static void exported_meanwhile(int, char**) {
 
 // Two threads export the same memory, or memory that shares its pages, and find what the CPU had stored there.
 static void exported_by_two(int, char**) {
-    constexpr unsigned rounds = 150;
+    constexpr unsigned rounds = 75;
     std::atomic<unsigned> begun{0}, done{0};
     unsigned* memory[2] = {};
     auto work = [&] {
