@@ -98,8 +98,9 @@ bool Coherence::map_shadow(Object& object, std::uintptr_t address, bool unordere
         helper::with_driver(unordered, helper::Kind::Transfer,
                             [&] { reserved = reserved_as_whole(object.allocation_in_page(address)); });
         if (!reserved) {
-            log::error("the driver has not reserved all of the chunk {:#x} of addresses: it stays on the device",
-                       object.base);
+            log::error(
+                "the driver does not say that all of the chunk {:#x} of addresses is reserved: it stays on the device",
+                object.base);
             return false;
         }
     }
