@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kMost = std::size_t{512} << 20;
 
 struct Kept {
-    std::uintptr_t at;
+    std::uintptr_t at;  // 0: not made yet
     std::size_t bytes;
     void* context;
     bool idle;
@@ -30,6 +30,13 @@ struct Kept {
 struct All {
     Mutex mutex;
     std::vector<Kept> kept HPE_GUARDED_BY(mutex);
+    // One that is idle, or one that is not made yet.
+    Kept* find(void* context, std::size_t bytes, bool idle) noexcept HPE_REQUIRES(mutex) {
+        const auto found = std::find_if(kept.begin(), kept.end(), [&](const Kept& one) {
+            return one.context == context && one.bytes == bytes && one.idle == idle && (idle || one.at == 0);
+        });
+        return found != kept.end() ? &*found : nullptr;
+    }
 };
 All& all() noexcept {
     static NeverDestroyed<All> list;
@@ -37,7 +44,7 @@ All& all() noexcept {
 }
 
 // An object's address, or 0.
-std::uintptr_t allocate(void* context, std::size_t bytes) {
+std::uintptr_t allocate(void* context, std::size_t bytes) noexcept try {
     const ContextScope scope(context);
     const CaptureRelaxed relaxed;
     CUdeviceptr at = 0;
@@ -47,6 +54,8 @@ std::uintptr_t allocate(void* context, std::size_t bytes) {
     }
     coherence().track(at, bytes);
     return coherence().object_at(at) != nullptr ? at : 0;
+} catch (const std::bad_alloc&) {
+    return 0;
 }
 
 }  // namespace
@@ -54,22 +63,25 @@ std::uintptr_t allocate(void* context, std::size_t bytes) {
 DeviceMemory::DeviceMemory(void* context, std::size_t bytes) noexcept try : context_(context) {
     // Not in a region, whose other allocations the CPU may use.
     const auto size = std::max(std::bit_ceil(bytes), Allocations::kChunk);
-    const Locked lock(all().mutex);
-    auto& kept = all().kept;
-    const auto fitting = std::find_if(kept.begin(), kept.end(), [&](const Kept& one) {
-        return one.idle && one.bytes == size && one.context == context;
-    });
-    if (fitting != kept.end()) {
-        fitting->idle = false;
-        at_ = fitting->at;
-        return;
+    {
+        const Locked lock(all().mutex);
+        if (Kept* const fitting = all().find(context, size, true); fitting != nullptr) {
+            fitting->idle = false;
+            at_ = fitting->at;
+            return;
+        }
+        std::size_t sum = size;
+        for (const auto& one : all().kept) sum += one.bytes;
+        if (sum > kMost) return;
+        all().kept.push_back({0, size, context, false});
     }
-    std::size_t sum = size;
-    for (const auto& one : kept) sum += one.bytes;
-    if (sum > kMost) return;
-    kept.reserve(kept.size() + 1);
-    at_ = allocate(context, size);
-    if (at_ != 0) kept.push_back({at_, size, context, false});
+    // Without the lock, which a context's end takes inside the launch gate: what becomes no object enters the gate.
+    const auto made = allocate(context, size);
+    const Locked lock(all().mutex);
+    Kept* const place = all().find(context, size, false);
+    if (place == nullptr) return;  // the context has ended meanwhile
+    place->at = at_ = made;
+    if (made == 0) all().kept.erase(all().kept.begin() + (place - all().kept.data()));
 } catch (const std::bad_alloc&) {
 }
 
