@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // std::mutex, and scopes of locks, as clang's thread-safety analysis sees them (Hutchins, Ballman, Sutherland, "C/C++
 // Thread Safety Analysis", SCAM 2014): what a lock guards says so, and the compiler refuses accesses without it.
-// tests/hygiene/check_locks.py has clang look at every file. The order of locks is in docs/coherence.md.
+// tests/hygiene/check_locks.py has clang look at all that is below the doors, and at MPI's. The order of locks is in
+// docs/coherence.md.
 //
 // Threads: any, but a Mutex not in the fault path (spin_lock.h is for that). Errors: none; a mutex that cannot be
 // locked ends the process, as std::mutex does.

@@ -4,7 +4,7 @@
 // (uncached.h).
 //
 // Addresses are device addresses, sizes bytes. Threads: any; find() and overlapping() also inside the fault path, the
-// others outside it. Errors: none.
+// others outside it. Errors: std::bad_alloc, from what adds.
 #pragma once
 
 #include <cuda.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Borrowed blocks: they became valid on the host while device work is under way, for a host function or for a thread
-// that is inside a call to the driver. A loan ends when the host function or the call returns; earlier if a launch or a
-// copy needs the block, or the program has waited for the device. A borrower that accesses the block again borrows it
-// anew.
+// that is inside a call to the driver. A loan ends when the host function or the call returns; earlier if a launch, a
+// copy that writes, a free or another thread's access takes the block, another host function begins, its place is
+// needed, or the program has waited for the device. A borrower that accesses the block again borrows it anew.
 //
 // Of a block that is borrowed for writing the loan keeps a twin, a copy of the device's bytes. Only the bytes that
 // differ from the twin are flushed, since a kernel may be writing to the others (multiple writers, as in TreadMarks:

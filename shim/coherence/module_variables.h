@@ -7,8 +7,8 @@
 // One that cannot be shared leaves all variables of its chunk of addresses on the device: in an open page it would be
 // accessible, and not be brought.
 //
-// Addresses are the device's, sizes bytes. Threads: any, outside the fault path; the gate: see each. Errors: none; a
-// variable that cannot be shared is device-owned.
+// Addresses are the device's, sizes bytes. Threads: any, outside the fault path; the gate: see each. Errors:
+// std::bad_alloc; a variable that cannot be shared is device-owned.
 #pragma once
 
 #include <cuda.h>

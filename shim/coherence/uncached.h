@@ -5,7 +5,7 @@
 // instruction, as with memory that is mapped uncached.
 //
 // What it buys: such an access would end the process. It costs two transfers and two signals an instruction, some 20
-// us; whoever accesses more than a little of such memory is told once to copy it.
+// us; the first such access of a process is told to copy larger parts.
 //
 // A thread opens pages, runs one instruction (doors/single_step.h) and closes them. One thread at a time; others wait
 // for it, but do not trap where it has a page open: within the time of one instruction they see the page as that thread

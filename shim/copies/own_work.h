@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Device work of libhpe's own, in place of CPU accesses to objects that a call of the program would make: copies of
-// stretches, packing. It begins when the device work before it has ended, as a CPU access would (bulk::InOrder), has a
-// stream of its own that waits for nothing of the program's, and has ended on return.
+// stretches, packing. It begins when the device work before it has ended, as a CPU access would (bulk::InOrder; not
+// with Order::AtOnce), has a stream of its own that waits for nothing of the program's, and has ended on return (not
+// with begin()).
 //
 // Source: ADSM/GMAC paper section 4.4 (interposed bulk memory calls).
 //

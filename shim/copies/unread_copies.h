@@ -7,8 +7,9 @@
 // Never where the calling thread's stack lies in that memory.
 //
 // Nothing is watched where a trap might do harm: where a device reads and writes such memory by itself (pageable memory
-// access), where the process has an MPI, whose other ranks read it, and where a thread has SIGSEGV blocked in the
-// kernel, as threads may that were made before the first allocation. HPE_LOG=info says the reason, but of an MPI.
+// access), where the process has an MPI, whose other ranks read it, where process_vm_readv is forbidden, and where a
+// thread has SIGSEGV blocked in the kernel, as threads may that were made before the first allocation. HPE_LOG=info
+// says the reason.
 //
 // Bytes. Threads: any, outside the fault path. Errors: none; what cannot be watched is not.
 #pragma once

@@ -2,7 +2,8 @@
 // What the engine has of one context: a stream for each direction, and bounce buffers for host copies that are not
 // pinned. The buffers are the channel's own, so that a fault can be served although all of staging's are taken.
 //
-// A copy holds the buffers that it uses, and not the channel: copies of several threads go on side by side.
+// A copy to the host holds the buffers that it uses, and not the channel: those of several threads go on side by side.
+// Copies to the device go one after the other.
 //
 // Bytes. Streams, events and buffers end with their context. Threads: any, also in the fault path, with the context
 // current. Errors: false, or no buffer, where the driver gives none.

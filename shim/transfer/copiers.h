@@ -16,9 +16,9 @@
 //   counting  4.1  4.2   24.0  21.9   41.6  45.4   47.8  51.0   47.4  52.8   83
 //   lock      4.0  4.4   13.5  10.0   35.5  40.9   39.9  50.6   44.9  52.7   77
 //
-// Threads: any, outside the fault path or inside it: no allocation, no lock (start() alone makes threads). Sizes in
-// bytes; the memory belongs to the caller and must stay until the job is finished. Errors: none; start() says how many
-// helpers there are.
+// Threads: any, outside the fault path or inside it: no allocation, no lock (start() and place() lock, and are called
+// outside it). Sizes in bytes; the memory belongs to the caller and must stay until the job is finished. Errors: none;
+// start() says how many helpers there are.
 #pragma once
 
 #include <sched.h>
